@@ -1,0 +1,58 @@
+"""AddPartitionsToTxn (key 24), v0-v5, flexible from v3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.wire import Boolean, Int16, Int32, Int64, Text, always, since, until
+
+
+@dataclass(slots=True, kw_only=True)
+class AddPartitionsToTxnTopic:
+    name: Text
+    partitions: list[Int32]
+
+
+@dataclass(slots=True, kw_only=True)
+class AddPartitionsToTxnTransaction:
+    transactional_id: Text
+    producer_id: Int64
+    producer_epoch: Int16
+    verify_only: Boolean = always(absent=False)
+    topics: list[AddPartitionsToTxnTopic]
+
+
+@dataclass(slots=True, kw_only=True)
+class AddPartitionsToTxnRequest:
+    transactions: list[AddPartitionsToTxnTransaction] = since(4, absent=list)
+    v3_and_below_transactional_id: Text = until(3, absent="")
+    v3_and_below_producer_id: Int64 = until(3, absent=0)
+    v3_and_below_producer_epoch: Int16 = until(3, absent=0)
+    v3_and_below_topics: list[AddPartitionsToTxnTopic] = until(3, absent=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class AddPartitionsToTxnPartitionResult:
+    partition_index: Int32
+    partition_error_code: Int16
+
+
+@dataclass(slots=True, kw_only=True)
+class AddPartitionsToTxnTopicResult:
+    name: Text
+    results_by_partition: list[AddPartitionsToTxnPartitionResult]
+
+
+@dataclass(slots=True, kw_only=True)
+class AddPartitionsToTxnResult:
+    transactional_id: Text
+    topic_results: list[AddPartitionsToTxnTopicResult]
+
+
+@dataclass(slots=True, kw_only=True)
+class AddPartitionsToTxnResponse:
+    throttle_time_ms: Int32 = always(absent=0)
+    error_code: Int16 = since(4, absent=0)
+    results_by_transaction: list[AddPartitionsToTxnResult] = since(4, absent=list)
+    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = until(3, absent=list)

@@ -1,0 +1,63 @@
+"""AlterPartition (key 56), v0-v3, flexible from v0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.wire import ZERO_UUID, Int16, Int32, Int64, Int8, Text, Uuid, always, since, until
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerState:
+    broker_id: Int32
+    broker_epoch: Int64 = always(absent=-1)
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionData:
+    partition_index: Int32
+    leader_epoch: Int32
+    new_isr: list[Int32] = until(2, absent=list)
+    new_isr_with_epochs: list[BrokerState] = since(3, absent=list)
+    leader_recovery_state: Int8 = since(1, absent=0)
+    partition_epoch: Int32
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicData:
+    topic_name: Text = until(1, absent="")
+    topic_id: Uuid = since(2, absent=ZERO_UUID)
+    partitions: list[PartitionData]
+
+
+@dataclass(slots=True, kw_only=True)
+class AlterPartitionRequest:
+    broker_id: Int32
+    broker_epoch: Int64 = always(absent=-1)
+    topics: list[TopicData]
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionDataResult:
+    partition_index: Int32
+    error_code: Int16
+    leader_id: Int32
+    leader_epoch: Int32
+    isr: list[Int32]
+    leader_recovery_state: Int8 = since(1, absent=0)
+    partition_epoch: Int32
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicDataResult:
+    topic_name: Text = until(1, absent="")
+    topic_id: Uuid = since(2, absent=ZERO_UUID)
+    partitions: list[PartitionDataResult]
+
+
+@dataclass(slots=True, kw_only=True)
+class AlterPartitionResponse:
+    throttle_time_ms: Int32 = always(absent=0)
+    error_code: Int16
+    topics: list[TopicDataResult]

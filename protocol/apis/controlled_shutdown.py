@@ -1,0 +1,26 @@
+"""ControlledShutdown (key 7), v0-v3, flexible from v3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.wire import Int16, Int32, Int64, Text, since
+
+
+@dataclass(slots=True, kw_only=True)
+class ControlledShutdownRequest:
+    broker_id: Int32
+    broker_epoch: Int64 = since(2, absent=-1)
+
+
+@dataclass(slots=True, kw_only=True)
+class RemainingPartition:
+    topic_name: Text
+    partition_index: Int32
+
+
+@dataclass(slots=True, kw_only=True)
+class ControlledShutdownResponse:
+    error_code: Int16
+    remaining_partitions: list[RemainingPartition]

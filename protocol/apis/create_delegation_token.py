@@ -1,0 +1,37 @@
+"""CreateDelegationToken (key 38), v0-v3, flexible from v2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.wire import Bytes, Int16, Int32, Int64, Text, always, since
+
+
+@dataclass(slots=True, kw_only=True)
+class CreatableRenewers:
+    principal_type: Text
+    principal_name: Text
+
+
+@dataclass(slots=True, kw_only=True)
+class CreateDelegationTokenRequest:
+    owner_principal_type: Text | None = since(3, absent="")
+    owner_principal_name: Text | None = since(3, absent="")
+    renewers: list[CreatableRenewers]
+    max_lifetime_ms: Int64
+
+
+@dataclass(slots=True, kw_only=True)
+class CreateDelegationTokenResponse:
+    error_code: Int16
+    principal_type: Text
+    principal_name: Text
+    token_requester_principal_type: Text = since(3, absent="")
+    token_requester_principal_name: Text = since(3, absent="")
+    issue_timestamp_ms: Int64
+    expiry_timestamp_ms: Int64
+    max_timestamp_ms: Int64
+    token_id: Text
+    hmac: Bytes
+    throttle_time_ms: Int32 = always(absent=0)

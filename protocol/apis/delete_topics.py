@@ -1,0 +1,35 @@
+"""DeleteTopics (key 20), v0-v6, flexible from v4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.wire import ZERO_UUID, Int16, Int32, Text, Uuid, always, since, until
+
+
+@dataclass(slots=True, kw_only=True)
+class DeleteTopicState:
+    name: Text | None = always(absent=None)
+    topic_id: Uuid
+
+
+@dataclass(slots=True, kw_only=True)
+class DeleteTopicsRequest:
+    topics: list[DeleteTopicState] = since(6, absent=list)
+    topic_names: list[Text] = until(5, absent=list)
+    timeout_ms: Int32
+
+
+@dataclass(slots=True, kw_only=True)
+class DeletableTopicResult:
+    name: Text | None = always(nullable_since=6)
+    topic_id: Uuid = since(6, absent=ZERO_UUID)
+    error_code: Int16
+    error_message: Text | None = since(5, absent=None)
+
+
+@dataclass(slots=True, kw_only=True)
+class DeleteTopicsResponse:
+    throttle_time_ms: Int32 = since(1, absent=0)
+    responses: list[DeletableTopicResult]

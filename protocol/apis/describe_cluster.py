@@ -1,0 +1,34 @@
+"""DescribeCluster (key 60), v0-v1, flexible from v0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.wire import Boolean, Int16, Int32, Int8, Text, always, since
+
+
+@dataclass(slots=True, kw_only=True)
+class DescribeClusterRequest:
+    include_cluster_authorized_operations: Boolean
+    endpoint_type: Int8 = since(1, absent=1)
+
+
+@dataclass(slots=True, kw_only=True)
+class DescribeClusterBroker:
+    broker_id: Int32
+    host: Text
+    port: Int32
+    rack: Text | None = always(absent=None)
+
+
+@dataclass(slots=True, kw_only=True)
+class DescribeClusterResponse:
+    throttle_time_ms: Int32 = always(absent=0)
+    error_code: Int16
+    error_message: Text | None = always(absent=None)
+    endpoint_type: Int8 = since(1, absent=1)
+    cluster_id: Text
+    controller_id: Int32 = always(absent=-1)
+    brokers: list[DescribeClusterBroker]
+    cluster_authorized_operations: Int32 = always(absent=-2147483648)

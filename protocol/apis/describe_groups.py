@@ -1,0 +1,41 @@
+"""DescribeGroups (key 15), v0-v5, flexible from v5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.wire import Boolean, Bytes, Int16, Int32, Text, since
+
+
+@dataclass(slots=True, kw_only=True)
+class DescribeGroupsRequest:
+    groups: list[Text]
+    include_authorized_operations: Boolean = since(3, absent=False)
+
+
+@dataclass(slots=True, kw_only=True)
+class DescribedGroupMember:
+    member_id: Text
+    group_instance_id: Text | None = since(4, absent=None)
+    client_id: Text
+    client_host: Text
+    member_metadata: Bytes
+    member_assignment: Bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class DescribedGroup:
+    error_code: Int16
+    group_id: Text
+    group_state: Text
+    protocol_type: Text
+    protocol_data: Text
+    members: list[DescribedGroupMember]
+    authorized_operations: Int32 = since(3, absent=-2147483648)
+
+
+@dataclass(slots=True, kw_only=True)
+class DescribeGroupsResponse:
+    throttle_time_ms: Int32 = since(1, absent=0)
+    groups: list[DescribedGroup]

@@ -1,0 +1,41 @@
+"""ElectLeaders (key 43), v0-v2, flexible from v2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.wire import Int16, Int32, Int8, Text, always, since
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicPartitions:
+    topic: Text
+    partitions: list[Int32]
+
+
+@dataclass(slots=True, kw_only=True)
+class ElectLeadersRequest:
+    election_type: Int8 = since(1, absent=0)
+    topic_partitions: list[TopicPartitions] | None
+    timeout_ms: Int32 = always(absent=60000)
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionResult:
+    partition_id: Int32
+    error_code: Int16
+    error_message: Text | None
+
+
+@dataclass(slots=True, kw_only=True)
+class ReplicaElectionResult:
+    topic: Text
+    partition_result: list[PartitionResult]
+
+
+@dataclass(slots=True, kw_only=True)
+class ElectLeadersResponse:
+    throttle_time_ms: Int32 = always(absent=0)
+    error_code: Int16 = since(1, absent=0)
+    replica_election_results: list[ReplicaElectionResult]

@@ -1,0 +1,21 @@
+"""Envelope (key 58), v0-v0, flexible from v0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.wire import Bytes, Int16, always
+
+
+@dataclass(slots=True, kw_only=True)
+class EnvelopeRequest:
+    request_data: Bytes
+    request_principal: Bytes | None
+    client_host_address: Bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class EnvelopeResponse:
+    response_data: Bytes | None = always(absent=None)
+    error_code: Int16

@@ -1,0 +1,22 @@
+"""Heartbeat (key 12), v0-v4, flexible from v4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.wire import Int16, Int32, Text, since
+
+
+@dataclass(slots=True, kw_only=True)
+class HeartbeatRequest:
+    group_id: Text
+    generation_id: Int32
+    member_id: Text
+    group_instance_id: Text | None = since(3, absent=None)
+
+
+@dataclass(slots=True, kw_only=True)
+class HeartbeatResponse:
+    throttle_time_ms: Int32 = since(1, absent=0)
+    error_code: Int16

@@ -1,0 +1,42 @@
+"""IncrementalAlterConfigs (key 44), v0-v1, flexible from v1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.wire import Boolean, Int16, Int32, Int8, Text, always
+
+
+@dataclass(slots=True, kw_only=True)
+class AlterableConfig:
+    name: Text
+    config_operation: Int8
+    value: Text | None
+
+
+@dataclass(slots=True, kw_only=True)
+class AlterConfigsResource:
+    resource_type: Int8
+    resource_name: Text
+    configs: list[AlterableConfig]
+
+
+@dataclass(slots=True, kw_only=True)
+class IncrementalAlterConfigsRequest:
+    resources: list[AlterConfigsResource]
+    validate_only: Boolean
+
+
+@dataclass(slots=True, kw_only=True)
+class AlterConfigsResourceResponse:
+    error_code: Int16
+    error_message: Text | None
+    resource_type: Int8
+    resource_name: Text
+
+
+@dataclass(slots=True, kw_only=True)
+class IncrementalAlterConfigsResponse:
+    throttle_time_ms: Int32 = always(absent=0)
+    responses: list[AlterConfigsResourceResponse]

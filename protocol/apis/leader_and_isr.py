@@ -1,0 +1,82 @@
+"""LeaderAndIsr (key 4), v0-v7, flexible from v4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.wire import ZERO_UUID, Boolean, Int16, Int32, Int64, Int8, Text, Uuid, since, tagged, until
+
+
+@dataclass(slots=True, kw_only=True)
+class GenerationStart:
+    """From `leader_epoch` on, the partition accepts records of `generation` (KIP-253 repaired, R2)."""
+
+    generation: Int32
+    leader_epoch: Int32
+
+
+@dataclass(slots=True, kw_only=True)
+class LeaderAndIsrPartitionState:
+    topic_name: Text = until(1, absent="")
+    partition_index: Int32
+    controller_epoch: Int32
+    leader: Int32
+    leader_epoch: Int32
+    isr: list[Int32]
+    partition_epoch: Int32
+    replicas: list[Int32]
+    adding_replicas: list[Int32] = since(3, absent=list)
+    removing_replicas: list[Int32] = since(3, absent=list)
+    is_new: Boolean = since(1, absent=False)
+    leader_recovery_state: Int8 = since(6, absent=0)
+    generation: Int32 = tagged(2531, since=4, absent=-1)
+    gen_start: list[GenerationStart] = tagged(2538, since=4, absent=list)
+    marked_for_deletion: Boolean = tagged(2539, since=4, absent=False)
+
+
+@dataclass(slots=True, kw_only=True)
+class LeaderAndIsrTopicState:
+    topic_name: Text
+    topic_id: Uuid = since(5, absent=ZERO_UUID)
+    partition_states: list[LeaderAndIsrPartitionState]
+    undeleted_partition_count: Int32 = tagged(2530, since=4, absent=-1)
+
+
+@dataclass(slots=True, kw_only=True)
+class LeaderAndIsrLiveLeader:
+    broker_id: Int32
+    host_name: Text
+    port: Int32
+
+
+@dataclass(slots=True, kw_only=True)
+class LeaderAndIsrRequest:
+    controller_id: Int32
+    is_kraft_controller: Boolean = since(7, absent=False)
+    controller_epoch: Int32
+    broker_epoch: Int64 = since(2, absent=-1)
+    type: Int8 = since(5, absent=0)
+    ungrouped_partition_states: list[LeaderAndIsrPartitionState] = until(1, absent=list)
+    topic_states: list[LeaderAndIsrTopicState] = since(2, absent=list)
+    live_leaders: list[LeaderAndIsrLiveLeader]
+
+
+@dataclass(slots=True, kw_only=True)
+class LeaderAndIsrPartitionError:
+    topic_name: Text = until(4, absent="")
+    partition_index: Int32
+    error_code: Int16
+
+
+@dataclass(slots=True, kw_only=True)
+class LeaderAndIsrTopicError:
+    topic_id: Uuid
+    partition_errors: list[LeaderAndIsrPartitionError]
+
+
+@dataclass(slots=True, kw_only=True)
+class LeaderAndIsrResponse:
+    error_code: Int16
+    partition_errors: list[LeaderAndIsrPartitionError] = until(4, absent=list)
+    topics: list[LeaderAndIsrTopicError] = since(5, absent=list)

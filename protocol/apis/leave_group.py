@@ -1,0 +1,36 @@
+"""LeaveGroup (key 13), v0-v5, flexible from v4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.wire import Int16, Int32, Text, always, since, until
+
+
+@dataclass(slots=True, kw_only=True)
+class MemberIdentity:
+    member_id: Text
+    group_instance_id: Text | None = always(absent=None)
+    reason: Text | None = since(5, absent=None)
+
+
+@dataclass(slots=True, kw_only=True)
+class LeaveGroupRequest:
+    group_id: Text
+    member_id: Text = until(2, absent="")
+    members: list[MemberIdentity] = since(3, absent=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class MemberResponse:
+    member_id: Text
+    group_instance_id: Text | None
+    error_code: Int16
+
+
+@dataclass(slots=True, kw_only=True)
+class LeaveGroupResponse:
+    throttle_time_ms: Int32 = since(1, absent=0)
+    error_code: Int16
+    members: list[MemberResponse] = since(3, absent=list)

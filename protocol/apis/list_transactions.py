@@ -1,0 +1,30 @@
+"""ListTransactions (key 66), v0-v1, flexible from v0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.wire import Int16, Int32, Int64, Text, always, since
+
+
+@dataclass(slots=True, kw_only=True)
+class ListTransactionsRequest:
+    state_filters: list[Text]
+    producer_id_filters: list[Int64]
+    duration_filter: Int64 = since(1, absent=-1)
+
+
+@dataclass(slots=True, kw_only=True)
+class TransactionState:
+    transactional_id: Text
+    producer_id: Int64
+    transaction_state: Text
+
+
+@dataclass(slots=True, kw_only=True)
+class ListTransactionsResponse:
+    throttle_time_ms: Int32 = always(absent=0)
+    error_code: Int16
+    unknown_state_filters: list[Text]
+    transaction_states: list[TransactionState]

@@ -1,0 +1,88 @@
+"""Metadata (key 3), v0-v12, flexible from v9.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.wire import ZERO_UUID, Boolean, Int16, Int32, Text, Uuid, always, since, tagged
+
+
+@dataclass(slots=True, kw_only=True)
+class MetadataRequestTopic:
+    topic_id: Uuid = since(10, absent=ZERO_UUID)
+    name: Text | None = always(nullable_since=10)
+
+
+@dataclass(slots=True, kw_only=True)
+class MetadataRequest:
+    topics: list[MetadataRequestTopic] | None = always(nullable_since=1)
+    allow_auto_topic_creation: Boolean = since(4, absent=True)
+    include_cluster_authorized_operations: Boolean = since(8, absent=False, until=10)
+    include_topic_authorized_operations: Boolean = since(8, absent=False)
+
+
+@dataclass(slots=True, kw_only=True)
+class MetadataResponseBroker:
+    node_id: Int32
+    host: Text
+    port: Int32
+    rack: Text | None = since(1, absent=None)
+
+
+@dataclass(slots=True, kw_only=True)
+class ReshardStep:
+    """One resize of a topic: from `generation` on, producers hash over `count` partitions (KIP-253 repaired, R1)."""
+
+    generation: Int32
+    count: Int32
+
+
+@dataclass(slots=True, kw_only=True)
+class GenerationStart:
+    """From `leader_epoch` on, the partition accepts records of `generation` (KIP-253 repaired, R2)."""
+
+    generation: Int32
+    leader_epoch: Int32
+
+
+@dataclass(slots=True, kw_only=True)
+class MetadataResponsePartition:
+    error_code: Int16
+    partition_index: Int32
+    leader_id: Int32
+    leader_epoch: Int32 = since(7, absent=-1)
+    replica_nodes: list[Int32]
+    isr_nodes: list[Int32]
+    offline_replicas: list[Int32] = since(5, absent=list)
+    partition_epoch: Int32 = tagged(2537, since=9, absent=-1)
+    gen_start: list[GenerationStart] = tagged(2538, since=9, absent=list)
+    marked_for_deletion: Boolean = tagged(2539, since=9, absent=False)
+
+
+@dataclass(slots=True, kw_only=True)
+class MetadataResponseTopic:
+    error_code: Int16
+    name: Text | None = always(nullable_since=12)
+    topic_id: Uuid = since(10, absent=ZERO_UUID)
+    is_internal: Boolean = since(1, absent=False)
+    partitions: list[MetadataResponsePartition]
+    topic_authorized_operations: Int32 = since(8, absent=-2147483648)
+    undeleted_partition_count: Int32 = tagged(2530, since=9, absent=-1)
+    generation: Int32 = tagged(2531, since=9, absent=-1)
+    initial_partition_count: Int32 = tagged(2532, since=9, absent=-1)
+    history: list[ReshardStep] = tagged(2533, since=9, absent=list)
+    base: Int32 = tagged(2534, since=9, absent=-1)
+    ordered_delivery: Boolean = tagged(2535, since=9, absent=False)
+    min_insync_replicas: Int16 = tagged(2536, since=9, absent=-1)
+
+
+@dataclass(slots=True, kw_only=True)
+class MetadataResponse:
+    throttle_time_ms: Int32 = since(3, absent=0)
+    brokers: list[MetadataResponseBroker]
+    cluster_id: Text | None = since(2, absent=None)
+    controller_id: Int32 = since(1, absent=-1)
+    topics: list[MetadataResponseTopic]
+    cluster_authorized_operations: Int32 = since(8, absent=-2147483648, until=10)
+    max_partition_epoch: Int32 = tagged(2540, since=9, absent=-1)

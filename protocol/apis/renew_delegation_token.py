@@ -1,0 +1,21 @@
+"""RenewDelegationToken (key 39), v0-v2, flexible from v2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.wire import Bytes, Int16, Int32, Int64, always
+
+
+@dataclass(slots=True, kw_only=True)
+class RenewDelegationTokenRequest:
+    hmac: Bytes
+    renew_period_ms: Int64
+
+
+@dataclass(slots=True, kw_only=True)
+class RenewDelegationTokenResponse:
+    error_code: Int16
+    expiry_timestamp_ms: Int64
+    throttle_time_ms: Int32 = always(absent=0)

@@ -1,0 +1,21 @@
+"""SaslAuthenticate (key 36), v0-v2, flexible from v2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.wire import Bytes, Int16, Int64, Text, since
+
+
+@dataclass(slots=True, kw_only=True)
+class SaslAuthenticateRequest:
+    auth_bytes: Bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class SaslAuthenticateResponse:
+    error_code: Int16
+    error_message: Text | None
+    auth_bytes: Bytes
+    session_lifetime_ms: Int64 = since(1, absent=0)

@@ -1,0 +1,34 @@
+"""SyncGroup (key 14), v0-v5, flexible from v4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.wire import Bytes, Int16, Int32, Text, since
+
+
+@dataclass(slots=True, kw_only=True)
+class SyncGroupRequestAssignment:
+    member_id: Text
+    assignment: Bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class SyncGroupRequest:
+    group_id: Text
+    generation_id: Int32
+    member_id: Text
+    group_instance_id: Text | None = since(3, absent=None)
+    protocol_type: Text | None = since(5, absent=None)
+    protocol_name: Text | None = since(5, absent=None)
+    assignments: list[SyncGroupRequestAssignment]
+
+
+@dataclass(slots=True, kw_only=True)
+class SyncGroupResponse:
+    throttle_time_ms: Int32 = since(1, absent=0)
+    error_code: Int16
+    protocol_type: Text | None = since(5, absent=None)
+    protocol_name: Text | None = since(5, absent=None)
+    assignment: Bytes

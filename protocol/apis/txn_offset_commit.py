@@ -1,0 +1,52 @@
+"""TxnOffsetCommit (key 28), v0-v4, flexible from v3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.wire import Int16, Int32, Int64, Text, always, since
+
+
+@dataclass(slots=True, kw_only=True)
+class TxnOffsetCommitRequestPartition:
+    partition_index: Int32
+    committed_offset: Int64
+    committed_leader_epoch: Int32 = since(2, absent=-1)
+    committed_metadata: Text | None
+
+
+@dataclass(slots=True, kw_only=True)
+class TxnOffsetCommitRequestTopic:
+    name: Text
+    partitions: list[TxnOffsetCommitRequestPartition]
+
+
+@dataclass(slots=True, kw_only=True)
+class TxnOffsetCommitRequest:
+    transactional_id: Text
+    group_id: Text
+    producer_id: Int64
+    producer_epoch: Int16
+    generation_id: Int32 = since(3, absent=-1)
+    member_id: Text = since(3, absent="")
+    group_instance_id: Text | None = since(3, absent=None)
+    topics: list[TxnOffsetCommitRequestTopic]
+
+
+@dataclass(slots=True, kw_only=True)
+class TxnOffsetCommitResponsePartition:
+    partition_index: Int32
+    error_code: Int16
+
+
+@dataclass(slots=True, kw_only=True)
+class TxnOffsetCommitResponseTopic:
+    name: Text
+    partitions: list[TxnOffsetCommitResponsePartition]
+
+
+@dataclass(slots=True, kw_only=True)
+class TxnOffsetCommitResponse:
+    throttle_time_ms: Int32 = always(absent=0)
+    topics: list[TxnOffsetCommitResponseTopic]

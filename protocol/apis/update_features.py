@@ -1,0 +1,38 @@
+"""UpdateFeatures (key 57), v0-v1, flexible from v0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.wire import Boolean, Int16, Int32, Int8, Text, always, since, until
+
+
+@dataclass(slots=True, kw_only=True)
+class FeatureUpdateKey:
+    feature: Text
+    max_version_level: Int16
+    allow_downgrade: Boolean = until(0, absent=False)
+    upgrade_type: Int8 = since(1, absent=1)
+
+
+@dataclass(slots=True, kw_only=True)
+class UpdateFeaturesRequest:
+    timeout_ms: Int32 = always(absent=60000)
+    feature_updates: list[FeatureUpdateKey]
+    validate_only: Boolean = since(1, absent=False)
+
+
+@dataclass(slots=True, kw_only=True)
+class UpdatableFeatureResult:
+    feature: Text
+    error_code: Int16
+    error_message: Text | None
+
+
+@dataclass(slots=True, kw_only=True)
+class UpdateFeaturesResponse:
+    throttle_time_ms: Int32 = always(absent=0)
+    error_code: Int16
+    error_message: Text | None
+    results: list[UpdatableFeatureResult]

@@ -1,0 +1,89 @@
+"""UpdateMetadata (key 6), v0-v8, flexible from v6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.wire import ZERO_UUID, Boolean, Int16, Int32, Int64, Int8, Text, Uuid, since, tagged, until
+
+
+@dataclass(slots=True, kw_only=True)
+class ReshardStep:
+    """One resize of a topic: from `generation` on, producers hash over `count` partitions (KIP-253 repaired, R1)."""
+
+    generation: Int32
+    count: Int32
+
+
+@dataclass(slots=True, kw_only=True)
+class GenerationStart:
+    """From `leader_epoch` on, the partition accepts records of `generation` (KIP-253 repaired, R2)."""
+
+    generation: Int32
+    leader_epoch: Int32
+
+
+@dataclass(slots=True, kw_only=True)
+class UpdateMetadataPartitionState:
+    topic_name: Text = until(4, absent="")
+    partition_index: Int32
+    controller_epoch: Int32
+    leader: Int32
+    leader_epoch: Int32
+    isr: list[Int32]
+    zk_version: Int32
+    replicas: list[Int32]
+    offline_replicas: list[Int32] = since(4, absent=list)
+    generation: Int32 = tagged(2531, since=6, absent=-1)
+    gen_start: list[GenerationStart] = tagged(2538, since=6, absent=list)
+    marked_for_deletion: Boolean = tagged(2539, since=6, absent=False)
+
+
+@dataclass(slots=True, kw_only=True)
+class UpdateMetadataTopicState:
+    topic_name: Text
+    topic_id: Uuid = since(7, absent=ZERO_UUID)
+    partition_states: list[UpdateMetadataPartitionState]
+    undeleted_partition_count: Int32 = tagged(2530, since=6, absent=-1)
+    generation: Int32 = tagged(2531, since=6, absent=-1)
+    initial_partition_count: Int32 = tagged(2532, since=6, absent=-1)
+    history: list[ReshardStep] = tagged(2533, since=6, absent=list)
+    base: Int32 = tagged(2534, since=6, absent=-1)
+    ordered_delivery: Boolean = tagged(2535, since=6, absent=False)
+    min_insync_replicas: Int16 = tagged(2536, since=6, absent=-1)
+
+
+@dataclass(slots=True, kw_only=True)
+class UpdateMetadataEndpoint:
+    port: Int32
+    host: Text
+    listener: Text = since(3, absent="")
+    security_protocol: Int16
+
+
+@dataclass(slots=True, kw_only=True)
+class UpdateMetadataBroker:
+    id: Int32
+    v0_host: Text = until(0, absent="")
+    v0_port: Int32 = until(0, absent=0)
+    endpoints: list[UpdateMetadataEndpoint] = since(1, absent=list)
+    rack: Text | None = since(2, absent="")
+    broker_epoch: Int64 = tagged(2541, since=6, absent=-1)
+
+
+@dataclass(slots=True, kw_only=True)
+class UpdateMetadataRequest:
+    controller_id: Int32
+    is_kraft_controller: Boolean = since(8, absent=False)
+    type: Int8 = tagged(0, since=8, absent=0)
+    controller_epoch: Int32
+    broker_epoch: Int64 = since(5, absent=-1)
+    ungrouped_partition_states: list[UpdateMetadataPartitionState] = until(4, absent=list)
+    topic_states: list[UpdateMetadataTopicState] = since(5, absent=list)
+    live_brokers: list[UpdateMetadataBroker]
+
+
+@dataclass(slots=True, kw_only=True)
+class UpdateMetadataResponse:
+    error_code: Int16

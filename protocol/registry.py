@@ -1,0 +1,132 @@
+"""Every API that a Kafka 3.9 broker in ZooKeeper mode speaks, and the two that KIP-253 adds (decisions D1, D3).
+
+A row says what the wire needs: key, name, last version (the first is always 0) and the first flexible version. Which
+versions *this* broker serves is decided by its handlers (`broker.dispatch`), not here. Message classes are imported when
+first asked for: a client that speaks five APIs does not pay for sixty.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+
+@dataclass(frozen=True)
+class Api:
+    """One API key. `flexible_from` is None where no version has tagged fields."""
+
+    key: int
+    name: str
+    last_version: int
+    flexible_from: int | None
+
+    @property
+    def module(self) -> str:
+        """Where its messages are declared."""
+        return "protocol.apis." + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.name).lower()
+
+    @functools.cached_property
+    def request(self) -> type[Any]:
+        """The class of its requests."""
+        return _load(self.module, self.name + "Request")
+
+    @functools.cached_property
+    def response(self) -> type[Any]:
+        """The class of its responses."""
+        return _load(self.module, self.name + "Response")
+
+    def flexible(self, version: int) -> bool:
+        """Whether this version uses compact encodings and tagged fields."""
+        return self.flexible_from is not None and version >= self.flexible_from
+
+    def request_header_version(self, version: int) -> int:
+        """0, 1 or 2. ControlledShutdown v0 alone has no client id."""
+        if self.flexible(version):
+            return 2
+        return 0 if self.key == 7 and version == 0 else 1
+
+    def response_header_version(self, version: int) -> int:
+        """0 or 1. ApiVersions answers with 0 always, so that a client which guessed too high can read it (KIP-511)."""
+        return 1 if self.flexible(version) and self.key != 18 else 0
+
+
+def _load(module: str, name: str) -> type[Any]:
+    message: type[Any] = getattr(importlib.import_module(module), name)
+    return message
+
+
+APIS: Final[tuple[Api, ...]] = (
+    Api(0, "Produce", 11, 9),
+    Api(1, "Fetch", 17, 12),
+    Api(2, "ListOffsets", 9, 6),
+    Api(3, "Metadata", 12, 9),
+    Api(4, "LeaderAndIsr", 7, 4),
+    Api(5, "StopReplica", 4, 2),
+    Api(6, "UpdateMetadata", 8, 6),
+    Api(7, "ControlledShutdown", 3, 3),
+    Api(8, "OffsetCommit", 9, 8),
+    Api(9, "OffsetFetch", 9, 6),
+    Api(10, "FindCoordinator", 6, 3),
+    Api(11, "JoinGroup", 9, 6),
+    Api(12, "Heartbeat", 4, 4),
+    Api(13, "LeaveGroup", 5, 4),
+    Api(14, "SyncGroup", 5, 4),
+    Api(15, "DescribeGroups", 5, 5),
+    Api(16, "ListGroups", 5, 3),
+    Api(17, "SaslHandshake", 1, None),
+    Api(18, "ApiVersions", 4, 3),
+    Api(19, "CreateTopics", 7, 5),
+    Api(20, "DeleteTopics", 6, 4),
+    Api(21, "DeleteRecords", 2, 2),
+    Api(22, "InitProducerId", 5, 2),
+    Api(23, "OffsetForLeaderEpoch", 4, 4),
+    Api(24, "AddPartitionsToTxn", 5, 3),
+    Api(25, "AddOffsetsToTxn", 4, 3),
+    Api(26, "EndTxn", 4, 3),
+    Api(27, "WriteTxnMarkers", 1, 1),
+    Api(28, "TxnOffsetCommit", 4, 3),
+    Api(29, "DescribeAcls", 3, 2),
+    Api(30, "CreateAcls", 3, 2),
+    Api(31, "DeleteAcls", 3, 2),
+    Api(32, "DescribeConfigs", 4, 4),
+    Api(33, "AlterConfigs", 2, 2),
+    Api(34, "AlterReplicaLogDirs", 2, 2),
+    Api(35, "DescribeLogDirs", 4, 2),
+    Api(36, "SaslAuthenticate", 2, 2),
+    Api(37, "CreatePartitions", 3, 2),
+    Api(38, "CreateDelegationToken", 3, 2),
+    Api(39, "RenewDelegationToken", 2, 2),
+    Api(40, "ExpireDelegationToken", 2, 2),
+    Api(41, "DescribeDelegationToken", 3, 2),
+    Api(42, "DeleteGroups", 2, 2),
+    Api(43, "ElectLeaders", 2, 2),
+    Api(44, "IncrementalAlterConfigs", 1, 1),
+    Api(45, "AlterPartitionReassignments", 0, 0),
+    Api(46, "ListPartitionReassignments", 0, 0),
+    Api(47, "OffsetDelete", 0, None),
+    Api(48, "DescribeClientQuotas", 1, 1),
+    Api(49, "AlterClientQuotas", 1, 1),
+    Api(50, "DescribeUserScramCredentials", 0, 0),
+    Api(51, "AlterUserScramCredentials", 0, 0),
+    Api(56, "AlterPartition", 3, 0),
+    Api(57, "UpdateFeatures", 1, 0),
+    Api(58, "Envelope", 0, 0),
+    Api(60, "DescribeCluster", 1, 0),
+    Api(61, "DescribeProducers", 0, 0),
+    Api(65, "DescribeTransactions", 0, 0),
+    Api(66, "ListTransactions", 1, 0),
+    Api(67, "AllocateProducerIds", 0, 0),
+    Api(2530, "ConsumerGroupPosition", 1, 1),
+    Api(2531, "PartitionLeaderEpochsForPartitions", 1, 1),
+)
+
+BY_KEY: Final = {api.key: api for api in APIS}
+BY_NAME: Final = {api.name: api for api in APIS}
+
+
+def api_of(message: type[Any]) -> Api:
+    """The API that a request or response class belongs to."""
+    return BY_NAME[message.__name__.removesuffix("Request").removesuffix("Response")]

@@ -1,0 +1,165 @@
+"""The vocabulary in which every message is declared: field types and version ranges.
+
+A message is one dataclass for all of its versions (decision D2). A field's *type* says how it looks on the wire, its
+*default* says in which versions it exists and what its absence means:
+
+    partition: Int32                                    every version, must be given
+    current_leader_epoch: Int32 = since(9, absent=-1)   from v9 on; receivers of v0-v8 assume -1
+    replica_id: Int32 = until(14, absent=-1)            up to v14
+    cluster_id: Text | None = tagged(0, since=12)       a tagged field of the flexible versions
+    topics: list[FetchTopic] | None = always(nullable_since=1)
+
+`X | None` is nullable in every version unless `nullable_since` says otherwise. A field that a version does not have is
+left out when that version is encoded, whatever its value: handlers fill in everything and let the version choose.
+
+Nothing here touches bytes: `layout` derives the reference codec, `compiler` the fast one, both from `fields_of`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import types
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+LAST_VERSION: Final = 32767
+
+
+class Kind(enum.Enum):
+    """How a primitive is laid out; the value is its `struct` format, or None when its length varies."""
+
+    BOOLEAN = "?"
+    INT8 = "b"
+    INT16 = "h"
+    UINT16 = "H"
+    INT32 = "i"
+    UINT32 = "I"
+    INT64 = "q"
+    FLOAT64 = "d"
+    UUID = "16s"
+    TEXT = "text"
+    BYTES = "bytes"
+    RECORDS = "records"
+
+    @property
+    def fixed(self) -> bool:
+        """Whether every value takes the same number of bytes."""
+        return self not in _VARIABLE
+
+
+_VARIABLE: Final = frozenset({Kind.TEXT, Kind.BYTES, Kind.RECORDS})
+
+Boolean = Annotated[bool, Kind.BOOLEAN]
+Int8 = Annotated[int, Kind.INT8]
+Int16 = Annotated[int, Kind.INT16]
+UInt16 = Annotated[int, Kind.UINT16]
+Int32 = Annotated[int, Kind.INT32]
+UInt32 = Annotated[int, Kind.UINT32]
+Int64 = Annotated[int, Kind.INT64]
+Float64 = Annotated[float, Kind.FLOAT64]
+Uuid = Annotated[bytes, Kind.UUID]
+"""Sixteen raw bytes; `ZERO_UUID` means "none"."""
+Text = Annotated[str, Kind.TEXT]
+Bytes = Annotated[bytes, Kind.BYTES]
+Records = Annotated[bytes | bytearray | memoryview, Kind.RECORDS]
+"""Record batches, passed through as the bytes they are (decision D9)."""
+
+ZERO_UUID: Final = bytes(16)
+
+
+def always(*, absent: Any = dataclasses.MISSING, nullable_since: int = 0) -> Any:
+    """A field of every version that has a default, or is nullable from some version on."""
+    return _field(0, LAST_VERSION, absent, nullable_since, None)
+
+
+def since(version: int, *, absent: Any, until: int = LAST_VERSION, nullable_since: int = 0) -> Any:
+    """A field that appeared in `version`; older ones mean `absent`. A callable (`list`) makes a fresh value each time."""
+    return _field(version, until, absent, nullable_since, None)
+
+
+def until(version: int, *, absent: Any, nullable_since: int = 0) -> Any:
+    """A field whose last version is `version`; newer ones mean `absent`."""
+    return _field(0, version, absent, nullable_since, None)
+
+
+def tagged(tag: int, *, since: int, absent: Any = None) -> Any:
+    """A tagged field of a flexible version: left out while it equals `absent`, skipped by those who do not know it."""
+    return _field(since, LAST_VERSION, absent, 0, tag)
+
+
+def _field(first: int, last: int, absent: Any, nullable_since: int, tag: int | None) -> Any:
+    metadata = {"wire": (first, last, nullable_since, tag)}
+    if absent is dataclasses.MISSING:
+        return dataclasses.field(metadata=metadata)
+    if isinstance(absent, type):
+        return dataclasses.field(default_factory=typing.cast(Callable[[], Any], absent), metadata=metadata)
+    return dataclasses.field(default=absent, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WireField:
+    """One field of a message, as both codecs see it. `kind` and `struct` exclude each other."""
+
+    name: str
+    kind: Kind | None
+    struct: type[Any] | None
+    is_array: bool
+    nullable: bool
+    first: int
+    last: int
+    nullable_since: int
+    tag: int | None
+    default: Any
+    """What an absent field means: a value, or a callable that makes one; MISSING when the field is always there."""
+
+    def exists(self, version: int) -> bool:
+        """Whether messages of this version carry the field at all."""
+        return self.first <= version <= self.last
+
+    def may_be_null(self, version: int) -> bool:
+        """Whether null is a legal value of the field in this version."""
+        return self.nullable and version >= self.nullable_since
+
+    def absent_value(self) -> Any:
+        """The value that a version without this field stands for."""
+        return self.default() if isinstance(self.default, type) else self.default
+
+
+@functools.cache
+def fields_of(message: type[Any]) -> tuple[WireField, ...]:
+    """The fields of a message or nested struct in wire order."""
+    hints = typing.get_type_hints(message, include_extras=True)
+    return tuple(_describe(field, hints[field.name]) for field in dataclasses.fields(message))
+
+
+def _describe(field: dataclasses.Field[Any], hint: Any) -> WireField:
+    first, last, nullable_since, tag = field.metadata.get("wire", (0, LAST_VERSION, 0, None))
+    nullable, hint = _without_none(hint)
+    is_array = typing.get_origin(hint) is list
+    if is_array:
+        (hint,) = typing.get_args(hint)
+    kind = next((extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Kind)), None)
+    default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory
+    return WireField(
+        name=field.name,
+        kind=kind,
+        struct=None if kind is not None else hint,
+        is_array=is_array,
+        nullable=nullable,
+        first=first,
+        last=last,
+        nullable_since=nullable_since,
+        tag=tag,
+        default=default,
+    )
+
+
+def _without_none(hint: Any) -> tuple[bool, Any]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        rest = [part for part in typing.get_args(hint) if part is not type(None)]
+        assert len(rest) == 1, f"a wire type is one type, nullable or not: {hint}"
+        return True, rest[0]
+    return False, hint
