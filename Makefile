@@ -1,0 +1,48 @@
+# Anabranch: every target does its own set-up in .venv. Start with `make demo`.
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench sim interop up clean
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+EXTRAS := audit,fast,demo,testing,dev
+PORT   ?= 9092
+SEED   ?=
+export SPARK_LOCAL_IP ?= 127.0.0.1
+
+help:  ## what there is
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml constraints.txt
+	@echo "setting up $(VENV) (once; a few minutes on a slow line)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+demo: $(READY)  ## the main job: flights resized under fire, audited by Spark, with a report (under 4 minutes)
+	$(BIN)/anabranch demo
+
+test: check  ## checks, then all tests that this machine can run (under 10 minutes on 2 cores)
+	$(BIN)/python -m pytest
+
+check: $(READY)  ## ruff, mypy --strict, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(READY)  ## figures, each beside a peer measured in the same run
+	$(BIN)/python -m benchmarks
+
+sim: $(READY)  ## the model-based tests only, with more cases (SEED=n repeats one run)
+	HYPOTHESIS_PROFILE=exhaustive $(BIN)/python -m pytest tests/sim tests/model tests/clients/producer $(if $(SEED),--hypothesis-seed=$(SEED))
+
+interop: $(READY)  ## other Kafka clients against a cluster of processes
+	$(BIN)/python -m pytest -m interop -v
+
+up: $(READY)  ## three brokers in one process on 127.0.0.1:9092 (PORT=n for another)
+	$(BIN)/anabranch up --port $(PORT)
+
+clean:  ## remove what the targets made
+	rm -rf $(VENV) build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
