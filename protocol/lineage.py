@@ -1,0 +1,160 @@
+"""The lineage of a topic: what each resize did to each partition, as a graph shared by producers, leaders, consumers.
+
+A topic's history is [(generation, count), ...], one entry per resize, generations never reused (rule R1). The keys of a
+partition change only at some of these generations: it is created, split, merged into, or sealed. Between two of them
+lies a *segment*, and the generation that opens it is the partition's *class generation*. Producers stamp batches with
+it and leaders demand equality (R5), so a partition that a resize does not touch is never fenced.
+
+A segment may be delivered once every segment that held its keys before has been delivered and committed (R9):
+
+    Open(s)  when Open(previous(s)) and Done(q) for every q in predecessors(s)
+    Done(q)  when committed(partition of q) >= end of q, and Open(q)
+
+`predecessors` names segments of *other* partitions only: a split child waits for its parent, a survivor for the victims
+merged into it. The graph is acyclic because every edge leads from a lower generation to a higher one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from protocol import linear_hashing
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Segment:
+    """What `partition` accepted from the start of `generation` until its next class generation."""
+
+    partition: int
+    generation: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}@{self.generation}"
+
+
+class Lineage:
+    """The history of one topic's partition count. Immutable; equal histories are equal lineages."""
+
+    __slots__ = ("_class_generations", "base", "history")
+
+    def __init__(self, base: int, history: Sequence[tuple[int, int]]) -> None:
+        generations = [generation for generation, _ in history]
+        if not history or generations != sorted(set(generations)):
+            raise ValueError(f"a history is a rising list of (generation, count), not {list(history)}")
+        self.base = base
+        self.history = tuple((generation, count) for generation, count in history)
+        self._class_generations: dict[int, tuple[int, ...]] = {}
+
+    @property
+    def generation(self) -> int:
+        """The newest generation."""
+        return self.history[-1][0]
+
+    @property
+    def count(self) -> int:
+        """The number of partitions that producers write to now."""
+        return self.history[-1][1]
+
+    def count_at(self, generation: int) -> int:
+        """The count in force at `generation`."""
+        return next(count for begun, count in reversed(self.history) if begun <= generation)
+
+    def live(self, partition: int) -> bool:
+        """Whether producers may write to the partition now."""
+        return 0 <= partition < self.count
+
+    def address(self, key_hash: int) -> int:
+        """The partition that keys with this hash belong to now."""
+        return linear_hashing.address(key_hash, self.base, self.count)
+
+    def resized(self, generation: int, count: int) -> Lineage:
+        """The lineage after one more resize, in either direction."""
+        return Lineage(self.base, [*self.history, (generation, count)])
+
+    def class_generations(self, partition: int) -> tuple[int, ...]:
+        """The generations in which the partition's keys changed, rising. Empty if it was never part of the topic."""
+        known = self._class_generations.get(partition)
+        if known is None:
+            known = self._class_generations[partition] = tuple(self._changes(partition))
+        return known
+
+    def class_generation(self, partition: int, generation: int | None = None) -> int:
+        """The stamp for a batch hashed at `generation` (the newest if None). ValueError if the partition is unknown."""
+        limit = self.generation if generation is None else generation
+        for changed in reversed(self.class_generations(partition)):
+            if changed <= limit:
+                return changed
+        raise ValueError(f"partition {partition} is not part of the topic at generation {limit}")
+
+    def segments(self, partition: int) -> tuple[Segment, ...]:
+        """The partition's segments in the order of its offsets; those of a sealed time are empty."""
+        return tuple(Segment(partition, generation) for generation in self.class_generations(partition))
+
+    def previous(self, segment: Segment) -> Segment | None:
+        """The segment before this one in the same partition."""
+        earlier = [one for one in self.class_generations(segment.partition) if one < segment.generation]
+        return Segment(segment.partition, earlier[-1]) if earlier else None
+
+    def next(self, segment: Segment) -> Segment | None:
+        """The segment after this one in the same partition; its first leader epoch is where this one ends (R7)."""
+        later = [one for one in self.class_generations(segment.partition) if one > segment.generation]
+        return Segment(segment.partition, later[0]) if later else None
+
+    def predecessors(self, segment: Segment) -> tuple[Segment, ...]:
+        """The segments of other partitions that held this one's keys just before it began."""
+        before, after = self._counts_around(segment.generation)
+        partition = segment.partition
+        if before is None or partition >= after:
+            return ()
+        if before < after:
+            sources = [linear_hashing.ancestor(partition, before, self.base)] if partition >= before else []
+        else:
+            sources = [
+                victim
+                for victim in range(after, before)
+                if linear_hashing.ancestor(victim, after, self.base) == partition
+            ]
+        return tuple(Segment(one, self.class_generation(one, segment.generation - 1)) for one in sources)
+
+    def successors(self, segment: Segment) -> tuple[Segment, ...]:
+        """The segments of other partitions that wait for this one to be done."""
+        following = self.next(segment)
+        if following is None:
+            return ()
+        generation = following.generation
+        before, after = self._counts_around(generation)
+        assert before is not None, "a second segment begins at a resize"
+        partition = segment.partition
+        if partition >= after:
+            return (Segment(linear_hashing.ancestor(partition, after, self.base), generation),)
+        return tuple(
+            Segment(child, generation)
+            for child in range(before, after)
+            if linear_hashing.ancestor(child, before, self.base) == partition
+        )
+
+    def _changes(self, partition: int) -> list[int]:
+        changes: list[int] = []
+        held: tuple[int, int] | None = None
+        for generation, count in self.history:
+            holds = linear_hashing.residue_class(partition, self.base, count)
+            if holds != held:
+                changes.append(generation)
+            held = holds
+        return changes
+
+    def _counts_around(self, generation: int) -> tuple[int | None, int]:
+        """The counts before and from `generation` on; None before the first."""
+        index = next(place for place, (begun, _) in enumerate(self.history) if begun == generation)
+        return (self.history[index - 1][1] if index else None), self.history[index][1]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Lineage) and (self.base, self.history) == (other.base, other.history)
+
+    def __hash__(self) -> int:
+        return hash((self.base, self.history))
+
+    def __repr__(self) -> str:
+        steps = " -> ".join(f"{count}@{generation}" for generation, count in self.history)
+        return f"<Lineage base {self.base}: {steps}>"

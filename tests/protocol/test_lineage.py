@@ -1,0 +1,103 @@
+"""The segment graph: who waits for whom (rules R1, R5, R9; analysis sections 3.0 and I)."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import linear_hashing
+from protocol.lineage import Lineage, Segment
+
+
+def lineage(*counts: int, base: int = 1) -> Lineage:
+    return Lineage(base, list(enumerate(counts)))
+
+
+@st.composite
+def lineages(draw: st.DrawFn) -> Lineage:
+    base = draw(st.sampled_from([1, 3]))
+    counts = draw(st.lists(st.integers(base, 12), min_size=1, max_size=6))
+    return lineage(*counts, base=base)
+
+
+def text(segments: tuple[Segment, ...]) -> str:
+    return " ".join(str(segment) for segment in segments)
+
+
+def test_a_split_child_waits_for_its_parent() -> None:
+    grown = lineage(4, 6)
+    assert text(grown.predecessors(Segment(4, 1))) == "0@0"
+    assert text(grown.successors(Segment(1, 0))) == "5@1"
+    assert grown.predecessors(Segment(0, 1)) == ()
+
+
+def test_a_survivor_waits_for_the_victims_merged_into_it() -> None:
+    shrunk = lineage(4, 6, 8, 5)
+    assert text(shrunk.predecessors(Segment(3, 3))) == "7@2"
+    assert text(shrunk.predecessors(Segment(1, 3))) == "5@1"
+    assert text(shrunk.successors(Segment(6, 2))) == "2@3"
+
+
+def test_two_levels_at_once_have_one_parent_that_existed_before() -> None:
+    assert text(lineage(1, 4).predecessors(Segment(3, 1))) == "0@0"
+
+
+def test_a_chain_through_an_empty_partition_is_kept() -> None:
+    # The published KIP opens 3 when 1 is empty; here 3 waits for 1, which itself waits for 0 (defect F1).
+    chain = lineage(1, 2, 4)
+    assert text(chain.predecessors(Segment(3, 2))) == "1@1"
+    assert text(chain.predecessors(Segment(1, 1))) == "0@0"
+
+
+def test_growing_while_a_deletion_is_pending_continues_the_same_log() -> None:
+    undone = lineage(4, 2, 4)
+    assert text(undone.segments(3)) == "3@0 3@1 3@2"
+    assert undone.previous(Segment(3, 2)) == Segment(3, 1)
+    assert text(undone.predecessors(Segment(3, 2))) == "1@1"
+    assert text(undone.predecessors(Segment(1, 1))) == "3@0"
+
+
+def test_stamps_never_repeat_though_counts_do() -> None:
+    # Count ABA, defect B4: 4 -> 8 -> 4 must not look like "nothing happened".
+    assert [lineage(4, 8, 4).class_generation(0, generation) for generation in range(3)] == [0, 1, 2]
+
+
+def test_an_untouched_partition_keeps_its_stamp() -> None:
+    # Rule R5, confinement I13: 4 -> 5 splits partition 0 only.
+    assert [lineage(4, 5).class_generation(partition) for partition in range(5)] == [1, 0, 0, 0, 1]
+
+
+def test_unknown_partitions_and_histories_are_refused() -> None:
+    with pytest.raises(ValueError, match="not part of the topic"):
+        lineage(2).class_generation(2)
+    with pytest.raises(ValueError, match="rising list"):
+        Lineage(1, [(1, 2), (1, 3)])
+
+
+@given(lineages(), st.integers(0, 10_000))
+def test_a_keys_segments_form_a_chain(history: Lineage, key_hash: int) -> None:
+    """Whatever the resizes, the segment a key is in now is reachable from the one it was in before."""
+
+    def reaches(target: Segment, source: Segment) -> bool:
+        if target == source:
+            return True
+        before = history.previous(target)
+        sources = [*history.predecessors(target), *([before] if before else [])]
+        return any(reaches(one, source) for one in sources if one.generation >= source.generation)
+
+    homes = []
+    for generation, count in history.history:
+        partition = linear_hashing.address(key_hash, history.base, count)
+        homes.append(Segment(partition, history.class_generation(partition, generation)))
+    for source, target in itertools.pairwise(homes):
+        assert reaches(target, source), f"{history}: {source} is not before {target}"
+
+
+@given(lineages())
+def test_predecessors_and_successors_are_two_views_of_one_graph(history: Lineage) -> None:
+    everything = [segment for partition in range(12) for segment in history.segments(partition)]
+    forward = {(one, other) for one in everything for other in history.successors(one)}
+    backward = {(other, one) for one in everything for other in history.predecessors(one)}
+    assert forward == backward
+    assert all(one.generation < other.generation for one, other in forward)
