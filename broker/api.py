@@ -1,0 +1,77 @@
+"""What every handler is made of: its declaration, its context and the per-partition answer helper.
+
+A handler is `async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None`, declared with
+`@handles(ProduceRequest, versions="0-11")`. None means "no answer" (Produce with acks=0). The ranges in the decorators
+equal the rows of `broker.dispatch.HANDLERS`, from which ApiVersions and SUPPORT.md are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.services import Services
+
+Asked = TypeVar("Asked")
+Row = TypeVar("Row")
+HandlerFunction = TypeVar("HandlerFunction", bound=Callable[..., Awaitable[Any]])
+
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+
+
+class CloseConnection(Exception):
+    """Raised by a handler that can only answer by closing, as Kafka does when a Produce with acks=0 fails."""
+
+
+@dataclass(slots=True, frozen=True)
+class RequestContext:
+    """Who asks, in which version, and what the node can do about it."""
+
+    services: Services
+    version: int
+    client_id: str
+    peer: str
+    listener: str = "PLAINTEXT"
+
+
+@dataclass(slots=True, frozen=True)
+class Declaration:
+    """What `@handles` says about a function."""
+
+    request: type[Any]
+    first_version: int
+    last_version: int
+
+
+def handles(request: type[Any], *, versions: str) -> Callable[[HandlerFunction], HandlerFunction]:
+    """Declare the request class and the inclusive version range ("0-11" or "0") that a handler serves."""
+    first, last = version_range(versions)
+
+    def declare(function: HandlerFunction) -> HandlerFunction:
+        function.declaration = Declaration(request, first, last)  # type: ignore[attr-defined]
+        return function
+
+    return declare
+
+
+def version_range(versions: str) -> tuple[int, int]:
+    """The first and last version of "3-7", or of "4"."""
+    first, _, last = versions.partition("-")
+    return int(first), int(last or first)
+
+
+def answer_each(
+    asked: Iterable[Asked], answer: Callable[[Asked], Row], refuse: Callable[[Asked, ErrorCode], Row]
+) -> list[Row]:
+    """Answer each partition on its own: a refused partition must not spoil its neighbours."""
+    rows: list[Row] = []
+    for one in asked:
+        try:
+            rows.append(answer(one))
+        except KafkaError as error:
+            rows.append(refuse(one, error.code))
+    return rows

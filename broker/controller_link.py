@@ -1,0 +1,89 @@
+"""The way to the active controller, wherever it runs: one connection to the host and port that /controller names.
+
+Used for AlterPartition and ControlledShutdown, and to forward admin requests when the active controller is a node without
+replicas, which clients cannot find in Metadata. When the active controller changes, calls fail over to the new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from controller.zk.session import NoNode, ZkError
+
+if TYPE_CHECKING:
+    from clients.connection import Connection
+    from controller.zk.session import WatchEvent, ZkSession
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveController:
+    """What /controller says."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class ControllerLink:
+    """Finds and calls the active controller."""
+
+    def __init__(self, session: Callable[[], ZkSession], *, client_id: str, request_timeout_ms: int) -> None:
+        self._session = session
+        self._client_id = client_id
+        self._request_timeout_ms = request_timeout_ms
+        self._connection: Connection | None = None
+        self._opening = asyncio.Lock()
+        self._active: ActiveController | None = None
+
+    async def active(self) -> ActiveController | None:
+        """The active controller, or None while there is none. Known without a read until the watch fires."""
+        if self._active is None:
+            with contextlib.suppress(NoNode, ZkError):
+                data, _ = await self._session().get("/controller", self._changed)
+                body = json.loads(data)
+                self._active = ActiveController(body["brokerid"], body.get("host", ""), body.get("port", -1))
+        return self._active
+
+    async def call(self, request: Any, *, timeout_ms: int | None = None) -> Any:
+        """Ask the active controller. Raises ConnectionError when there is none or the connection fails."""
+        connection = await self._connected()
+        try:
+            return await connection.call(request, timeout_ms=timeout_ms or self._request_timeout_ms)
+        except (ConnectionError, TimeoutError):
+            await self._drop(connection)
+            raise
+
+    async def close(self) -> None:
+        """Close the connection, if any."""
+        if self._connection is not None:
+            await self._drop(self._connection)
+
+    async def _connected(self) -> Connection:
+        async with self._opening:
+            active = await self.active()
+            if active is None:
+                raise ConnectionError("there is no active controller")
+            if self._connection is not None and not self._connection.closed:
+                return self._connection
+            from clients.connection import Connection
+
+            self._connection = await Connection.open(active.host, active.port, client_id=self._client_id)
+            return self._connection
+
+    def _changed(self, event: WatchEvent) -> None:
+        self._active = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            # Its pending calls fail, and their owners ask again, now the new controller.
+            self._closing = asyncio.ensure_future(connection.close())
+
+    async def _drop(self, connection: Connection) -> None:
+        if self._connection is connection:
+            self._connection = None
+            self._active = None
+        await connection.close()

@@ -1,0 +1,283 @@
+"""What this broker believes about the cluster: an immutable image, replaced by each UpdateMetadata.
+
+Handlers take `cache.image` once and answer from it, so that one answer never mixes two states. A topic's update is applied
+whole: its generation, history and partitions change together.
+
+Invariant (R12): an image never shows a leader epoch >= genStart_p[g] while the topic's generation is < g. A resize raises
+the epochs of affected partitions *before* it publishes the new generation; until then the image clamps such an epoch to
+the last one of the published generation and hides new partitions, because a consumer that fetched with the new epoch
+would read records of a generation whose gate it cannot know yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from protocol.wire import ZERO_UUID
+
+if TYPE_CHECKING:
+    from protocol.apis.update_metadata import (
+        UpdateMetadataBroker,
+        UpdateMetadataPartitionState,
+        UpdateMetadataRequest,
+        UpdateMetadataTopicState,
+    )
+
+FULL_UPDATE: Final = 2
+LEADER_DURING_DELETE: Final = -2
+"""The leader that UpdateMetadata gives to partitions whose topic is being deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    """One live broker."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    """One partition as clients may see it."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+    partition_epoch: int
+    generation: int = -1
+    gen_start: tuple[tuple[int, int], ...] = ()
+    """(generation, first leader epoch that serves it), ascending."""
+    marked_for_deletion: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """One topic: its partitions and its resize history (R1)."""
+
+    name: str
+    topic_id: bytes
+    partitions: Mapping[int, PartitionImage]
+    undeleted_partition_count: int = -1
+    generation: int = -1
+    initial_partition_count: int = -1
+    history: tuple[tuple[int, int], ...] = ()
+    """(generation, partition count), ascending."""
+    base: int = -1
+    ordered_delivery: bool = False
+    min_insync_replicas: int = -1
+    reported: Mapping[int, PartitionImage] = field(default_factory=dict, repr=False)
+    """The partitions as the controller sent them; `partitions` is what of it may be shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterImage:
+    """Everything a Metadata answer is made from."""
+
+    brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
+    topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    names: Mapping[bytes, str] = field(default_factory=dict)
+    """Topic id -> name."""
+    controller_id: int = -1
+    """The active controller as it named itself, whether or not it is a broker."""
+
+    def partition(self, topic: str, index: int) -> PartitionImage | None:
+        """One partition, or None when the topic or the index is unknown."""
+        known = self.topics.get(topic)
+        return None if known is None else known.partitions.get(index)
+
+
+class MetadataCache:
+    """Holds the current image, applies UpdateMetadata, and wakes those who wait for a change."""
+
+    def __init__(self) -> None:
+        self.image = ClusterImage()
+        self._listeners: list[Callable[[ClusterImage, ClusterImage], None]] = []
+        self._waiters: list[tuple[Callable[[ClusterImage], bool], asyncio.Future[None]]] = []
+
+    def broker(self, broker_id: int) -> BrokerImage | None:
+        """A live broker by id."""
+        return self.image.brokers.get(broker_id)
+
+    def topic(self, name: str) -> TopicImage | None:
+        """A topic by name."""
+        return self.image.topics.get(name)
+
+    def partition(self, topic: str, index: int) -> PartitionImage | None:
+        """A partition by topic name and index."""
+        return self.image.partition(topic, index)
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The name behind a topic id."""
+        return self.image.names.get(topic_id)
+
+    def topic_id(self, name: str) -> bytes:
+        """The id of a topic; ZERO_UUID when unknown."""
+        topic = self.image.topics.get(name)
+        return ZERO_UUID if topic is None else topic.topic_id
+
+    def on_change(self, listener: Callable[[ClusterImage, ClusterImage], None]) -> None:
+        """Call `listener(before, after)` after every update."""
+        self._listeners.append(listener)
+
+    async def wait_until(self, condition: Callable[[ClusterImage], bool], timeout_ms: float) -> bool:
+        """Wait until the image satisfies `condition`; False when the time is up first."""
+        if condition(self.image):
+            return True
+        if timeout_ms <= 0:
+            return False
+        arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (condition, arrived)
+        self._waiters.append(entry)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await arrived
+        except TimeoutError:
+            return False
+        finally:
+            self._waiters.remove(entry)
+        return True
+
+    def apply(self, request: UpdateMetadataRequest) -> None:
+        """Replace the image by one that includes this update."""
+        before = self.image
+        self.image = applied(before, request)
+        for listener in self._listeners:
+            listener(before, self.image)
+        for condition, arrived in self._waiters:
+            if not arrived.done() and condition(self.image):
+                arrived.set_result(None)
+
+
+def applied(image: ClusterImage, request: UpdateMetadataRequest) -> ClusterImage:
+    """The image after an update: brokers are replaced, topics are merged one by one.
+
+    A full update (type 2) also forgets the topics that it does not mention.
+    """
+    full = request.type == FULL_UPDATE
+    topics = {} if full else dict(image.topics)
+    names = {} if full else dict(image.names)
+    for state in grouped_by_topic(request):
+        before = image.topics.get(state.topic_name)
+        after = merge_topic(before, state)
+        if before is not None and (after is None or after.topic_id != before.topic_id):
+            names.pop(before.topic_id, None)
+        if after is None:
+            topics.pop(state.topic_name, None)
+            continue
+        topics[after.name] = after
+        if after.topic_id != ZERO_UUID:
+            names[after.topic_id] = after.name
+    brokers = {broker.id: broker_image(broker) for broker in request.live_brokers}
+    return ClusterImage(brokers, topics, names, request.controller_id)
+
+
+def grouped_by_topic(request: UpdateMetadataRequest) -> Iterable[UpdateMetadataTopicState]:
+    """The topics of an update; versions up to 4 list partitions without grouping them."""
+    if not request.ungrouped_partition_states:
+        return request.topic_states
+    from protocol.apis.update_metadata import UpdateMetadataTopicState
+
+    grouped: dict[str, UpdateMetadataTopicState] = {}
+    for partition in request.ungrouped_partition_states:
+        name = partition.topic_name
+        if name not in grouped:
+            grouped[name] = UpdateMetadataTopicState(topic_name=name, partition_states=[])
+        grouped[name].partition_states.append(partition)
+    return grouped.values()
+
+
+def merge_topic(before: TopicImage | None, state: UpdateMetadataTopicState) -> TopicImage | None:
+    """A topic after its update, or None when nothing of it is left.
+
+    A different topic id means that the name was deleted and created again: nothing of the old one survives.
+    """
+    if before is not None and ZERO_UUID not in (before.topic_id, state.topic_id) and before.topic_id != state.topic_id:
+        before = None
+    if before is not None and -1 < state.generation < before.generation:
+        return before  # Non-obvious: an update sent before the last resize was published must not take it back.
+    reported = {} if before is None else dict(before.reported)
+    for partition in state.partition_states:
+        if partition.leader == LEADER_DURING_DELETE:
+            reported.pop(partition.partition_index, None)
+        else:
+            reported[partition.partition_index] = partition_image(partition)
+    if not reported:
+        return None
+    topic = _with_topic_fields(before, state)
+    shown = {index: visible(partition, topic.generation) for index, partition in sorted(reported.items())}
+    return replace(
+        topic,
+        reported=reported,
+        partitions={index: partition for index, partition in shown.items() if partition is not None},
+    )
+
+
+def visible(partition: PartitionImage, topic_generation: int) -> PartitionImage | None:
+    """What may be shown of a partition while its topic is at this generation (R12); None hides it.
+
+    The leader itself may be shown: a consumer that comes with the clamped epoch is fenced and asks again.
+    """
+    unpublished = next((start for start in partition.gen_start if start[0] > topic_generation), None)
+    if unpublished is None:
+        return partition
+    published = tuple(start for start in partition.gen_start if start[0] <= topic_generation)
+    if not published:
+        return None  # created by a resize that clients do not know yet
+    return replace(
+        partition,
+        leader_epoch=min(partition.leader_epoch, unpublished[1] - 1),
+        generation=published[-1][0],
+        gen_start=published,
+        marked_for_deletion=False,
+    )
+
+
+def partition_image(state: UpdateMetadataPartitionState) -> PartitionImage:
+    """One partition as the controller reported it."""
+    return PartitionImage(
+        index=state.partition_index,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=tuple(state.isr),
+        replicas=tuple(state.replicas),
+        offline_replicas=tuple(state.offline_replicas),
+        partition_epoch=state.zk_version,
+        generation=state.generation,
+        gen_start=tuple(sorted((start.generation, start.leader_epoch) for start in state.gen_start)),
+        marked_for_deletion=state.marked_for_deletion,
+    )
+
+
+def broker_image(state: UpdateMetadataBroker) -> BrokerImage:
+    """One live broker as the controller reported it: its first endpoint is the only listener there is."""
+    host, port = state.v0_host, state.v0_port
+    if state.endpoints:
+        host, port = state.endpoints[0].host, state.endpoints[0].port
+    return BrokerImage(state.id, host, port, state.rack or None, state.broker_epoch)
+
+
+def _with_topic_fields(before: TopicImage | None, state: UpdateMetadataTopicState) -> TopicImage:
+    """The topic-level fields after an update; one that leaves them out (an older version) keeps what was known."""
+    if state.generation == -1 and before is not None:
+        return before
+    return TopicImage(
+        name=state.topic_name,
+        topic_id=state.topic_id if before is None or state.topic_id != ZERO_UUID else before.topic_id,
+        partitions={},
+        undeleted_partition_count=state.undeleted_partition_count,
+        generation=state.generation,
+        initial_partition_count=state.initial_partition_count,
+        history=tuple(sorted((step.generation, step.count) for step in state.history)),
+        base=state.base,
+        ordered_delivery=state.ordered_delivery,
+        min_insync_replicas=state.min_insync_replicas,
+    )

@@ -1,0 +1,89 @@
+"""The typed bundle that every handler gets: all that one node can do.
+
+A node without the role `broker` has no replicas and no groups; its dispatcher serves none of the APIs that would ask
+for them, so the properties assert instead of returning None.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.config import BrokerSettings
+    from broker.controller_link import ControllerLink
+    from broker.coordinators.group_coordinator import GroupCoordinator
+    from broker.metadata_cache import MetadataCache
+    from broker.producer_ids import ProducerIds
+    from broker.replication.replica_manager import ReplicaManager
+    from broker.topic_configs import TopicConfigs
+    from controller.controller import Controller
+    from controller.zk.session import ZkSession
+
+
+class ControllerFence:
+    """Refuses requests of a controller that was replaced, or that speaks to an earlier life of this broker.
+
+    Shared by LeaderAndIsr, StopReplica and UpdateMetadata: an epoch seen in one of them counts for all.
+    """
+
+    def __init__(self) -> None:
+        self.controller_epoch = 0
+        self.broker_epoch = -1
+        """The czxid of this broker's registration; -1 while it has none."""
+
+    def admit(self, *, controller_epoch: int, broker_epoch: int) -> None:
+        """Raise STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH, or remember the (newer) controller epoch.
+
+        A broker epoch above our own belongs to a registration whose czxid we have yet to read: it is let in.
+        """
+        if broker_epoch != -1 and broker_epoch < self.broker_epoch:
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker epoch {broker_epoch} < {self.broker_epoch}")
+        if controller_epoch < self.controller_epoch:
+            raise KafkaError(
+                ErrorCode.STALE_CONTROLLER_EPOCH, f"controller epoch {controller_epoch} < {self.controller_epoch}"
+            )
+        self.controller_epoch = controller_epoch
+
+
+@dataclass(slots=True, kw_only=True)
+class Services:
+    """What the handlers of one node work with."""
+
+    settings: BrokerSettings
+    metadata: MetadataCache
+    topic_configs: TopicConfigs
+    controller_link: ControllerLink
+    producer_ids: ProducerIds
+    session: ZkSession
+    """The live ZooKeeper session; replaced after an expiry."""
+    clock_ms: Callable[[], int]
+    """Wall-clock milliseconds that run with the event loop's clock."""
+    rng: random.Random
+    fence: ControllerFence = field(default_factory=ControllerFence)
+    cluster_id: str = ""
+    controller: Controller | None = None
+    replicas_if_broker: ReplicaManager | None = None
+    groups_if_broker: GroupCoordinator | None = None
+    log: logging.Logger = field(default_factory=lambda: logging.getLogger("broker"))
+
+    @property
+    def replicas(self) -> ReplicaManager:
+        """The replicas of this broker."""
+        assert self.replicas_if_broker is not None, "a controller-only node serves no partition"
+        return self.replicas_if_broker
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """The group coordinator of this broker."""
+        assert self.groups_if_broker is not None, "a controller-only node coordinates no group"
+        return self.groups_if_broker
+
+    def now_ms(self) -> int:
+        """Wall-clock milliseconds, as record timestamps use them; `clock_ms` decides where they come from."""
+        return self.clock_ms()
