@@ -1,0 +1,1 @@
+"""The consumer: membership, fetching, and the gate that keeps keys in order through resizes."""

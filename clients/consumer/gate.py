@@ -1,0 +1,123 @@
+"""The order gate: may a segment's records be handed out yet?  (rules R7, R9, R11; repairs F1, F2, D9 of the analysis)
+
+A segment opens when every segment that held its keys before is *done*: read to its end and committed by the group,
+and itself open. The rule is recursive, so a chain through an empty partition still waits for the records at its far
+end, and it rests on committed offsets, which survive the crash of their owner; positions would not. The segment before
+it in the same partition need only be open: a crash replays both, in order.
+
+The gate is arithmetic over what it is told: lineage and leader epochs (metadata), where segments end (asked of their
+leaders), how far the group has committed. It decides nothing about time and asks nobody; `wanted` says what to ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from protocol.lineage import Lineage, Segment
+
+UNKNOWN: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """What metadata says of one partition: its leader epoch, and the first leader epoch of each class generation."""
+
+    leader_epoch: int
+    gen_start: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One reason why a segment is closed: `segment` is committed to `committed`, but ends at `end` (UNKNOWN: ask)."""
+
+    segment: Segment
+    end: int
+    committed: int
+
+    def __str__(self) -> str:
+        end = "an end not yet known" if self.end == UNKNOWN else f"offset {self.end}"
+        done = "nothing" if self.committed == UNKNOWN else str(self.committed)
+        return f"{self.segment} to reach {end} (committed: {done})"
+
+
+class TopicGate:
+    """The gates of one topic, for one group. An ungated topic (no resize yet) has every segment open."""
+
+    def __init__(self, lineage: Lineage, partitions: Mapping[int, PartitionView]) -> None:
+        self.lineage = lineage
+        self._partitions = dict(partitions)
+        self._ends: dict[Segment, tuple[int, int]] = {}
+        self._committed: dict[int, int] = {}
+
+    def refresh(self, lineage: Lineage, partitions: Mapping[int, PartitionView]) -> None:
+        """Take newer metadata. A topic's generation never goes back: older metadata is ignored (E7)."""
+        if lineage.generation >= self.lineage.generation:
+            self.lineage = lineage
+            self._partitions = dict(partitions)
+
+    def note_end(self, segment: Segment, end_offset: int, *, leader_epoch: int) -> None:
+        """A leader of `leader_epoch` said where the segment ends (exclusive). UNKNOWN answers are not kept."""
+        if end_offset != UNKNOWN:
+            self._ends[segment] = (end_offset, leader_epoch)
+
+    def note_committed(self, partition: int, offset: int) -> None:
+        """The group's committed offset of a partition; it may go back, when somebody resets it (F8)."""
+        self._committed[partition] = offset
+
+    def committed(self, partition: int) -> int:
+        """The committed offset as last heard, or UNKNOWN."""
+        return self._committed.get(partition, UNKNOWN)
+
+    def segment_at(self, partition: int, leader_epoch: int) -> Segment | None:
+        """The segment of a batch that was appended in `leader_epoch`; None when metadata is older than the batch."""
+        view = self._partitions.get(partition)
+        if view is None or leader_epoch > view.leader_epoch:
+            return None
+        generation = next((g for g, first in reversed(view.gen_start) if first <= leader_epoch), None)
+        if generation is None:
+            generation = self.lineage.class_generations(partition)[0]
+        return Segment(partition, generation)
+
+    def cut(self, segment: Segment) -> int | None:
+        """The first leader epoch of the segment after this one: where this one was cut. None while it is the last."""
+        following = self.lineage.next(segment)
+        view = self._partitions.get(segment.partition)
+        if following is None or view is None:
+            return None
+        return next((first for generation, first in view.gen_start if generation == following.generation), None)
+
+    def end(self, segment: Segment) -> int:
+        """Where the segment ends, exclusive; UNKNOWN until asked, and again under a new leader (D9)."""
+        view = self._partitions.get(segment.partition)
+        end, resolved_in = self._ends.get(segment, (UNKNOWN, UNKNOWN))
+        return end if view is None or resolved_in >= view.leader_epoch else UNKNOWN
+
+    def is_open(self, segment: Segment) -> bool:
+        """Whether records of this segment may be handed out now."""
+        return not any(True for _ in self._waits(segment, set()))
+
+    def waits(self, segment: Segment) -> list[Wait]:
+        """Everything, however far up the lineage, that keeps the segment closed."""
+        return list(self._waits(segment, set()))
+
+    def boundaries(self, partition: int) -> Sequence[Segment]:
+        """The segments of a partition that have been cut: its owner commits at the end of each (R10)."""
+        return [one for one in self.lineage.segments(partition) if self.cut(one) is not None]
+
+    def _waits(self, segment: Segment, seen: set[Segment]) -> Iterator[Wait]:
+        before = self.lineage.previous(segment)
+        if before is not None and before not in seen:
+            seen.add(before)
+            yield from self._waits(before, seen)
+        for source in self.lineage.predecessors(segment):
+            if source in seen:
+                continue
+            seen.add(source)
+            # A partition that is gone was drained before it was removed; what came before it still counts (F13, D11).
+            if source.partition in self._partitions:
+                end, committed = self.end(source), self.committed(source.partition)
+                if end == UNKNOWN or committed < end:
+                    yield Wait(source, end, committed)
+            yield from self._waits(source, seen)
