@@ -1,0 +1,68 @@
+"""Who leads a partition, as pure functions of its assignment, its ISR and who is alive.
+
+Kafka's strategies (`PartitionLeaderElectionAlgorithms`): offline, preferred, controlled shutdown; the fourth, for
+reassignment, comes with reassignment itself. None means that the strategy has no answer and nothing may be changed.
+
+Invariant: a leader is a member of its ISR, and an ISR never becomes empty: when none of its members is alive it stays as
+it was, because each of them, and nobody else, is known to have every committed record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+NO_LEADER = -1
+RECOVERED = 0
+RECOVERING = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """The outcome of an election: leader and ISR, and whether committed records may have been lost (RECOVERING)."""
+
+    leader: int
+    isr: tuple[int, ...]
+    recovery_state: int = RECOVERED
+
+
+def first_leader(assignment: Sequence[int], live: Collection[int]) -> Elected | None:
+    """A new partition: the first live replica leads, and all live replicas are in sync with its empty log."""
+    alive = tuple(replica for replica in assignment if replica in live)
+    return Elected(alive[0], alive) if alive else None
+
+
+def offline(assignment: Sequence[int], isr: Sequence[int], live: Collection[int], *, unclean: bool) -> Elected | None:
+    """The leader is gone: the first live replica in sync; if `unclean` is allowed and there is none, any live one."""
+    in_sync = tuple(replica for replica in isr if replica in live)
+    for replica in assignment:
+        if replica in in_sync:
+            return Elected(replica, in_sync)
+    if unclean:
+        for replica in assignment:
+            if replica in live:
+                return Elected(replica, (replica,), RECOVERING)
+    return None
+
+
+def preferred(assignment: Sequence[int], isr: Sequence[int], live: Collection[int]) -> Elected | None:
+    """Hand leadership back to the first replica of the assignment, if it is alive and in sync."""
+    first = assignment[0] if assignment else NO_LEADER
+    return Elected(first, tuple(isr)) if first in live and first in isr else None
+
+
+def controlled_shutdown(
+    assignment: Sequence[int], isr: Sequence[int], live: Collection[int], leaving: Collection[int]
+) -> Elected | None:
+    """Move leadership off the brokers that are about to stop, and them out of the ISR, while they still serve."""
+    staying = tuple(replica for replica in isr if replica not in leaving)
+    for replica in assignment:
+        if replica in staying and replica in live:
+            return Elected(replica, staying)
+    return None
+
+
+def without(leader: int, isr: Sequence[int], gone: Collection[int]) -> Elected:
+    """Leader and ISR after these brokers vanished and before any election."""
+    remaining = tuple(replica for replica in isr if replica not in gone)
+    return Elected(NO_LEADER if leader in gone else leader, remaining or tuple(isr))

@@ -1,0 +1,168 @@
+"""The values the controller reasons about: brokers, partitions, topics and the plan of a resize. Frozen; no behaviour of
+their own beyond what follows from their fields.
+
+`TopicBody` and `LeaderAndIsr` are exactly what two znodes hold (`controller.zk.znodes` turns them into JSON and back), so
+a new controller that has read the znodes knows everything its predecessor had decided (R2, R3).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from protocol.lineage import Lineage
+from protocol.wire import ZERO_UUID
+
+
+class TopicPartition(NamedTuple):
+    """The name of a partition."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Endpoint(NamedTuple):
+    """One advertised listener of a broker."""
+
+    listener: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A registered broker. `epoch` is the czxid of its registration: a restart changes it, nothing else does."""
+
+    id: int
+    epoch: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderAndIsr:
+    """A partition's state znode: leadership, and which generation of the topic's lineage it serves since which epoch.
+
+    `gen_start` is [(generation, first leader epoch that serves it)], rising in both; its last entry is the current
+    generation. All of it is written at once, so that one leader epoch never serves two generations (R2, invariant I1).
+    """
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    leader_recovery_state: int = 0
+    generation: int = 0
+    gen_start: tuple[tuple[int, int], ...] = ()
+    sealed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A committed state together with the version of its znode, which Kafka calls the partition epoch."""
+
+    state: LeaderAndIsr
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A resize that was decided and not yet published (R3): from `before` to `after` partitions as `generation`."""
+
+    generation: int
+    before: int
+    after: int
+
+    @property
+    def grows(self) -> bool:
+        """Whether partitions are added."""
+        return self.after > self.before
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """What remains of a removed partition (R13): the next one of this index continues its epochs and offsets.
+
+    `gen_start` lets consumers that ask for the end of an old segment still find its place: at or before `end_offset`.
+    """
+
+    leader_epoch: int
+    end_offset: int
+    gen_start: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicBody:
+    """A topic's znode: Kafka's assignment, the counts of KIP-253, and the history of resizes (R1).
+
+    `base` 0 and an empty `history` are those of a znode that a stock tool wrote; the controller completes them.
+    `undeleted_partition_count` is what producers write to since the last published generation.
+    """
+
+    topic_id: bytes = ZERO_UUID
+    assignment: Mapping[int, tuple[int, ...]]
+    adding_replicas: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    removing_replicas: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    initial_partition_count: int = -1
+    undeleted_partition_count: int = -1
+    base: int = -1
+    generation: int = 0
+    history: tuple[tuple[int, int], ...] = ()
+    plan: Plan | None = None
+    retired: Mapping[int, Retired] = field(default_factory=dict)
+
+    @property
+    def lineage(self) -> Lineage:
+        """The published history."""
+        return Lineage(self.base, self.history)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the fields that a stock tool does not write are there."""
+        return self.topic_id != ZERO_UUID and self.base > 0 and bool(self.history)
+
+    def with_plan(self, plan: Plan | None) -> TopicBody:
+        """The same topic with this plan."""
+        return replace(self, plan=plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as read or as last written: its znode's body and version, and its configuration."""
+
+    name: str
+    body: TopicBody
+    version: int
+    config: Mapping[str, str]
+
+    @property
+    def ordered(self) -> bool:
+        """Whether resizes keep the order of keys (KIP-253); otherwise the topic grows the way Kafka does today."""
+        return self.config.get("enable.ordered.delivery", "true").lower() != "false"
+
+
+class PartitionPhase(enum.Enum):
+    """Where a partition is in its life (`partitions.LEGAL`)."""
+
+    NON_EXISTENT = "non-existent"
+    NEW = "new"
+    ONLINE = "online"
+    OFFLINE = "offline"
+
+
+class ReplicaPhase(enum.Enum):
+    """Where a replica is in its life (`replicas.LEGAL`)."""
+
+    NON_EXISTENT = "non-existent"
+    NEW = "new"
+    ONLINE = "online"
+    OFFLINE = "offline"
+    DELETION_STARTED = "deletion started"
+    DELETION_SUCCESSFUL = "deletion successful"
+    DELETION_INELIGIBLE = "deletion ineligible"

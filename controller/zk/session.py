@@ -1,0 +1,194 @@
+"""The ZooKeeper port: what the cluster asks of ZooKeeper, and what it may rely on.
+
+A `ZkSession` is one ZooKeeper session, from its first connection to its end. It does not come back to life: after
+EXPIRED (or `close`) every call raises SessionExpired, and the owner opens a new session. So an object that holds
+a session can never act under a newer one by accident, which is what fencing by ephemeral znodes needs.
+
+What every adapter promises:
+
+- Requests of one session are carried out in the order they were made; writes and conditional writes are linearizable.
+- `multi` is all or nothing, and its failure names the first operation that failed.
+- A watch fires once. A session is told of a change by its watch *before* any of its reads can show the new data.
+  The watch may come before the read that set it returns: so a callback notes that something changed and lets
+  its owner read again; it never compares.
+- While the connection is down (SUSPENDED) nothing is known: requests under way raise ConnectionLoss and may or may
+  not have been carried out, later ones wait, and every watch fires with the kind "lost" and is gone.
+- Callbacks run on the event loop, after the session event that caused them.
+
+Adapters: `memory` (in process) and `kazoo_session` (a real server). tests/contracts/test_zk_session.py holds them together.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+ANY_VERSION = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What ZooKeeper knows about a znode besides its data."""
+
+    czxid: int  # transaction that created it: for /brokers/ids/N this is the broker epoch
+    mzxid: int  # transaction that last wrote its data
+    version: int  # writes to its data since creation
+    ephemeral_owner: int  # session id, or 0
+    children_count: int
+
+
+class ZkError(Exception):
+    """A request that ZooKeeper refused or could not answer; `index` is the place of the failing operation in a multi."""
+
+    def __init__(self, path: str = "", index: int | None = None) -> None:
+        super().__init__(path, index)
+        self.path = path
+        self.index = index
+
+    def __str__(self) -> str:
+        where = f" {self.path}" if self.path else ""
+        return f"{type(self).__name__}{where}" + (
+            f" (operation {self.index} of a multi)" if self.index is not None else ""
+        )
+
+
+class NoNode(ZkError):
+    """The znode, or the parent of one to be created, does not exist."""
+
+
+class NodeExists(ZkError):
+    """The znode to be created exists."""
+
+
+class BadVersion(ZkError):
+    """The znode's data version is not the expected one: somebody else wrote it."""
+
+
+class NotEmpty(ZkError):
+    """The znode to be deleted has children."""
+
+
+class NoChildrenForEphemerals(ZkError):
+    """An ephemeral znode cannot be a parent."""
+
+
+class SessionExpired(ZkError):
+    """The session is over (expired or closed); its ephemerals are gone, and this object is of no more use."""
+
+
+class ConnectionLoss(ZkError):
+    """The connection broke while the request was under way: it may or may not have been carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create a znode whose parent exists."""
+
+    path: str
+    data: bytes
+    ephemeral: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """Replace a znode's data if it has the version."""
+
+    path: str
+    data: bytes
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete a childless znode if it has the version."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Fail the multi unless the znode has the version: this is how a write is fenced."""
+
+    path: str
+    version: int
+
+
+Op = Create | Set | Delete | Check
+
+
+class SessionEvent(enum.Enum):
+    """What happens to a session as a whole."""
+
+    CONNECTED = "connected"  # again, after SUSPENDED, and still the same session
+    SUSPENDED = "suspended"
+    EXPIRED = "expired"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """What a watch saw. "lost" has no path: the watch is gone and anything may have changed, so read again."""
+
+    path: str | None
+    kind: Literal["created", "deleted", "changed", "children", "lost"]
+
+
+WatchCallback = Callable[[WatchEvent], None]
+SessionCallback = Callable[[SessionEvent], None]
+
+
+class ZkSession(Protocol):
+    """One ZooKeeper session. Versions of -1 match any."""
+
+    @property
+    def session_id(self) -> int:
+        """The `ephemeral_owner` of this session's ephemerals."""
+
+    async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
+        """Data and stat; the watch fires on changed and deleted, and is not set when this raises NoNode."""
+
+    async def children(self, path: str, watch: WatchCallback | None = None) -> list[str]:
+        """Names of the children, sorted; the watch fires on children and deleted."""
+
+    async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
+        """Stat or None; the watch is set either way, and fires on created, changed and deleted."""
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        """Create and return the path (with ten digits appended if a sequence is asked for)."""
+
+    async def create_with_stat(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        make_parents: bool = False,
+    ) -> tuple[str, Stat]:
+        """As create, with the new znode's stat from the same transaction."""
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        """Replace the data."""
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """Delete a childless znode."""
+
+    async def multi(self, ops: Sequence[Op]) -> list[str | Stat | None]:
+        """Carry out all operations or none: path of a Create, stat of a Set, None of a Delete or Check."""
+
+    def on_session(self, callback: SessionCallback) -> None:
+        """Call back on every session event from now on."""
+
+    async def close(self) -> None:
+        """End the session: its ephemerals vanish at once, its watches never fire again."""
