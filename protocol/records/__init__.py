@@ -1,0 +1,1 @@
+"""Record batches: checksum, compression, the batch itself, and the markers of transactions."""

@@ -1,0 +1,290 @@
+"""The codecs of record batches: none, gzip, snappy, lz4, zstd, always with a limit on what may come out.
+
+What is written is what Kafka's Java client reads: xerial framing for snappy, lz4 frames of independent 64 KiB blocks
+(its reader refuses dependent ones, which is why the frame is put together here), and one stream each for gzip and
+zstd. Read is more: raw snappy blocks, dependent lz4 blocks, several gzip members or zstd frames in a row.
+
+Bytes that do not decompress, or would decompress to more than the limit, are a DecodeError; nothing beyond the limit
+is ever allocated. The frame headers of lz4 and zstd bound their content, so that honest batches take the fast way.
+The one place that knows cramjam; it is loaded with the first compressed batch.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+from protocol.errors import DecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Buffer = bytes | bytearray | memoryview
+
+DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Far above any batch in use (1 MiB by default, 100 MiB per request), far below what hurts a node."""
+
+
+class Compression(enum.IntEnum):
+    """The codec ids in the lowest three bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @classmethod
+    def named(cls, name: str | None) -> Compression:
+        """The codec that Kafka's `compression.type` calls so. Raises ValueError."""
+        try:
+            return cls[(name or "none").upper()]
+        except KeyError:
+            raise ValueError(f"unknown compression {name!r}; known: none, gzip, snappy, lz4, zstd") from None
+
+
+def compress(codec: int, data: Buffer) -> bytes:
+    """The records of a batch as they are put on the wire with a codec."""
+    match codec:
+        case Compression.NONE:
+            return bytes(data)
+        case Compression.GZIP:
+            return _gzip(data)
+        case Compression.SNAPPY:
+            return _snappy(data)
+        case Compression.LZ4:
+            return _lz4(data)
+        case Compression.ZSTD:
+            return bytes(_cramjam().zstd.compress(data))
+    raise ValueError(f"unknown compression codec {codec}")
+
+
+def decompress(codec: int, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+    """The records of a batch as they were before compression. Raises DecodeError."""
+    match codec:
+        case Compression.NONE:
+            content = bytes(data)
+        case Compression.GZIP:
+            content = _gunzip(data, limit_bytes)
+        case Compression.SNAPPY:
+            content = _unsnappy(data, limit_bytes)
+        case Compression.LZ4:
+            library = _cramjam().lz4
+            bound = _lz4_content_max(data)
+            content = _bounded(library.decompress, library.decompress_into, data, bound, limit_bytes)
+        case Compression.ZSTD:
+            library = _cramjam().zstd
+            bound = _zstd_content_max(data)
+            content = _bounded(library.decompress, library.decompress_into, data, bound, limit_bytes)
+        case _:
+            raise DecodeError(f"unknown compression codec {codec}")
+    if len(content) > limit_bytes:
+        raise _too_much(limit_bytes)
+    return content
+
+
+_library: Any = None
+
+
+def _cramjam() -> Any:
+    global _library
+    if _library is None:
+        import cramjam
+
+        _library = cramjam
+    return _library
+
+
+def _too_much(limit_bytes: int) -> DecodeError:
+    return DecodeError(f"records decompress to more than {limit_bytes} bytes")
+
+
+def _bounded(
+    plain: Callable[..., Any], into: Callable[..., int], data: Buffer, content_max: int, limit_bytes: int
+) -> bytes:
+    """Decompress with the frame's own bound if that is within the limit, else into a buffer of the limit's size."""
+    error = _cramjam().DecompressionError
+    try:
+        if content_max <= limit_bytes:
+            return bytes(plain(data))
+        buffer = bytearray(limit_bytes)
+        return bytes(memoryview(buffer)[: into(data, buffer)])
+    except error as reason:
+        if "whole buffer" in str(reason):
+            raise _too_much(limit_bytes) from None
+        raise DecodeError(f"records do not decompress: {reason}") from None
+
+
+# ---------------------------------------------------------------------------------------------------------------- gzip
+
+_GZIP_WINDOW: Final = 31  # the largest window, in gzip's own framing
+_GZIP_LEVEL: Final = 6
+
+
+def _gzip(data: Buffer) -> bytes:
+    import zlib
+
+    packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
+    return packer.compress(data) + packer.flush()
+
+
+def _gunzip(data: Buffer, limit_bytes: int) -> bytes:
+    import zlib
+
+    members: list[bytes] = []
+    room = limit_bytes
+    rest: Buffer = data
+    while rest:
+        unpacker = zlib.decompressobj(_GZIP_WINDOW)
+        try:
+            content = unpacker.decompress(rest, room + 1)  # one more than fits tells "full" from "too much"
+        except zlib.error as reason:
+            raise DecodeError(f"records do not decompress: {reason}") from None
+        if len(content) > room:
+            raise _too_much(limit_bytes)
+        if not unpacker.eof:
+            raise DecodeError("records do not decompress: the gzip stream is cut off")
+        members.append(content)
+        room -= len(content)
+        rest = unpacker.unused_data
+    return members[0] if len(members) == 1 else b"".join(members)
+
+
+# -------------------------------------------------------------------------------------------------------------- snappy
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_VERSIONS: Final = struct.pack(">ii", 1, 1)
+_XERIAL_HEADER_BYTES: Final = len(_XERIAL_MAGIC) + len(_XERIAL_VERSIONS)
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+_XERIAL_LENGTH: Final = struct.Struct(">i")
+
+
+def _snappy(data: Buffer) -> bytes:
+    library = _cramjam().snappy
+    view = memoryview(data)
+    parts = [_XERIAL_MAGIC, _XERIAL_VERSIONS]
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(library.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        parts.append(_XERIAL_LENGTH.pack(len(block)))
+        parts.append(block)
+    return b"".join(parts)
+
+
+def _unsnappy(data: Buffer, limit_bytes: int) -> bytes:
+    view = memoryview(data)
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _unsnappy_block(view, limit_bytes, limit_bytes)
+    blocks: list[bytes] = []
+    room = limit_bytes
+    position = _XERIAL_HEADER_BYTES
+    while position < len(view):
+        start = position + _XERIAL_LENGTH.size
+        if start > len(view):
+            raise DecodeError("a snappy block length is cut off", buffer=view, position=position)
+        (size,) = _XERIAL_LENGTH.unpack_from(view, position)
+        if size < 0 or start + size > len(view):
+            raise DecodeError(f"a snappy block of {size} bytes does not fit", buffer=view, position=position)
+        block = _unsnappy_block(view[start : start + size], room, limit_bytes)
+        blocks.append(block)
+        room -= len(block)
+        position = start + size
+    return b"".join(blocks)
+
+
+def _unsnappy_block(block: memoryview, room: int, limit_bytes: int) -> bytes:
+    library = _cramjam()
+    try:
+        if library.snappy.decompress_raw_len(block) > room:
+            raise _too_much(limit_bytes)
+        return bytes(library.snappy.decompress_raw(block))
+    except library.DecompressionError as reason:
+        raise DecodeError(f"records do not decompress: {reason}") from None
+
+
+# ----------------------------------------------------------------------------------------------------------------- lz4
+
+_LZ4_MAGIC: Final = 0x184D2204
+_LZ4_BLOCK_BYTES: Final = 64 * 1024
+# magic, FLG = version 1 with independent blocks, BD = 64 KiB blocks, and the checksum byte that belongs to these two
+_LZ4_HEADER: Final = bytes.fromhex("04224d18 60 40 82")
+_LZ4_END: Final = bytes(4)
+_LZ4_UNCOMPRESSED: Final = 0x80000000
+_U32: Final = struct.Struct("<I")
+
+
+def _lz4(data: Buffer) -> bytes:
+    library = _cramjam().lz4
+    view = memoryview(data)
+    parts = [_LZ4_HEADER]
+    for start in range(0, len(view), _LZ4_BLOCK_BYTES):
+        content = view[start : start + _LZ4_BLOCK_BYTES]
+        block = bytes(library.compress_block(content, store_size=False))
+        if len(block) < len(content):
+            parts.append(_U32.pack(len(block)))
+            parts.append(block)
+        else:
+            parts.append(_U32.pack(len(content) | _LZ4_UNCOMPRESSED))
+            parts.append(bytes(content))
+    parts.append(_LZ4_END)
+    return b"".join(parts)
+
+
+def _lz4_content_max(data: Buffer) -> int:
+    """An upper bound of what the lz4 frames hold, from their block headers alone."""
+    total = position = 0
+    try:
+        while position < len(data):
+            (magic,) = _U32.unpack_from(data, position)
+            if magic != _LZ4_MAGIC:
+                raise DecodeError(f"not an lz4 frame: {magic:#010x}", buffer=data, position=position)
+            flags, block_code = data[position + 4], data[position + 5] >> 4 & 7
+            block_bytes = 1 << (8 + 2 * block_code)
+            position += 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+            while True:
+                (size,) = _U32.unpack_from(data, position)
+                position += 4
+                if size == 0:
+                    break
+                position += (size & ~_LZ4_UNCOMPRESSED) + (4 if flags & 0x10 else 0)
+                total += block_bytes
+            position += 4 if flags & 0x04 else 0
+    except (struct.error, IndexError):
+        raise DecodeError("records do not decompress: the lz4 frame is cut off") from None
+    return total
+
+
+# ---------------------------------------------------------------------------------------------------------------- zstd
+
+_ZSTD_MAGIC: Final = 0xFD2FB528
+_ZSTD_SKIPPABLE: Final = 0x184D2A50
+_ZSTD_BLOCK_BYTES_MAX: Final = 128 * 1024
+
+
+def _zstd_content_max(data: Buffer) -> int:
+    """An upper bound of what the zstd frames hold, from their block headers alone (RFC 8878, 3.1)."""
+    total = position = 0
+    try:
+        while position < len(data):
+            (magic,) = _U32.unpack_from(data, position)
+            if magic & 0xFFFFFFF0 == _ZSTD_SKIPPABLE:
+                (size,) = _U32.unpack_from(data, position + 4)
+                position += 8 + size
+                continue
+            if magic != _ZSTD_MAGIC:
+                raise DecodeError(f"not a zstd frame: {magic:#010x}", buffer=data, position=position)
+            descriptor = data[position + 4]
+            single_segment = descriptor >> 5 & 1
+            content_size_bytes = (single_segment, 2, 4, 8)[descriptor >> 6]
+            position += 5 + (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3] + content_size_bytes
+            last = False
+            while not last:
+                block = data[position] | data[position + 1] << 8 | data[position + 2] << 16
+                last, kind, size = bool(block & 1), block >> 1 & 3, block >> 3
+                compressed = kind == 2
+                total += _ZSTD_BLOCK_BYTES_MAX if compressed else size
+                position += 3 + (1 if kind == 1 else size)
+            position += 4 if descriptor & 0x04 else 0
+    except (struct.error, IndexError):
+        raise DecodeError("records do not decompress: the zstd frame is cut off") from None
+    return total
