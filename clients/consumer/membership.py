@@ -1,0 +1,247 @@
+"""One member of a consumer group: what it asks the coordinator, and what the answers make of it.
+
+    UNJOINED --join--> JOINING --joined--> SYNCING --synced--> STABLE --told to rebalance--> UNJOINED
+
+Pure: requests come out, responses go in, nobody is called. Every error of the classic group protocol has one fate here:
+join again (and with which identity), find the coordinator again, wait and retry, or give up. The assignment that the
+leader hands out carries the topic generations it was made from (rule R19): a member looks at metadata at least that new
+before it consumes, so that nobody reads a child without knowing its parent.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from clients.consumer.assignors import ASSIGNORS, Assignment, MemberView, TopicView
+from protocol.apis.heartbeat import HeartbeatRequest
+from protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from protocol.consumer_protocol import (
+    PROTOCOL_TYPE,
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartitions,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from protocol.errors import ErrorCode, KafkaError
+from protocol.topic_partition import TopicPartition
+
+NO_GENERATION: Final = -1
+
+
+class State(enum.Enum):
+    """Where the member stands."""
+
+    UNJOINED = "unjoined"
+    JOINING = "joining"
+    SYNCING = "syncing"
+    STABLE = "stable"
+
+
+class Fate(enum.Enum):
+    """What an answer asks of the one who drives the member."""
+
+    PROCEED = "go on"
+    REJOIN = "join the group again"
+    FIND_COORDINATOR = "find the coordinator again"
+    WAIT = "ask again a little later"
+
+
+_FATES: Final[Mapping[ErrorCode, Fate]] = {
+    ErrorCode.NONE: Fate.PROCEED,
+    ErrorCode.REBALANCE_IN_PROGRESS: Fate.REJOIN,
+    ErrorCode.MEMBER_ID_REQUIRED: Fate.REJOIN,
+    ErrorCode.UNKNOWN_MEMBER_ID: Fate.REJOIN,
+    ErrorCode.ILLEGAL_GENERATION: Fate.REJOIN,
+    ErrorCode.NOT_COORDINATOR: Fate.FIND_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Fate.FIND_COORDINATOR,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Fate.WAIT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """What a member was given, and the generation of each topic that the leader made it from."""
+
+    partitions: tuple[TopicPartition, ...]
+    generations: Mapping[str, int] = field(default_factory=dict)
+
+
+class Membership:
+    """The member's side of the classic group protocol."""
+
+    def __init__(
+        self,
+        group_id: str,
+        topics: Sequence[str],
+        *,
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+        group_instance_id: str | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.topics = tuple(sorted(topics))
+        self.member_id = ""
+        self.generation = NO_GENERATION
+        self.state = State.UNJOINED
+        self.protocol = ""
+        self.is_leader = False
+        self._session_timeout_ms = session_timeout_ms
+        self._rebalance_timeout_ms = rebalance_timeout_ms
+        self._instance_id = group_instance_id
+        self._members: tuple[MemberView, ...] = ()
+        self._owned: tuple[TopicPartition, ...] = ()
+
+    @property
+    def members(self) -> tuple[MemberView, ...]:
+        """The group as its leader sees it; empty for everybody else."""
+        return self._members
+
+    def describe(self) -> str:
+        """One line for logs."""
+        return f"{self.member_id or 'new member'} of {self.group_id}, generation {self.generation}, {self.state.value}"
+
+    def lapse(self, *, forget_identity: bool = False) -> None:
+        """The membership no longer counts: join again, as somebody new if the coordinator does not know us."""
+        self.state = State.UNJOINED
+        self.is_leader = False
+        self._members = ()
+        if forget_identity:
+            self.member_id = ""
+            self.generation = NO_GENERATION
+
+    def join_request(self) -> JoinGroupRequest:
+        """Ask to be in the next generation."""
+        self.state = State.JOINING
+        subscription = encode_subscription(
+            ConsumerProtocolSubscription(
+                topics=list(self.topics),
+                user_data=None,
+                owned_partitions=by_topic(self._owned),
+                generation_id=self.generation,
+            )
+        )
+        return JoinGroupRequest(
+            group_id=self.group_id,
+            session_timeout_ms=self._session_timeout_ms,
+            rebalance_timeout_ms=self._rebalance_timeout_ms,
+            member_id=self.member_id,
+            group_instance_id=self._instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[JoinGroupRequestProtocol(name=name, metadata=subscription) for name in ASSIGNORS],
+        )
+
+    def joined(self, response: JoinGroupResponse) -> Fate:
+        """Take the answer to a join. KafkaError when the group will not have us at all."""
+        code = ErrorCode(response.error_code)
+        if code is ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = response.member_id
+        if code is not ErrorCode.NONE:
+            return self._fate(code)
+        self.state = State.SYNCING
+        self.member_id = response.member_id
+        self.generation = response.generation_id
+        self.protocol = response.protocol_name or ""
+        self.is_leader = response.leader == response.member_id
+        self._members = tuple(_view(one.member_id, one.metadata) for one in response.members) if self.is_leader else ()
+        return Fate.PROCEED
+
+    def sync_request(self, topics: Mapping[str, TopicView]) -> SyncGroupRequest:
+        """Hand in the assignment as leader, or ask for one's own share."""
+        assignment: Assignment = {}
+        if self.is_leader:
+            assignment = ASSIGNORS[self.protocol](self._members, topics)
+        generations = {
+            name: view.lineage.generation for name, view in sorted(topics.items()) if view.lineage is not None
+        }
+        user_data = json.dumps({"generations": generations}).encode()
+        return SyncGroupRequest(
+            group_id=self.group_id,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self._instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=self.protocol,
+            assignments=[
+                SyncGroupRequestAssignment(
+                    member_id=member_id,
+                    assignment=encode_assignment(
+                        ConsumerProtocolAssignment(assigned_partitions=by_topic(partitions), user_data=user_data)
+                    ),
+                )
+                for member_id, partitions in sorted(assignment.items())
+            ],
+        )
+
+    def synced(self, response: SyncGroupResponse) -> tuple[Fate, Assigned]:
+        """Take the answer to a sync: one's own partitions."""
+        fate = self._fate(ErrorCode(response.error_code))
+        if fate is not Fate.PROCEED:
+            return fate, Assigned(())
+        decoded = decode_assignment(response.assignment)
+        partitions = tuple(
+            TopicPartition(row.topic, index) for row in decoded.assigned_partitions for index in row.partitions
+        )
+        self.state = State.STABLE
+        self._owned = partitions
+        return fate, Assigned(partitions, _generations(decoded.user_data))
+
+    def heartbeat_request(self) -> HeartbeatRequest:
+        """Say that this member is alive."""
+        return HeartbeatRequest(
+            group_id=self.group_id,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self._instance_id,
+        )
+
+    def leave_request(self) -> LeaveGroupRequest:
+        """Say goodbye, so that nobody has to wait for the session to run out."""
+        return LeaveGroupRequest(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            members=[MemberIdentity(member_id=self.member_id, group_instance_id=self._instance_id, reason="closing")],
+        )
+
+    def heard(self, code: ErrorCode) -> Fate:
+        """What a heartbeat, a commit or a position answer means for the membership."""
+        return self._fate(code)
+
+    def _fate(self, code: ErrorCode) -> Fate:
+        fate = _FATES.get(code)
+        if fate is None:
+            raise KafkaError(code, f"group {self.group_id!r}")
+        if fate is Fate.REJOIN:
+            self.lapse(forget_identity=code is ErrorCode.UNKNOWN_MEMBER_ID)
+        return fate
+
+
+def by_topic(partitions: Sequence[TopicPartition]) -> list[TopicPartitions]:
+    """Partitions as the embedded protocol lists them."""
+    grouped: dict[str, list[int]] = {}
+    for one in sorted(partitions):
+        grouped.setdefault(one.topic, []).append(one.partition)
+    return [TopicPartitions(topic=topic, partitions=indexes) for topic, indexes in grouped.items()]
+
+
+def _view(member_id: str, metadata: bytes) -> MemberView:
+    subscription = decode_subscription(bytes(metadata))
+    owned = tuple(TopicPartition(row.topic, index) for row in subscription.owned_partitions for index in row.partitions)
+    return MemberView(member_id, tuple(subscription.topics), owned)
+
+
+def _generations(user_data: bytes | None) -> Mapping[str, int]:
+    """The topic generations behind an assignment; none when another kind of client leads the group."""
+    try:
+        generations = json.loads(bytes(user_data or b"{}")).get("generations", {})
+    except (ValueError, AttributeError):
+        return {}
+    return {str(topic): int(generation) for topic, generation in generations.items()}

@@ -1,0 +1,148 @@
+"""How far one consumer is in each of its partitions, and what it has fetched ahead.
+
+Three offsets per partition: `committed` <= `position` (the next record to hand out) <= `fetch_offset` (the next to ask
+for). Fetched batches wait undecoded; a batch belongs to one segment, because a batch has one leader epoch. Pure:
+fetching, gating and committing are decided elsewhere from what stands here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from protocol.lineage import Segment
+from protocol.records.batch import BatchHeader, Record, iter_batches, iter_records
+from protocol.topic_partition import TopicPartition
+
+UNKNOWN: Final = -1
+BUFFERED_BYTES_MAX: Final = 512 * 1024
+"""A partition with this much waiting is not fetched further."""
+
+
+@dataclass(slots=True)
+class FetchedBatch:
+    """One batch as it came, and the records of it that are still to be handed out, once it has been looked into."""
+
+    header: BatchHeader
+    data: bytes | bytearray | memoryview
+    records: Iterator[Record] | None = None
+
+    @property
+    def next_offset(self) -> int:
+        """The first offset after the batch."""
+        return self.header.base_offset + self.header.last_offset_delta + 1
+
+
+@dataclass(slots=True)
+class PartitionProgress:
+    """One assigned partition."""
+
+    partition: TopicPartition
+    position: int = UNKNOWN
+    committed: int = UNKNOWN
+    fetch_offset: int = UNKNOWN
+    high_watermark: int = UNKNOWN
+    paused: bool = False
+    buffered: deque[FetchedBatch] = field(default_factory=deque)
+    buffered_bytes: int = 0
+    announced: set[Segment] = field(default_factory=set)
+    """Segments whose keys the listener has been told of (on_partition_key_assigned)."""
+    crossed: set[Segment] = field(default_factory=set)
+    """Segments that were read to their end, flushed and committed (R10)."""
+
+    @property
+    def fetchable(self) -> bool:
+        """Whether more of it should be asked for."""
+        return self.fetch_offset != UNKNOWN and not self.paused and self.buffered_bytes < BUFFERED_BYTES_MAX
+
+    def seek(self, offset: int) -> None:
+        """Continue at `offset`; what was fetched ahead is forgotten, and gates are looked at afresh (R11)."""
+        self.position = self.fetch_offset = offset
+        self.buffered.clear()
+        self.buffered_bytes = 0
+        self.announced.clear()
+        self.crossed.clear()
+
+    def receive(self, records: bytes | bytearray | memoryview, fetched_at: int) -> int:
+        """Take the batches of a fetch that asked from `fetched_at`; returns how many. A stale answer is ignored."""
+        if fetched_at != self.fetch_offset:
+            return 0
+        view = memoryview(records)
+        taken = 0
+        for position, header in iter_batches(view):
+            batch = FetchedBatch(header, view[position : position + header.size_bytes])
+            if batch.next_offset <= self.fetch_offset:
+                continue
+            self.buffered.append(batch)
+            self.buffered_bytes += header.size_bytes
+            self.fetch_offset = batch.next_offset
+            taken += 1
+        return taken
+
+    def take(self, limit: int) -> list[Record]:
+        """Up to `limit` records of the first waiting batch, moving the position; control batches give none."""
+        batch = self.buffered[0]
+        if batch.records is None:
+            skip = self.position
+            visible: Iterable[Record] = () if batch.header.is_control else iter_records(batch.data)
+            batch.records = iter([record for record in visible if record.offset >= skip])
+        taken = list(itertools.islice(batch.records, limit))
+        if len(taken) < limit:
+            self._finish(batch)
+        elif taken:
+            self.position = taken[-1].offset + 1
+            if self.position == batch.next_offset:
+                self._finish(batch)
+        return taken
+
+    def _finish(self, batch: FetchedBatch) -> None:
+        self.buffered.popleft()
+        self.buffered_bytes -= batch.header.size_bytes
+        self.position = batch.next_offset
+
+
+class Assignment:
+    """The partitions of one member, with a fair turn for each."""
+
+    def __init__(self) -> None:
+        self._progress: dict[TopicPartition, PartitionProgress] = {}
+        self._first = 0
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return partition in self._progress
+
+    def __getitem__(self, partition: TopicPartition) -> PartitionProgress:
+        return self._progress[partition]
+
+    def __iter__(self) -> Iterator[PartitionProgress]:
+        return iter(self._progress.values())
+
+    def __len__(self) -> int:
+        return len(self._progress)
+
+    def get(self, partition: TopicPartition) -> PartitionProgress | None:
+        """The progress of a partition, None if it is not assigned."""
+        return self._progress.get(partition)
+
+    def replace(self, partitions: Collection[TopicPartition]) -> None:
+        """A new assignment: nothing of the old one is kept, for its committed offsets are read again."""
+        self._progress = {partition: PartitionProgress(partition) for partition in sorted(partitions)}
+
+    def in_turn(self) -> list[PartitionProgress]:
+        """All of them, starting one further each time, so that none is starved by a busy neighbour."""
+        rows = list(self._progress.values())
+        if not rows:
+            return rows
+        self._first = (self._first + 1) % len(rows)
+        return rows[self._first :] + rows[: self._first]
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """What a commit would say now: known positions that are not committed yet."""
+        return {
+            progress.partition: progress.position
+            for progress in self
+            if progress.position != UNKNOWN and progress.position != progress.committed
+        }

@@ -1,0 +1,83 @@
+"""What members of a consumer group tell their leader, and it them: the bytes inside JoinGroup and SyncGroup.
+
+Never flexible; an int16 version comes first. A reader of a lower version takes the prefix it knows and ignores the
+rest, so the version read is the lower of the two sides'. Source: Kafka's ConsumerProtocolSubscription/Assignment.json.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from protocol import codec
+from protocol.errors import DecodeError
+from protocol.wire import Bytes, Int32, Text, since
+
+PROTOCOL_TYPE: Final = "consumer"
+SUBSCRIPTION_VERSION: Final = 3
+ASSIGNMENT_VERSION: Final = 3
+
+_version_prefix: Final = struct.Struct(">h")
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicPartitions:
+    """Some partitions of one topic."""
+
+    topic: Text
+    partitions: list[Int32]
+
+
+@dataclass(slots=True, kw_only=True)
+class ConsumerProtocolSubscription:
+    """What a member wants, and what it has."""
+
+    topics: list[Text]
+    user_data: Bytes | None
+    owned_partitions: list[TopicPartitions] = since(1, absent=list)
+    generation_id: Int32 = since(2, absent=-1)
+    rack_id: Text | None = since(3, absent=None)
+
+
+@dataclass(slots=True, kw_only=True)
+class ConsumerProtocolAssignment:
+    """What a member gets."""
+
+    assigned_partitions: list[TopicPartitions]
+    user_data: Bytes | None
+
+
+Message = TypeVar("Message", ConsumerProtocolSubscription, ConsumerProtocolAssignment)
+
+
+def encode_subscription(subscription: ConsumerProtocolSubscription) -> bytes:
+    """The metadata of one protocol in JoinGroup."""
+    return _version_prefix.pack(SUBSCRIPTION_VERSION) + codec.encode(subscription, SUBSCRIPTION_VERSION)
+
+
+def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
+    """A member's subscription, of any version. DecodeError when it is not one."""
+    return _decode(ConsumerProtocolSubscription, SUBSCRIPTION_VERSION, data)
+
+
+def encode_assignment(assignment: ConsumerProtocolAssignment) -> bytes:
+    """The assignment of one member in SyncGroup."""
+    return _version_prefix.pack(ASSIGNMENT_VERSION) + codec.encode(assignment, ASSIGNMENT_VERSION)
+
+
+def decode_assignment(data: bytes) -> ConsumerProtocolAssignment:
+    """A leader's assignment, of any version; no bytes at all mean no partitions. DecodeError when it is not one."""
+    if not data:
+        return ConsumerProtocolAssignment(assigned_partitions=[], user_data=None)
+    return _decode(ConsumerProtocolAssignment, ASSIGNMENT_VERSION, data)
+
+
+def _decode(message: type[Message], last_version: int, data: bytes) -> Message:
+    if len(data) < _version_prefix.size:
+        raise DecodeError(f"{message.__name__}: {len(data)} bytes are too few for a version")
+    (version,) = _version_prefix.unpack_from(data)
+    if version < 0:
+        raise DecodeError(f"{message.__name__}: version {version}")
+    decoded, _ = codec.decode(message, min(version, last_version), memoryview(data), _version_prefix.size)
+    return decoded
