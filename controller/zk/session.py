@@ -15,7 +15,7 @@ What every adapter promises:
   not have been carried out, later ones wait, and every watch fires with the kind "lost" and is gone.
 - Callbacks run on the event loop, after the session event that caused them.
 
-Adapters: `memory` (in process) and `kazoo_session` (a real server). tests/contracts/test_zk_session.py holds them together.
+Adapters: `memory` (in process), `kazoo_session` (real server); tests/contracts/test_zk_session.py holds them together.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Stat:
 
 
 class ZkError(Exception):
-    """A request that ZooKeeper refused or could not answer; `index` is the place of the failing operation in a multi."""
+    """A request ZooKeeper refused or could not answer; `index` is the place of the failing operation in a multi."""
 
     def __init__(self, path: str = "", index: int | None = None) -> None:
         super().__init__(path, index)

@@ -1,0 +1,344 @@
+"""ZooKeeper in this process: the whole service of a single-process cluster, without Java and without a socket.
+
+It decides what a real ensemble decides, with the same outcome: one total order of transactions, data versions,
+ephemerals owned by sessions, sequence suffixes, one-shot watches, all-or-nothing `multi`, sessions that are suspended,
+resumed and expired. What it leaves out: ACLs, quotas, containers, TTLs, persistence.
+
+A request is carried out one loop turn after it was made, as a message to a server would be: callers cannot rely on
+getting an answer without yielding, and a caller that is cancelled has still asked. The promise that a watch is seen
+before the new data holds because a write posts its watches at once, and every answer is posted after it was computed.
+
+A suspended session whose timeout passes is expired by the server, while its client hears of that only when it can
+connect again (`resume`): in between it believes in locks it no longer holds, exactly as a client that is cut off does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+from controller.zk.session import (
+    ANY_VERSION,
+    ConnectionLoss,
+    Delete,
+    Op,
+    SessionCallback,
+    SessionEvent,
+    SessionExpired,
+    Stat,
+    WatchCallback,
+    WatchEvent,
+    ZkError,
+)
+from controller.zk.tree import ZnodeTree
+
+T = TypeVar("T")
+
+
+class Link(enum.Enum):
+    """How a client stands to its session. Only CONNECTED carries requests; EXPIRED and CLOSED are final."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    EXPIRED = "expired"
+    CLOSED = "closed"
+
+
+OVER = (Link.EXPIRED, Link.CLOSED)
+
+
+@dataclass(slots=True)
+class Watches:
+    """Who waits on one path. Dicts keep the order of registration, and each callback at most once."""
+
+    data: dict[tuple[MemorySession, WatchCallback], None] = field(default_factory=dict)
+    children: dict[tuple[MemorySession, WatchCallback], None] = field(default_factory=dict)
+
+
+class MemoryZooKeeper:
+    """The service. Everything happens on the loop of its callers; there is nothing to start or stop."""
+
+    def __init__(self) -> None:
+        self.tree = ZnodeTree()
+        self._watches: dict[str, Watches] = {}
+        self._sessions: dict[int, MemorySession] = {}
+        self._last_session_id = 0
+
+    async def connect(self, session_timeout_ms: int = 18000) -> MemorySession:
+        """Open a session."""
+        self._last_session_id += 1
+        session = MemorySession(self, self._last_session_id, session_timeout_ms)
+        self._sessions[session.session_id] = session
+        return session
+
+    def suspend(self, session: MemorySession, *, carry_out: bool = False) -> None:
+        """Cut the client off: its requests under way raise ConnectionLoss, carried out (answer lost) or not."""
+        session.lose_connection(carry_out=carry_out)
+
+    def resume(self, session: MemorySession) -> None:
+        """Let the client connect again: it goes on, or learns that its session was expired meanwhile."""
+        session.reconnect()
+
+    def expire(self, session: MemorySession) -> None:
+        """Expire the session as the server does; its client learns it as soon as it is connected."""
+        connected = session.link is Link.CONNECTED
+        if connected:
+            session.lose_connection(carry_out=False)
+        self.end_session(session)
+        if connected:
+            session.reconnect()
+
+    def holds(self, session: MemorySession) -> bool:
+        """Whether the server still counts the session as alive."""
+        return session.session_id in self._sessions
+
+    def end_session(self, session: MemorySession) -> None:
+        """Forget the session: drop its watches and delete its ephemerals in one transaction."""
+        if self._sessions.pop(session.session_id, None) is None:
+            return
+        self.drop_watches(session)
+        doomed = self.tree.owned_by(session.session_id)
+        if doomed:
+            self.write(partial(self.tree.perform, session.session_id, [Delete(path) for path in doomed]))
+
+    def write(self, apply: Callable[[], T]) -> T:
+        """Run a transaction and post its watches."""
+        result, changes = self.tree.transact(apply)
+        for change in changes:
+            self._fire(change)
+        return result
+
+    def watches(self, path: str) -> Watches:
+        """Who waits on the path."""
+        return self._watches.setdefault(path, Watches())
+
+    def drop_watches(self, session: MemorySession) -> list[WatchCallback]:
+        """Forget all watches of a session and return their callbacks."""
+        dropped = []
+        for watches in self._watches.values():
+            for table in (watches.children, watches.data):
+                for key in [key for key in table if key[0] is session]:
+                    del table[key]
+                    dropped.append(key[1])
+        self._watches = {path: watches for path, watches in self._watches.items() if watches.data or watches.children}
+        return dropped
+
+    def _fire(self, change: WatchEvent) -> None:
+        assert change.path is not None
+        watches = self._watches.get(change.path)
+        if watches is None:
+            return
+        fired: list[tuple[MemorySession, WatchCallback]] = []
+        if change.kind != "children":
+            fired += watches.data
+            watches.data.clear()
+        if change.kind in ("children", "deleted"):
+            fired += watches.children
+            watches.children.clear()
+        if not watches.data and not watches.children:
+            del self._watches[change.path]
+        for session, callback in fired:
+            session.notify(callback, change)
+
+
+class MemorySession:
+    """A client's end of a session (see `ZkSession`)."""
+
+    def __init__(self, server: MemoryZooKeeper, session_id: int, timeout_ms: int) -> None:
+        self._server = server
+        self._id = session_id
+        self._timeout_ms = timeout_ms
+        self._loop = asyncio.get_running_loop()
+        self._listeners: list[SessionCallback] = []
+        self._sent: deque[tuple[asyncio.Future[Any], Callable[[], Any]]] = deque()
+        self._expiry: asyncio.TimerHandle | None = None
+        self.link = Link.CONNECTED
+
+    def __repr__(self) -> str:
+        return f"<memory session {self._id} {self.link.value}>"
+
+    @property
+    def session_id(self) -> int:
+        """The `ephemeral_owner` of this session's ephemerals."""
+        return self._id
+
+    async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
+        """See ZkSession."""
+
+        def read() -> tuple[bytes, Stat]:
+            node = self._server.tree.node(path)  # raises before the watch is set, as ZooKeeper does
+            if watch is not None:
+                self._server.watches(path).data[self, watch] = None
+            return node.data, node.stat()
+
+        return await self._ask(read)
+
+    async def children(self, path: str, watch: WatchCallback | None = None) -> list[str]:
+        """See ZkSession."""
+
+        def read() -> list[str]:
+            node = self._server.tree.node(path)
+            if watch is not None:
+                self._server.watches(path).children[self, watch] = None
+            return sorted(node.children)
+
+        return await self._ask(read)
+
+    async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
+        """See ZkSession."""
+
+        def read() -> Stat | None:
+            if watch is not None:
+                self._server.watches(path).data[self, watch] = None
+            node = self._server.tree.nodes.get(path)
+            return None if node is None else node.stat()
+
+        return await self._ask(read)
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        """See ZkSession."""
+        created, _ = await self.create_with_stat(
+            path, data, ephemeral=ephemeral, sequence=sequence, make_parents=make_parents
+        )
+        return created
+
+    async def create_with_stat(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        make_parents: bool = False,
+    ) -> tuple[str, Stat]:
+        """See ZkSession."""
+        tree = self._server.tree
+        owner = self._id if ephemeral else 0
+
+        def create() -> tuple[str, Stat]:
+            if make_parents:
+                tree.create_parents(path)
+            created = tree.create(path, data, owner=owner, sequence=sequence)
+            return created, tree.node(created).stat()
+
+        return await self._write(create)
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        """See ZkSession."""
+        return await self._write(partial(self._server.tree.set, path, data, version))
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """See ZkSession."""
+        await self._write(partial(self._server.tree.delete, path, version))
+
+    async def multi(self, ops: Sequence[Op]) -> list[str | Stat | None]:
+        """See ZkSession."""
+        return await self._write(partial(self._server.tree.perform, self._id, tuple(ops)))
+
+    def on_session(self, callback: SessionCallback) -> None:
+        """See ZkSession."""
+        self._listeners.append(callback)
+
+    async def close(self) -> None:
+        """See ZkSession."""
+        if self.link not in OVER:
+            self._end(Link.CLOSED, SessionEvent.CLOSED)
+            self._server.end_session(self)
+
+    async def _write(self, apply: Callable[[], T]) -> T:
+        return await self._ask(partial(self._server.write, apply))
+
+    async def _ask(self, request: Callable[[], T]) -> T:
+        if self.link in OVER:
+            raise SessionExpired
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._sent.append((future, request))
+        if self.link is Link.CONNECTED:
+            self._loop.call_soon(self._serve)
+        return await future
+
+    def _serve(self) -> None:
+        """Carry out the oldest request, unless the link broke since it was sent."""
+        if not self._sent or self.link is not Link.CONNECTED:
+            return
+        future, request = self._sent.popleft()
+        try:
+            answer = request()
+        except ZkError as error:
+            _fail(future, error)
+        else:
+            if not future.done():
+                future.set_result(answer)
+
+    def lose_connection(self, *, carry_out: bool) -> None:
+        """The link breaks: requests under way are lost or carried out unheard, watches are gone."""
+        if self.link is not Link.CONNECTED:
+            return
+        self.link = Link.SUSPENDED
+        while self._sent:
+            future, request = self._sent.popleft()
+            if carry_out:
+                with contextlib.suppress(ZkError):
+                    request()
+            _fail(future, ConnectionLoss())
+        self._tell(SessionEvent.SUSPENDED)
+        for callback in self._server.drop_watches(self):
+            self.notify(callback, WatchEvent(None, "lost"))
+        self._expiry = self._loop.call_later(self._timeout_ms / 1000, self._server.end_session, self)
+
+    def reconnect(self) -> None:
+        """The link works again: the session goes on, or was expired meanwhile."""
+        if self.link is not Link.SUSPENDED:
+            return
+        if not self._server.holds(self):
+            self._end(Link.EXPIRED, SessionEvent.EXPIRED)
+            return
+        self._stop_expiry()
+        self.link = Link.CONNECTED
+        self._tell(SessionEvent.CONNECTED)
+        for _ in self._sent:
+            self._loop.call_soon(self._serve)
+
+    def notify(self, callback: WatchCallback, event: WatchEvent) -> None:
+        """Post a watch's event, in the order of events."""
+        self._loop.call_soon(self._deliver, callback, event)
+
+    def _deliver(self, callback: WatchCallback, event: WatchEvent) -> None:
+        if self.link is not Link.CLOSED:
+            callback(event)
+
+    def _end(self, link: Link, event: SessionEvent) -> None:
+        self.link = link
+        self._stop_expiry()
+        while self._sent:
+            future, _ = self._sent.popleft()
+            _fail(future, SessionExpired())
+        self._tell(event)
+
+    def _tell(self, event: SessionEvent) -> None:
+        for callback in self._listeners:
+            self._loop.call_soon(callback, event)
+
+    def _stop_expiry(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+
+
+def _fail(future: asyncio.Future[Any], error: ZkError) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,165 @@
+"""The data of the in-process ZooKeeper: a tree of znodes that changes by one transaction at a time.
+
+Transactions are numbered by zxid. One that fails leaves nothing behind (every step knows how it is taken back), and one
+that succeeds lists what it changed, in order, for the watches. No sessions and no watches are known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar, assert_never
+
+from controller.zk import paths
+from controller.zk.session import (
+    ANY_VERSION,
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Op,
+    Set,
+    Stat,
+    WatchEvent,
+    ZkError,
+)
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Znode:
+    """One znode. `created` counts the children it ever had: the next sequence suffix."""
+
+    data: bytes
+    czxid: int
+    mzxid: int
+    owner: int = 0
+    version: int = 0
+    created: int = 0
+    children: set[str] = field(default_factory=set)
+
+    def stat(self) -> Stat:
+        """What a client is told about it."""
+        return Stat(self.czxid, self.mzxid, self.version, self.owner, len(self.children))
+
+
+class ZnodeTree:
+    """The data: nodes by path, changed by one transaction at a time, each of which can be taken back while it runs."""
+
+    def __init__(self) -> None:
+        self.zxid = 0
+        self.nodes: dict[str, Znode] = {"/": Znode(b"", 0, 0)}
+        self.changes: list[WatchEvent] = []
+        self._undo: list[Callable[[], object]] = []
+
+    def transact(self, apply: Callable[[], T]) -> tuple[T, list[WatchEvent]]:
+        """Run one transaction: all of its changes, or none and its error."""
+        self.zxid += 1
+        self.changes, self._undo = [], []
+        try:
+            result = apply()
+        except ZkError:
+            for undo in reversed(self._undo):
+                undo()
+            raise
+        return result, self.changes
+
+    def node(self, path: str) -> Znode:
+        """The node, or NoNode."""
+        try:
+            return self.nodes[path]
+        except KeyError:
+            raise NoNode(path) from None
+
+    def create(self, path: str, data: bytes, *, owner: int, sequence: bool = False) -> str:
+        """Create a node under an existing, lasting parent."""
+        up = self.node_of_parent(path)
+        if sequence:
+            path = f"{path}{up.created:010d}"
+        if path in self.nodes:
+            raise NodeExists(path)
+        if up.owner:
+            raise NoChildrenForEphemerals(path)
+        self.nodes[path] = Znode(data, self.zxid, self.zxid, owner)
+        up.children.add(paths.name(path))
+        up.created += 1
+        self._undo += [partial(self.nodes.pop, path), partial(up.children.discard, paths.name(path))]
+        self._undo.append(partial(setattr, up, "created", up.created - 1))
+        self.changes += [WatchEvent(path, "created"), WatchEvent(paths.parent(path), "children")]
+        return path
+
+    def create_parents(self, path: str) -> None:
+        """Create what is missing above the path, lasting and empty."""
+        up = paths.parent(path)
+        if up not in self.nodes:
+            self.create_parents(up)
+            self.create(up, b"", owner=0)
+
+    def node_of_parent(self, path: str) -> Znode:
+        """The parent of a path to be created; the error names the path."""
+        up = self.nodes.get(paths.parent(path))
+        if up is None:
+            raise NoNode(path)
+        return up
+
+    def check(self, path: str, version: int) -> Znode:
+        """The node if it has the version."""
+        node = self.node(path)
+        if version not in (ANY_VERSION, node.version):
+            raise BadVersion(path)
+        return node
+
+    def set(self, path: str, data: bytes, version: int) -> Stat:
+        """Replace the data."""
+        node = self.check(path, version)
+        for name in ("data", "mzxid", "version"):
+            self._undo.append(partial(setattr, node, name, getattr(node, name)))
+        node.data, node.mzxid, node.version = data, self.zxid, node.version + 1
+        self.changes.append(WatchEvent(path, "changed"))
+        return node.stat()
+
+    def delete(self, path: str, version: int) -> None:
+        """Delete a childless node."""
+        node = self.check(path, version)
+        if node.children:
+            raise NotEmpty(path)
+        up = self.nodes[paths.parent(path)]
+        del self.nodes[path]
+        up.children.discard(paths.name(path))
+        self._undo += [partial(self.nodes.__setitem__, path, node), partial(up.children.add, paths.name(path))]
+        self.changes += [WatchEvent(path, "deleted"), WatchEvent(paths.parent(path), "children")]
+
+    def owned_by(self, session_id: int) -> list[str]:
+        """The ephemerals of a session."""
+        return sorted(path for path, node in self.nodes.items() if node.owner == session_id)
+
+    def perform(self, owner: int, ops: Sequence[Op]) -> list[str | Stat | None]:
+        """The operations of a multi; the error carries the index of the one that failed."""
+        answers: list[str | Stat | None] = []
+        for index, op in enumerate(ops):
+            try:
+                answers.append(self._perform_one(owner, op))
+            except ZkError as error:
+                error.index = index
+                raise
+        return answers
+
+    def _perform_one(self, owner: int, op: Op) -> str | Stat | None:
+        match op:
+            case Create():
+                return self.create(op.path, op.data, owner=owner if op.ephemeral else 0)
+            case Set():
+                return self.set(op.path, op.data, op.version)
+            case Delete():
+                self.delete(op.path, op.version)
+            case Check():
+                self.check(op.path, op.version)
+            case _:
+                assert_never(op)
+        return None
