@@ -1,8 +1,8 @@
 """Every API that a Kafka 3.9 broker in ZooKeeper mode speaks, and the two that KIP-253 adds (decisions D1, D3).
 
 A row says what the wire needs: key, name, last version (the first is always 0) and the first flexible version. Which
-versions *this* broker serves is decided by its handlers (`broker.dispatch`), not here. Message classes are imported when
-first asked for: a client that speaks five APIs does not pay for sixty.
+versions *this* broker serves is decided by its handlers (`broker.dispatch`), not here. Message classes are imported
+when first asked for: a client that speaks five APIs does not pay for sixty.
 """
 
 from __future__ import annotations

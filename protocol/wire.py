@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import functools
 import types
 import typing
 from collections.abc import Callable
@@ -76,7 +75,7 @@ def always(*, absent: Any = dataclasses.MISSING, nullable_since: int = 0) -> Any
 
 
 def since(version: int, *, absent: Any, until: int = LAST_VERSION, nullable_since: int = 0) -> Any:
-    """A field that appeared in `version`; older ones mean `absent`. A callable (`list`) makes a fresh value each time."""
+    """A field that appeared in `version`; older ones mean `absent`. A class (`list`) makes a fresh value each time."""
     return _field(version, until, absent, nullable_since, None)
 
 
@@ -128,11 +127,17 @@ class WireField:
         return self.default() if isinstance(self.default, type) else self.default
 
 
-@functools.cache
+_fields: Final[dict[type[Any], tuple[WireField, ...]]] = {}
+
+
 def fields_of(message: type[Any]) -> tuple[WireField, ...]:
     """The fields of a message or nested struct in wire order."""
-    hints = typing.get_type_hints(message, include_extras=True)
-    return tuple(_describe(field, hints[field.name]) for field in dataclasses.fields(message))
+    known = _fields.get(message)
+    if known is None:
+        hints = typing.get_type_hints(message, include_extras=True)
+        known = tuple(_describe(field, hints[field.name]) for field in dataclasses.fields(message))
+        _fields[message] = known
+    return known
 
 
 def _describe(field: dataclasses.Field[Any], hint: Any) -> WireField:

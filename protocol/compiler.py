@@ -1,0 +1,124 @@
+"""Compiles the generated codecs, one (class, version) at a time, when it is first needed.
+
+What comes out of `decoder_source` and `encoder_source` is ordinary Python: it is registered with `linecache`, so that
+tracebacks, debuggers and profilers show its lines, and `python -m protocol source Fetch 12` prints it.
+
+When decoding fails, `explain` finds the field without a second decoder: the line that failed, the loop counters in its
+frame and the widths of a fused read say where in the message it stopped. Nothing is paid for that while all goes well.
+"""
+
+from __future__ import annotations
+
+import linecache
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Final
+
+from protocol.decoder_source import has_records, write_decoder
+from protocol.emitter import Emitter, Place, join_path
+from protocol.encoder_source import write_encoder
+from protocol.errors import DecodeError
+from protocol.registry import BY_NAME
+from protocol.varint import Buffer
+
+Decoder = Callable[[bytes | bytearray, int], tuple[Any, int]]
+Encoder = Callable[[Any], Any]
+"""Returns bytes, or a list of chunks where `chunked` says so."""
+
+UNDECODABLE: Final = (struct.error, IndexError, UnicodeDecodeError, DecodeError)
+"""What generated decoders raise over bytes that make no sense."""
+
+_decoders: dict[str, Emitter] = {}
+"""By file name: what `explain` needs of every decoder that was compiled."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledEncoder:
+    """The encoder of one message version."""
+
+    encode: Encoder
+    chunked: bool
+
+
+def is_flexible(message: type[Any], version: int) -> bool:
+    """Whether this version uses compact encodings and tagged fields.
+
+    APIs have it in the registry. Other schemas (records of internal topics) may say so in a class variable
+    `flexible_from`; without one they never are.
+    """
+    api = BY_NAME.get(message.__name__.removesuffix("Request").removesuffix("Response"))
+    if api is None:
+        since: int | None = getattr(message, "flexible_from", None)
+        return since is not None and version >= since
+    if not 0 <= version <= api.last_version:
+        raise ValueError(f"{api.name} has versions 0 to {api.last_version}, not {version}")
+    return api.flexible(version)
+
+
+def compile_decoder(message: type[Any], version: int) -> Decoder:
+    """Generate and compile the decoder of one version."""
+    emitter = write_decoder(message, version, is_flexible(message, version))
+    name = f"<decode {message.__qualname__} v{version}>"
+    _decoders[name] = emitter
+    decoder: Decoder = _load(emitter, name)["decode"]
+    return decoder
+
+
+def compile_encoder(message: type[Any], version: int) -> CompiledEncoder:
+    """Generate and compile the encoder of one version."""
+    emitter = write_encoder(message, version, is_flexible(message, version))
+    encoder: Encoder = _load(emitter, f"<encode {message.__qualname__} v{version}>")["encode"]
+    return CompiledEncoder(encoder, has_records(message, version))
+
+
+def source_of(message: type[Any], version: int) -> str:
+    """Both generated functions, to read."""
+    flexible = is_flexible(message, version)
+    return (
+        write_decoder(message, version, flexible).source() + "\n\n" + write_encoder(message, version, flexible).source()
+    )
+
+
+def _load(emitter: Emitter, name: str) -> dict[str, Any]:
+    source = emitter.source()
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    exec(compile(source, name, "exec"), emitter.namespace)
+    return emitter.namespace
+
+
+def explain(error: Exception, buffer: Buffer) -> DecodeError:
+    """The `DecodeError` for what a generated decoder raised: which field, at which byte, and why."""
+    frame, line = _generated_frame(error)
+    if frame is None:
+        return error if isinstance(error, DecodeError) else DecodeError(str(error), buffer=buffer)
+    place = _decoders[frame.f_code.co_filename].places[line]
+    position: int = frame.f_locals["pos"]
+    path = place.path
+    reason = "ends too early"
+    if place.widths and isinstance(error, struct.error | IndexError):
+        path, position = _first_missing(place, position, len(buffer))
+    elif isinstance(error, UnicodeDecodeError):
+        reason = f"not UTF-8: {error.reason}"
+    elif isinstance(error, DecodeError):
+        reason = error.reason
+    return DecodeError(reason, path=path.format_map(frame.f_locals), buffer=buffer, position=position)
+
+
+def _generated_frame(error: Exception) -> tuple[FrameType | None, int]:
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename in _decoders:
+            return trace.tb_frame, trace.tb_lineno
+        trace = trace.tb_next
+    return None, 0
+
+
+def _first_missing(place: Place, position: int, size: int) -> tuple[str, int]:
+    """Which value of a fused read the buffer ends in."""
+    for path, width in place.widths:
+        if position + width > size:
+            return path, position
+        position += width
+    return join_path(place.path, "?"), position

@@ -1,0 +1,260 @@
+"""Both ends of one connection, without the connection: bytes in, requests or responses out, and back (sans-I/O).
+
+`ServerConnection` has one request open at a time. Kafka answers a connection strictly in order, and producers that
+pipeline rely on being *processed* in order too: whoever drives it asks for the next request after answering the last.
+
+`ClientConnection` sends as many requests as it likes and expects the answers in the same order.
+
+Headers (facts: `RequestHeader.json`, `ResponseHeader.json`, KIP-482, KIP-511):
+
+    request v0    api key, version, correlation id             ControlledShutdown v0 alone
+    request v1    ... client id, classic string, may be null   versions without tagged fields
+    request v2    ... tagged fields; the client id stays classic
+    response v0   correlation id                               also every ApiVersions response
+    response v1   ... tagged fields
+
+Whatever cannot be understood is a `DecodeError`: the owner logs it and closes, as Kafka does. The one exception is an
+ApiVersions request of an unknown version, which gets a v0 answer that names the versions there are (KIP-511).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final
+
+from protocol import codec
+from protocol.codec import Request
+from protocol.decoder_source import skip_tags
+from protocol.errors import DecodeError, ErrorCode
+from protocol.framing import FRAME_BYTES_MAX, FrameReader
+from protocol.registry import BY_KEY, Api, api_of
+from protocol.varint import Buffer
+
+API_VERSIONS: Final = 18
+PRODUCE: Final = 0
+FIRST_FLEXIBLE_API_VERSIONS: Final = 3
+
+_read_request_head = struct.Struct(">hhi").unpack_from
+_pack_request_head = struct.Struct(">ihhi").pack
+_read_int16 = struct.Struct(">h").unpack_from
+_read_int32 = struct.Struct(">i").unpack_from
+_pack_response_head = struct.Struct(">ii").pack
+_pack_flexible_response_head = struct.Struct(">iix").pack
+_pack_int16 = struct.Struct(">h").pack
+
+
+class ServerConnection:
+    """The server side of one client connection."""
+
+    __slots__ = ("_frames", "_open", "_served")
+
+    def __init__(self, served: Mapping[int, tuple[int, int]], frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._served = served
+        self._frames = FrameReader(frame_bytes_max)
+        self._open: Request | None = None
+
+    @property
+    def buffered(self) -> int:
+        """Bytes received and not yet handed out: stop reading when there are too many."""
+        return self._frames.buffered
+
+    @property
+    def open(self) -> Request | None:
+        """The request that waits for its answer."""
+        return self._open
+
+    def receive(self, data: Buffer) -> None:
+        """Take in bytes from the peer."""
+        self._frames.feed(data)
+
+    def get_buffer(self, size_hint: int = -1) -> memoryview:
+        """Where the transport may write the next bytes (`asyncio.BufferedProtocol`)."""
+        return self._frames.get_buffer(size_hint)
+
+    def buffer_updated(self, count: int) -> None:
+        """The transport wrote `count` bytes."""
+        self._frames.buffer_updated(count)
+
+    def next_request(self) -> Request | None:
+        """The next request; None while one is open or bytes are missing. Raises DecodeError.
+
+        An ApiVersions request of an unknown version comes with `body` None and `version` 0: answer it with None.
+        """
+        if self._open is not None:
+            return None
+        frame = self._frames.next_frame()
+        if frame is None:
+            return None
+        self._open = decode_request(frame, self._served)
+        return self._open
+
+    def answer(self, response: Any | None) -> list[Buffer]:
+        """The bytes that close the open request; none at all for None, the answer to Produce with acks=0."""
+        request, self._open = self._open, None
+        assert request is not None, "an answer without a request"
+        if request.body is None:
+            response = self._unsupported_version()
+        return [] if response is None else encode_response(request, response)
+
+    def _unsupported_version(self) -> Any:
+        """The ApiVersions v0 answer that tells a newer client which versions of ApiVersions it may use."""
+        from protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
+
+        first, last = self._served[API_VERSIONS]
+        own = ApiVersion(api_key=API_VERSIONS, min_version=first, max_version=last)
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
+
+
+class ClientConnection:
+    """The client side of one connection: correlation ids, headers, and which answer belongs to which request."""
+
+    __slots__ = ("_client_id", "_frames", "_next_id", "_waiting")
+
+    def __init__(self, client_id: str | None, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        raw = None if client_id is None else client_id.encode()
+        self._client_id = _pack_int16(-1) if raw is None else _pack_int16(len(raw)) + raw
+        self._frames = FrameReader(frame_bytes_max)
+        self._next_id = 0
+        self._waiting: deque[tuple[int, Api, int]] = deque()
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests wait for an answer."""
+        return len(self._waiting)
+
+    @property
+    def buffered(self) -> int:
+        """Bytes received that do not make a whole response yet."""
+        return self._frames.buffered
+
+    def request(self, message: Any, version: int, *, expects_answer: bool = True) -> tuple[int, list[Buffer]]:
+        """The correlation id and the bytes of a request. Produce with acks=0 never expects an answer."""
+        api = api_of(type(message))
+        correlation_id = self._next_id
+        self._next_id = (correlation_id + 1) & 0x7FFFFFFF
+        body = codec.encode_chunks(message, version)
+        header_version = api.request_header_version(version)
+        tail = b"" if header_version == 0 else self._client_id if header_version == 1 else self._client_id + b"\0"
+        length = 8 + len(tail) + sum(map(len, body))
+        head = _pack_request_head(length, api.key, version, correlation_id) + tail
+        if expects_answer and not (api.key == PRODUCE and message.acks == 0):
+            self._waiting.append((correlation_id, api, version))
+        return correlation_id, _with_head(head, body)
+
+    def receive(self, data: Buffer) -> list[tuple[int, Any]]:
+        """The responses that these bytes complete, with their correlation ids. Raises DecodeError."""
+        self._frames.feed(data)
+        return self._responses()
+
+    def get_buffer(self, size_hint: int = -1) -> memoryview:
+        """Where the transport may write the next bytes (`asyncio.BufferedProtocol`)."""
+        return self._frames.get_buffer(size_hint)
+
+    def buffer_updated(self, count: int) -> list[tuple[int, Any]]:
+        """The responses that the `count` bytes just written complete."""
+        self._frames.buffer_updated(count)
+        return self._responses()
+
+    def _responses(self) -> list[tuple[int, Any]]:
+        responses = []
+        while (frame := self._frames.next_frame()) is not None:
+            responses.append(self._response(frame))
+        return responses
+
+    def _response(self, frame: bytes) -> tuple[int, Any]:
+        if len(frame) < 4:
+            raise DecodeError("a response without a correlation id", buffer=frame)
+        correlation_id: int = _read_int32(frame, 0)[0]
+        if not self._waiting:
+            raise DecodeError(f"answer {correlation_id}, but nothing was asked", buffer=frame)
+        expected, api, version = self._waiting.popleft()
+        if correlation_id != expected:
+            raise DecodeError(f"answer {correlation_id} instead of {expected} ({api.name} v{version})", buffer=frame)
+        return correlation_id, decode_response(frame, api, version)
+
+
+def decode_request(frame: bytes, served: Mapping[int, tuple[int, int]]) -> Request:
+    """A request frame: header and body."""
+    if len(frame) < 8:
+        raise DecodeError("a request shorter than its header", buffer=frame)
+    key, version, correlation_id = _read_request_head(frame, 0)
+    api = BY_KEY.get(key)
+    versions = served.get(key)
+    if api is None or versions is None:
+        raise DecodeError(f"unknown API {key if api is None else f'{api.name} ({key})'} v{version}", buffer=frame)
+    if not versions[0] <= version <= versions[1]:
+        if key != API_VERSIONS or version < 0:
+            raise DecodeError(f"{api.name} v{version}, served are v{versions[0]} to v{versions[1]}", buffer=frame)
+        client_id, _ = _read_client_id(frame, flexible=version >= FIRST_FLEXIBLE_API_VERSIONS, what="ApiVersions")
+        return Request(api, 0, correlation_id, client_id, None)
+    what = f"{api.name} v{version}"
+    header_version = api.request_header_version(version)
+    client_id, position = None, 8
+    if header_version:
+        client_id, position = _read_client_id(frame, flexible=header_version == 2, what=what)
+    try:
+        body, _ = codec.decode(api.request, version, frame, position)
+    except DecodeError as error:
+        raise _named(what, error, frame) from None
+    return Request(api, version, correlation_id, client_id, body)
+
+
+def _read_client_id(frame: bytes, *, flexible: bool, what: str) -> tuple[str | None, int]:
+    """The client id, a classic string even in header v2, and where the body starts."""
+    try:
+        length: int = _read_int16(frame, 8)[0]
+        position = 10
+        client_id = None
+        if length >= 0:
+            position += length
+            if position > len(frame):
+                raise DecodeError(f"length {length} with {len(frame) - 10} bytes left", position=8)
+            client_id = frame[10:position].decode()
+        if flexible:
+            position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
+    except (struct.error, IndexError, UnicodeDecodeError, DecodeError) as error:
+        reason = error.reason if isinstance(error, DecodeError) else "ends too early or is not UTF-8"
+        raise DecodeError(reason, path=f"{what} header", buffer=frame, position=8) from None
+    return client_id, position
+
+
+def decode_response(frame: bytes, api: Api, version: int) -> Any:
+    """The body of a response frame, for the request that it answers."""
+    what = f"{api.name} v{version} response"
+    try:
+        position = 4
+        if api.response_header_version(version) == 1:
+            position = 5 if frame[4] == 0 else skip_tags(frame, 4)
+        if api.key == API_VERSIONS and _read_int16(frame, 4)[0] == ErrorCode.UNSUPPORTED_VERSION:
+            version = 0
+        body, _ = codec.decode(api.response, version, frame, position)
+    except (struct.error, IndexError) as error:
+        raise DecodeError("ends too early", path=what, buffer=frame) from error
+    except DecodeError as error:
+        raise _named(what, error, frame) from None
+    return body
+
+
+def encode_response(request: Request, response: Any) -> list[Buffer]:
+    """The frame of a response, in pieces."""
+    body = codec.encode_chunks(response, request.version)
+    length = sum(map(len, body))
+    if request.api.response_header_version(request.version):
+        head = _pack_flexible_response_head(length + 5, request.correlation_id)
+    else:
+        head = _pack_response_head(length + 4, request.correlation_id)
+    return _with_head(head, body)
+
+
+def _with_head(head: bytes, body: list[Buffer]) -> list[Buffer]:
+    """The head joins the first piece, which is never a record batch: one write the less."""
+    body[0] = head + body[0]
+    return body
+
+
+def _named(what: str, error: DecodeError, frame: bytes) -> DecodeError:
+    """The same error, with the API and version it happened in."""
+    path = f"{what} {error.path}".rstrip()
+    return DecodeError(error.reason, path=path, buffer=frame, position=error.position)

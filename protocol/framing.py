@@ -1,0 +1,104 @@
+"""Bytes in, frames out: every message travels behind its length, four bytes, big-endian, signed.
+
+The reader owns the receive buffer, so that a `BufferedProtocol` can read from the socket straight into it
+(`get_buffer`, `buffer_updated`); others hand bytes over (`feed`). A finished frame is copied out once, as bytes that
+nobody else holds: decoded records may keep slices of it for as long as they like.
+
+Memory is bounded by what really arrived: a length is a claim, so the buffer only doubles as the bytes come in, never
+beyond one frame of the allowed size, and it shrinks again when a large frame is gone. A negative or oversized length is
+a `DecodeError`, as Kafka closes such a connection.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from protocol.errors import DecodeError
+
+FRAME_BYTES_MAX: Final = 104_857_600
+"""Kafka's `socket.request.max.bytes`."""
+BUFFER_BYTES: Final = 65_536
+LENGTH_BYTES: Final = 4
+
+_read_length = struct.Struct(">i").unpack_from
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames."""
+
+    __slots__ = ("_buffer", "_end", "_frame_bytes_max", "_start")
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._buffer = bytearray(0)
+        self._start = 0
+        self._end = 0
+
+    @property
+    def buffered(self) -> int:
+        """How many bytes wait here, in whole frames and parts of one."""
+        return self._end - self._start
+
+    def get_buffer(self, size_hint: int = -1) -> memoryview:
+        """Where the next bytes may be written: at least one byte of room, as `asyncio.BufferedProtocol` wants it."""
+        if self._end == len(self._buffer):
+            self._make_room(max(size_hint, 1))
+        return memoryview(self._buffer)[self._end :]
+
+    def buffer_updated(self, count: int) -> None:
+        """`count` bytes were written to the last `get_buffer`."""
+        self._end += count
+
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
+        """Take in bytes that somebody else read."""
+        if len(self._buffer) - self._end < len(data):
+            self._make_room(len(data))
+        self._buffer[self._end : self._end + len(data)] = data
+        self._end += len(data)
+
+    def next_frame(self) -> bytes | None:
+        """The next whole frame without its length, or None until more bytes arrive."""
+        buffered = self._end - self._start
+        if buffered < LENGTH_BYTES:
+            return None
+        length: int = _read_length(self._buffer, self._start)[0]
+        if not 0 <= length <= self._frame_bytes_max:
+            raise DecodeError(
+                f"frame of {length} bytes, allowed are 0 to {self._frame_bytes_max}",
+                buffer=memoryview(self._buffer)[self._start : self._end],
+            )
+        if buffered < LENGTH_BYTES + length:
+            return None
+        first = self._start + LENGTH_BYTES
+        self._start = first + length
+        with memoryview(self._buffer) as view:
+            frame = bytes(view[first : self._start])
+        if self._start == self._end:
+            self._start = self._end = 0
+            if len(self._buffer) > BUFFER_BYTES:
+                self._buffer = bytearray(0)
+        return frame
+
+    def _make_room(self, wanted: int) -> None:
+        """Move what is left to the front, into a larger buffer if half of this one is in use.
+
+        A new buffer, never a resized one: the caller of `get_buffer` may still hold a view of the old.
+        """
+        buffered = self._end - self._start
+        if buffered + wanted <= len(self._buffer) and buffered * 2 <= len(self._buffer):
+            self._buffer[:buffered] = self._buffer[self._start : self._end]
+        else:
+            capacity = max(BUFFER_BYTES, buffered + wanted, self._doubled(buffered))
+            larger = bytearray(capacity)
+            larger[:buffered] = memoryview(self._buffer)[self._start : self._end]
+            self._buffer = larger
+        self._start, self._end = 0, buffered
+
+    def _doubled(self, buffered: int) -> int:
+        """Twice what is there, but no more than the frame in progress needs."""
+        if buffered < LENGTH_BYTES:
+            return 0
+        length: int = _read_length(self._buffer, self._start)[0]
+        whole = LENGTH_BYTES + max(0, min(length, self._frame_bytes_max))
+        return min(buffered * 2, whole) if whole > buffered else buffered * 2
