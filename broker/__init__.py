@@ -1,0 +1,1 @@
+"""The broker: listeners, handlers, partition logs, replication and coordinators."""

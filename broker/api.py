@@ -1,8 +1,8 @@
 """What every handler is made of: its declaration, its context and the per-partition answer helper.
 
-A handler is `async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None`, declared with
-`@handles(ProduceRequest, versions="0-11")`. None means "no answer" (Produce with acks=0). The ranges in the decorators
-equal the rows of `broker.dispatch.HANDLERS`, from which ApiVersions and SUPPORT.md are made.
+A handler is `async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None`, declared
+with `@handles(ProduceRequest, versions="0-11")`. None means "no answer" (Produce with acks=0). The ranges in the
+decorators equal the rows of `broker.dispatch.HANDLERS`, from which ApiVersions and SUPPORT.md are made.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Broker and topic settings: Kafka's property names, defaults and checks.
 
 A property is a field: `num.partitions` is `num_partitions`, so the dataclasses below are the only table there is.
-`parse_properties` turns `key=value` text into settings and says what is wrong, and what to write instead, when it cannot.
+`with_properties` turns `key=value` text into settings and says what is wrong, and what to write instead, when it
+cannot.
 Defaults are Kafka 3.9's (architecture D1), but for the few that KIP-253 adds.
 """
 

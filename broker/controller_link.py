@@ -1,23 +1,28 @@
 """The way to the active controller, wherever it runs: one connection to the host and port that /controller names.
 
-Used for AlterPartition and ControlledShutdown, and to forward admin requests when the active controller is a node without
-replicas, which clients cannot find in Metadata. When the active controller changes, calls fail over to the new one.
+Used for AlterPartition and ControlledShutdown, and to forward admin requests when the active controller is a node
+without replicas, which clients cannot find in Metadata. When the active controller changes, calls fail over to the
+new one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from controller.zk import paths
 from controller.zk.session import NoNode, ZkError
 
 if TYPE_CHECKING:
     from clients.connection import Connection
     from controller.zk.session import WatchEvent, ZkSession
+
+
+log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +44,25 @@ class ControllerLink:
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
         self._active: ActiveController | None = None
+        self._changes = 0
+        self._closing: asyncio.Future[None] | None = None
 
     async def active(self) -> ActiveController | None:
         """The active controller, or None while there is none. Known without a read until the watch fires."""
-        if self._active is None:
-            with contextlib.suppress(NoNode, ZkError):
-                data, _ = await self._session().get("/controller", self._changed)
-                body = json.loads(data)
-                self._active = ActiveController(body["brokerid"], body.get("host", ""), body.get("port", -1))
+        while self._active is None:
+            seen = self._changes
+            try:
+                data, _ = await self._session().get(paths.CONTROLLER, self._changed)
+            except NoNode:
+                return None
+            except ZkError as error:
+                log.debug("cannot read %s: %s", paths.CONTROLLER, error)
+                return None
+            body = json.loads(data)
+            found = ActiveController(body["brokerid"], body.get("host", ""), body.get("port", -1))
+            if seen == self._changes:
+                self._active = found
+            # Non-obvious: a watch may fire before the read that set it returns; what was read is old then.
         return self._active
 
     async def call(self, request: Any, *, timeout_ms: int | None = None) -> Any:
@@ -57,6 +73,20 @@ class ControllerLink:
         except (ConnectionError, TimeoutError):
             await self._drop(connection)
             raise
+
+    async def forward(self, request: Any, *, timeout_ms: int) -> Any:
+        """Hand a client's admin request on, over a connection of its own.
+
+        It may take as long as a resize does, and the resize needs AlterPartition answers meanwhile.
+        """
+        active = await self.active()
+        if active is None:
+            raise ConnectionError("there is no active controller")
+        connection = await self._open(active)
+        try:
+            return await connection.call(request, timeout_ms=timeout_ms)
+        finally:
+            await connection.close()
 
     async def close(self) -> None:
         """Close the connection, if any."""
@@ -70,13 +100,17 @@ class ControllerLink:
                 raise ConnectionError("there is no active controller")
             if self._connection is not None and not self._connection.closed:
                 return self._connection
-            from clients.connection import Connection
-
-            self._connection = await Connection.open(active.host, active.port, client_id=self._client_id)
+            self._connection = await self._open(active)
             return self._connection
+
+    async def _open(self, active: ActiveController) -> Connection:
+        from clients.connection import Connection
+
+        return await Connection.open(active.host, active.port, client_id=self._client_id)
 
     def _changed(self, event: WatchEvent) -> None:
         self._active = None
+        self._changes += 1
         connection, self._connection = self._connection, None
         if connection is not None:
             # Its pending calls fail, and their owners ask again, now the new controller.

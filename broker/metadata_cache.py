@@ -1,12 +1,12 @@
 """What this broker believes about the cluster: an immutable image, replaced by each UpdateMetadata.
 
-Handlers take `cache.image` once and answer from it, so that one answer never mixes two states. A topic's update is applied
-whole: its generation, history and partitions change together.
+Handlers take `cache.image` once and answer from it, so that one answer never mixes two states. A topic's update is
+applied whole: its generation, history and partitions change together.
 
-Invariant (R12): an image never shows a leader epoch >= genStart_p[g] while the topic's generation is < g. A resize raises
-the epochs of affected partitions *before* it publishes the new generation; until then the image clamps such an epoch to
-the last one of the published generation and hides new partitions, because a consumer that fetched with the new epoch
-would read records of a generation whose gate it cannot know yet.
+Invariant (R12): an image never shows a leader epoch >= genStart_p[g] while the topic's generation is < g. A resize
+raises the epochs of affected partitions *before* it publishes the new generation; until then the image clamps such
+an epoch to the last one of the published generation and hides new partitions, because a consumer that fetched with
+the new epoch would read records of a generation whose gate it cannot know yet.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from controller.controller import Controller
+
     from broker.config import BrokerSettings
     from broker.controller_link import ControllerLink
     from broker.coordinators.group_coordinator import GroupCoordinator
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from broker.producer_ids import ProducerIds
     from broker.replication.replica_manager import ReplicaManager
     from broker.topic_configs import TopicConfigs
-    from controller.controller import Controller
     from controller.zk.session import ZkSession
 
 

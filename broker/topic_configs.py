@@ -1,7 +1,7 @@
 """The effective configuration of topics, read from /config/topics/T when a topic is first met.
 
-`get` never waits: before a topic was loaded it answers with the broker's defaults, so whoever needs the truth (LeaderAndIsr
-before it opens a log) awaits `load` first.
+`get` never waits: before a topic was loaded it answers with the broker's defaults, so whoever needs the truth
+(LeaderAndIsr before it opens a log) awaits `load` first.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.config import BrokerSettings, TopicConfig, topic_config
+from controller.zk import paths
 from controller.zk.session import NoNode
 from protocol.errors import KafkaError
 
@@ -55,7 +56,7 @@ class TopicConfigs:
 
     async def _read(self, topic: str) -> dict[str, str]:
         try:
-            data, _ = await self._session().get(f"/config/topics/{topic}")
+            data, _ = await self._session().get(paths.topic_config(topic))
         except NoNode:
             return {}
         config: dict[str, str] = json.loads(data or b"{}").get("config", {})

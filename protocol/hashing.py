@@ -1,4 +1,4 @@
-"""Kafka's key hash (decision D10).
+"""Kafka's hashes: of record keys (decision D10) and of group names.
 
 The one place that knows the murmur2 library. Kafka's producers seed it with 0x9747b28c and drop the sign bit, so that
 every Java-compatible client agrees on the partition of a key while a topic has its initial count.
@@ -17,3 +17,13 @@ def murmur2(key: bytes) -> int:
     """The non-negative 31-bit hash that Kafka's default partitioner takes of a key."""
     digest: int = murmurhash2(key, _SEED)
     return digest & 0x7FFFFFFF
+
+
+def partition_of_group(group: str, count: int) -> int:
+    """The partition of `__consumer_offsets` that a group lives in: Java's hash of its name, without the sign."""
+    code = 0
+    encoded = group.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(encoded), 2):
+        code = (31 * code + (encoded[position] << 8 | encoded[position + 1])) & 0xFFFFFFFF
+    signed = code - (1 << 32) if code & 0x80000000 else code
+    return 0 if signed == -(1 << 31) else abs(signed) % count

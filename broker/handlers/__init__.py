@@ -1,0 +1,1 @@
+"""One module per API: decode nothing, encode nothing, ask the services, answer."""

@@ -1,0 +1,1 @@
+"""The face: the `anabranch` command, cluster launchers and the pytest plugin."""

@@ -1,0 +1,140 @@
+"""A whole cluster in one process and one event loop: for tests, demonstrations and `anabranch up`.
+
+Nodes are real nodes that talk over TCP; ZooKeeper and the disks are in memory, unless a data directory is given. A
+node can be stopped in order, or abandoned so that others learn of it only by the end of its session.
+
+    async with Cluster(brokers=3) as cluster:
+        cluster.bootstrap_servers
+        await cluster.stop_broker(2)
+        await cluster.start_broker(2)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from broker.app import Node, wall_clock_ms
+from broker.config import BrokerSettings, with_properties
+from broker.storage.files import MemoryFiles, OsFiles
+from controller.zk.memory import MemoryZooKeeper
+
+if TYPE_CHECKING:
+    from broker.storage.files import Files
+
+READY_TIMEOUT_MS: Final = 10000
+OFFSETS_PARTITIONS: Final = 8
+"""Of the internal topic: enough for a small cluster, and a sixth of the logs that Kafka's 50 would mean."""
+
+
+def small_cluster_settings(brokers: int) -> BrokerSettings:
+    """Defaults that suit a few brokers on one machine: everything replicated, groups that start without delay."""
+    return BrokerSettings(
+        default_replication_factor=min(3, brokers),
+        offsets_topic_replication_factor=min(3, brokers),
+        offsets_topic_num_partitions=OFFSETS_PARTITIONS,
+        group_initial_rebalance_delay_ms=0,
+        controlled_shutdown_retry_backoff_ms=500,
+    )
+
+
+class Cluster:
+    """Some brokers in this process. `port` 0 lets the system choose each broker's port."""
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        data_dir: str | Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        settings = with_properties(small_cluster_settings(brokers), properties or {})
+        self.zookeeper = MemoryZooKeeper()
+        self.nodes: dict[int, Node] = {}
+        """The running nodes by id."""
+        self._rng = random.Random(seed)
+        self._settings = {
+            node_id: dataclasses.replace(
+                settings,
+                node_id=node_id,
+                host=host,
+                port=port + node_id - 1 if port else 0,
+                data_dir=str(Path(data_dir) / f"broker-{node_id}") if data_dir else "",
+            )
+            for node_id in range(1, brokers + 1)
+        }
+        self._files: dict[int, Files] = {}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients begin: every broker, also those that are down."""
+        return ",".join(f"{one.host}:{one.port}" for one in self._settings.values())
+
+    async def start(self) -> None:
+        """Start every broker and wait until each knows all of them."""
+        for node_id in self._settings:
+            await self._start(node_id)
+        await self._all_know(len(self._settings))
+
+    async def stop(self) -> None:
+        """Stop every broker; nothing is moved anywhere, as nobody is left to move it to."""
+        await asyncio.gather(*(node.stop(controlled=False) for node in self.nodes.values()))
+        self.nodes.clear()
+
+    async def start_broker(self, node_id: int) -> None:
+        """Start a stopped broker again, on its old port and with its old data; returns when all brokers know it."""
+        await self._start(node_id)
+        await self._all_know(len(self.nodes))
+
+    async def stop_broker(self, node_id: int) -> None:
+        """Stop a broker in order: its leaderships move away first."""
+        await self.nodes.pop(node_id).stop()
+
+    async def crash_broker(self, node_id: int) -> None:
+        """Stop a broker without a word: the others learn of it by the end of its session."""
+        await self.nodes.pop(node_id).stop(controlled=False)
+
+    async def __aenter__(self) -> Cluster:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def _start(self, node_id: int) -> None:
+        settings = self._settings[node_id]
+        if node_id not in self._files:
+            self._files[node_id] = OsFiles(settings.data_dir) if settings.data_dir else MemoryFiles()
+        node = Node(
+            settings,
+            connect=lambda: self.zookeeper.connect(settings.zookeeper_session_timeout_ms),
+            files=self._files[node_id],
+            rng=random.Random(self._rng.getrandbits(64)),
+            clock_ms=wall_clock_ms(),
+        )
+        await node.start()
+        self.nodes[node_id] = node
+        # A restart comes back on the port it had, as clients expect of a broker.
+        self._settings[node_id] = dataclasses.replace(settings, port=node.port)
+
+    async def _all_know(self, count: int) -> None:
+        """Wait until every running broker sees this many live brokers."""
+        for node in self.nodes.values():
+            known = await node.services.metadata.wait_until(lambda image: len(image.brokers) >= count, READY_TIMEOUT_MS)
+            if not known:
+                seen = sorted(node.services.metadata.image.brokers)
+                raise TimeoutError(f"broker {node.settings.node_id} knows only the brokers {seen}, not {count}")

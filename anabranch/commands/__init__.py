@@ -1,0 +1,1 @@
+"""Subcommands of `anabranch`, each imported when it is called."""

@@ -1,0 +1,197 @@
+"""Topics as administrators ask for them: what is checked, where replicas go, and who may do it.
+
+Pure but for `create` and `settle`, the two steps that the handlers CreateTopics, Metadata (automatic creation) and
+FindCoordinator share: write the topic to ZooKeeper, then wait until this broker's own metadata shows leaders. The
+rules are those of Kafka's `ZkAdminManager` and `AdminZkClient`.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from broker.api import INTERNAL_TOPICS
+from broker.config import BrokerSettings, topic_config
+from broker.metadata_cache import ClusterImage
+from controller.placement import assign_replicas
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.services import Services
+    from protocol.apis.create_topics import CreatableTopic
+
+TOPIC_NAME_LENGTH_MAX: Final = 249
+_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+_LAST_VERSION_WITHOUT_DEFAULT_COUNTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A topic that passed every check and only has to be written."""
+
+    name: str
+    topic_id: bytes
+    assignment: dict[int, list[int]]
+    configs: dict[str, str]
+
+    @property
+    def replication_factor(self) -> int:
+        """Replicas of the first partition."""
+        return len(self.assignment[0])
+
+
+def controller_to_show(image: ClusterImage) -> int:
+    """The broker to which clients bring admin requests.
+
+    The active controller, if it is a live broker; otherwise the live broker with the lowest id, which forwards to it.
+    """
+    if image.controller_id in image.brokers:
+        return image.controller_id
+    return min(image.brokers, default=-1)
+
+
+async def refuse_unless_controller(services: Services) -> None:
+    """Raise NOT_CONTROLLER when another live broker is the active controller, or when nobody is."""
+    if services.controller is not None and services.controller.active:
+        return
+    active = await services.controller_link.active()
+    if active is None:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "There is no active controller.")
+    if active.node_id in services.metadata.image.brokers and active.node_id != services.settings.node_id:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, f"The controller is node {active.node_id}.")
+
+
+def check_topic_name(name: str) -> None:
+    """Raise INVALID_TOPIC_EXCEPTION for a name that no topic may have."""
+    if name in ("", ".", "..") or len(name) > TOPIC_NAME_LENGTH_MAX or not _LEGAL_NAME.fullmatch(name):
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic name {name!r} is illegal: it has 1 to {TOPIC_NAME_LENGTH_MAX} ASCII letters, digits, '.', '_' "
+            "or '-', and may not be '.' or '..'",
+        )
+    if name == "__cluster_metadata":
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Creation of internal topic {name} is prohibited.")
+
+
+def check_new_topic(image: ClusterImage, name: str) -> None:
+    """Raise unless a topic of this name can be added: legal, not there, and not alike but for '.' and '_'."""
+    check_topic_name(name)
+    if name in image.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if "." in name or "_" in name:
+        alike = [other for other in image.topics if other.replace(".", "_") == name.replace(".", "_")]
+        if alike:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {', '.join(alike)}"
+            )
+
+
+def plan_topic(
+    settings: BrokerSettings, image: ClusterImage, asked: CreatableTopic, *, version: int, rng: random.Random
+) -> TopicPlan:
+    """Check one topic of a CreateTopics request and place its replicas. Raises KafkaError."""
+    check_new_topic(image, asked.name)
+    configs = checked_configs(settings, ((config.name, config.value) for config in asked.configs))
+    counts_given = asked.num_partitions != -1 or asked.replication_factor != -1
+    if counts_given and asked.assignments:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "Both numPartitions or replicationFactor and replicasAssignments were set. Both cannot be used together.",
+        )
+    if asked.assignments:
+        rows = [(row.partition_index, row.broker_ids) for row in asked.assignments]
+        assignment = checked_assignment(image, rows)
+    else:
+        partitions, replicas = asked.num_partitions, asked.replication_factor
+        if version > _LAST_VERSION_WITHOUT_DEFAULT_COUNTS:
+            partitions = settings.num_partitions if partitions == -1 else partitions
+            replicas = settings.default_replication_factor if replicas == -1 else replicas
+        assignment = placed(image, partitions, replicas, rng)
+    return TopicPlan(asked.name, fresh_topic_id(rng), assignment, configs)
+
+
+def plan_automatic(settings: BrokerSettings, image: ClusterImage, name: str, rng: random.Random) -> TopicPlan:
+    """A topic that is created because somebody used it. Raises KafkaError."""
+    check_new_topic(image, name)
+    partitions, replicas, configs = settings.num_partitions, settings.default_replication_factor, {}
+    if name in INTERNAL_TOPICS:
+        partitions, replicas = settings.offsets_topic_num_partitions, settings.offsets_topic_replication_factor
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(settings.offsets_topic_segment_bytes),
+        }
+    return TopicPlan(name, fresh_topic_id(rng), placed(image, partitions, replicas, rng), configs)
+
+
+def checked_configs(settings: BrokerSettings, pairs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+    """The topic properties of a request; INVALID_CONFIG for nulls, unknown names and bad values."""
+    configs: dict[str, str] = {}
+    for name, value in pairs:
+        if value is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
+        configs[name] = value
+    topic_config(settings, configs)
+    return configs
+
+
+def checked_assignment(image: ClusterImage, rows: list[tuple[int, list[int]]]) -> dict[int, list[int]]:
+    """A replica assignment given by hand; INVALID_REPLICA_ASSIGNMENT unless it is whole and its brokers live."""
+    assignment = dict(rows)
+    if len(assignment) != len(rows) or sorted(assignment) != list(range(len(rows))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
+        )
+    for index, replicas in assignment.items():
+        unknown = sorted(set(replicas) - set(image.brokers))
+        if not replicas or len(set(replicas)) != len(replicas) or len(replicas) != len(assignment[0]):
+            problem = "needs distinct replicas, as many as the other partitions have"
+        elif unknown:
+            problem = f"names brokers that are not alive: {unknown}"
+        else:
+            continue
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index} {problem}: {replicas}")
+    return dict(sorted(assignment.items()))
+
+
+def placed(image: ClusterImage, partitions: int, replicas: int, rng: random.Random) -> dict[int, list[int]]:
+    """Spread new partitions over the live brokers from a random start, as Kafka does."""
+    brokers = [(broker.id, broker.rack) for broker in image.brokers.values()]
+    start = rng.randrange(max(len(brokers), 1))
+    return assign_replicas(brokers, partitions, replicas, start_index=start, shift=rng.randrange(max(len(brokers), 1)))
+
+
+def fresh_topic_id(rng: random.Random) -> bytes:
+    """A random (version 4) uuid; never one of the two reserved ones, which have no version bits."""
+    drawn = bytearray(rng.randbytes(16))
+    drawn[6] = drawn[6] & 0x0F | 0x40
+    drawn[8] = drawn[8] & 0x3F | 0x80
+    return bytes(drawn)
+
+
+async def create(services: Services, plan: TopicPlan) -> None:
+    """Write the topic; the controller notices. Raises TOPIC_ALREADY_EXISTS when somebody else was faster."""
+    from controller.topic_admin import create_topic
+
+    await create_topic(
+        services.session, name=plan.name, topic_id=plan.topic_id, assignment=plan.assignment, configs=plan.configs
+    )
+    services.topic_configs.forget(plan.name)
+
+
+async def settle(services: Services, topics: dict[str, int], timeout_ms: float) -> bool:
+    """Wait until each topic shows its number of partitions, all with leaders; False when the time is up first."""
+    return await services.metadata.wait_until(
+        lambda image: all(has_leaders(image, name, count) for name, count in topics.items()), timeout_ms
+    )
+
+
+def has_leaders(image: ClusterImage, name: str, count: int) -> bool:
+    """Whether every partition of a topic has a leader."""
+    topic = image.topics.get(name)
+    if topic is None or len(topic.partitions) < count:
+        return False
+    return all(partition.leader >= 0 for partition in topic.partitions.values())

@@ -1,0 +1,288 @@
+"""One node, put together: session, server, replicas, coordinators, controller; started and stopped in the order that
+works.
+
+Starting: ZooKeeper session, listener, replicas, registration, candidacy. The listener comes before the registration,
+because the registration invites the controller to connect. Stopping, when there is time for it: ask the controller
+to move the leaderships away, give up the candidacy and the session, and only then close the logs and the listener.
+
+A ZooKeeper session that expires takes the registration and the candidacy with it: the node opens a new session,
+registers with a new broker epoch and becomes a candidate again. Its listener, logs and clients' connections stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from broker import registration
+from broker.config import BrokerSettings, ConfigError
+from broker.controller_link import ControllerLink
+from broker.dispatch import Dispatcher
+from broker.metadata_cache import ClusterImage, MetadataCache
+from broker.producer_ids import ProducerIds
+from broker.server import Server
+from broker.services import Services
+from broker.topic_configs import TopicConfigs
+from controller.zk.session import SessionEvent, ZkError
+from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from controller.controller import Controller
+
+    from broker.storage.files import Files
+    from controller.zk.session import ZkSession
+
+log: Final = logging.getLogger(__name__)
+
+RENEWAL_PAUSE_S: Final = 0.5
+META_PROPERTIES: Final = "meta.properties"
+Connect = Callable[[], Awaitable["ZkSession"]]
+
+
+class Node:
+    """A broker, a controller candidate, or both."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        connect: Connect,
+        files: Files,
+        rng: random.Random,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self.settings = settings
+        self.services: Services
+        self.server: Server
+        self._connect = connect
+        self._files = files
+        self._rng = rng
+        self._clock_ms = clock_ms
+        self._renewal: asyncio.Task[None] | None = None
+        self._stopping = False
+        self.failed: asyncio.Future[None]
+        """Settled with an exception when the node cannot go on."""
+
+    @property
+    def port(self) -> int:
+        """The port that the listener got."""
+        return self.server.port
+
+    @property
+    def session(self) -> ZkSession:
+        """The live ZooKeeper session."""
+        return self.services.session
+
+    @property
+    def controller(self) -> Controller | None:
+        """This node's candidate, if it is one."""
+        return self.services.controller
+
+    async def start(self) -> None:
+        """Bring the node up; returns when it is registered, which is before the controller has answered."""
+        self.failed = asyncio.get_running_loop().create_future()
+        session = await self._connect()
+        try:
+            await registration.prepare_parents(session)
+            cluster_id = await registration.cluster_id(session, self._fresh_cluster_id())
+            self._check_meta_properties(cluster_id)
+            self.services = self._assemble(session, cluster_id)
+            self.server = Server(self.settings, Dispatcher(self.services))
+            await self.server.start()
+            if self.settings.is_broker:
+                await self.services.replicas.start()
+                await self.services.groups.start()
+            await self._join(session)
+        except BaseException:
+            await session.close()
+            raise
+
+    async def stop(self, *, controlled: bool = True) -> None:
+        """Leave the cluster. Uncontrolled: others find out by the end of the session alone."""
+        self._stopping = True
+        services = self.services
+        if self._renewal is not None:
+            self._renewal.cancel()
+        if controlled and self.settings.is_broker and self.settings.controlled_shutdown_enable:
+            await self._move_leaderships_away()
+        if services.controller is not None:
+            await services.controller.stop()
+        await services.session.close()
+        await services.controller_link.close()
+        if self.settings.is_broker:
+            await services.groups.stop()
+            await services.replicas.stop()
+        await self.server.stop(drain_s=0.5 if controlled else 0)
+
+    async def ready(self, timeout_ms: float) -> bool:
+        """Wait until the controller has told this broker about itself: from then on it can serve clients."""
+        return await self.services.metadata.wait_until(lambda image: self.settings.node_id in image.brokers, timeout_ms)
+
+    # --- starting
+
+    def _assemble(self, session: ZkSession, cluster_id: str) -> Services:
+        settings = self.settings
+
+        def current() -> ZkSession:
+            return self.services.session
+
+        services = Services(
+            settings=settings,
+            metadata=MetadataCache(),
+            topic_configs=TopicConfigs(settings, current),
+            controller_link=ControllerLink(
+                current, client_id=f"broker-{settings.node_id}", request_timeout_ms=settings.request_timeout_ms
+            ),
+            producer_ids=ProducerIds(settings.node_id, current),
+            session=session,
+            clock_ms=self._clock_ms,
+            rng=self._rng,
+            cluster_id=cluster_id,
+        )
+        services.metadata.on_change(lambda before, after: _forget_configs(services.topic_configs, before, after))
+        if settings.is_broker:
+            self._add_broker_parts(services)
+        return services
+
+    def _add_broker_parts(self, services: Services) -> None:
+        from broker.coordinators.group_coordinator import GroupCoordinator
+        from broker.replication.replica_manager import ReplicaManager
+
+        services.replicas_if_broker = ReplicaManager(
+            self.settings,
+            self._files,
+            metadata=services.metadata,
+            topic_config=services.topic_configs.get,
+            alter_partition=services.controller_link.call,
+            broker_epoch=lambda: services.fence.broker_epoch,
+            clock_ms=self._clock_ms,
+        )
+        services.groups_if_broker = GroupCoordinator(
+            self.settings, services.replicas, services.metadata, clock_ms=self._clock_ms, rng=self._rng
+        )
+
+    async def _join(self, session: ZkSession) -> None:
+        """Register, and become a controller candidate, under this session."""
+        services = self.services
+        session.on_session(self._on_session)
+        services.session = session
+        if self.settings.is_broker:
+            services.fence.broker_epoch = await registration.register(
+                session, self.settings, self.server.port, self._clock_ms()
+            )
+            log.info("broker %d registered with epoch %d", self.settings.node_id, services.fence.broker_epoch)
+        if self.settings.is_controller:
+            services.controller = self._candidate(session)
+            await services.controller.start()
+
+    def _candidate(self, session: ZkSession) -> Controller:
+        from controller.controller import Controller
+
+        from controller.settings import ControllerSettings
+
+        settings = self.settings
+        return Controller(
+            session,
+            ControllerSettings(
+                node_id=settings.node_id,
+                host=settings.host,
+                port=self.server.port,
+                request_timeout_ms=settings.request_timeout_ms,
+                unclean_leader_election_enable=settings.unclean_leader_election_enable,
+                min_insync_replicas=settings.min_insync_replicas,
+                delete_topic_enable=settings.delete_topic_enable,
+                auto_leader_rebalance_enable=settings.auto_leader_rebalance_enable,
+                crash_at=settings.crash_at,
+            ),
+            rng=self._rng,
+        )
+
+    def _fresh_cluster_id(self) -> str:
+        return base64.urlsafe_b64encode(self._rng.randbytes(16)).rstrip(b"=").decode()
+
+    def _check_meta_properties(self, cluster_id: str) -> None:
+        """A data directory belongs to one node of one cluster: refuse to mix them up."""
+        if not self.settings.is_broker:
+            return
+        mine = {"version": "0", "broker.id": str(self.settings.node_id), "cluster.id": cluster_id}
+        content = self._files.read_file(META_PROPERTIES)
+        if content is None:
+            self._files.write_file(META_PROPERTIES, "".join(f"{k}={v}\n" for k, v in mine.items()).encode())
+            return
+        found = dict(line.split("=", 1) for line in content.decode().splitlines() if "=" in line)
+        for name in ("broker.id", "cluster.id"):
+            if found.get(name) != mine[name]:
+                raise ConfigError(
+                    f"the data in {self.settings.data_dir} belongs to {name} {found.get(name)}, but this node has "
+                    f"{name} {mine[name]}; use another --data-dir, or empty this one if its data is no longer needed"
+                )
+
+    # --- session loss
+
+    def _on_session(self, event: SessionEvent) -> None:
+        log.info("ZooKeeper session %#x: %s", self.services.session.session_id, event.value)
+        if event is SessionEvent.EXPIRED and not self._stopping and self._renewal is None:
+            self._renewal = asyncio.get_running_loop().create_task(
+                self._renew(), name=f"renewal-{self.settings.node_id}"
+            )
+
+    async def _renew(self) -> None:
+        """Come back under a new session, however long ZooKeeper takes."""
+        try:
+            if self.services.controller is not None:
+                await self.services.controller.stop()
+            while True:
+                try:
+                    await self._join(await self._connect())
+                    return
+                except (ZkError, OSError, TimeoutError) as error:
+                    log.warning("cannot rejoin the cluster yet: %s", error)
+                    await asyncio.sleep(RENEWAL_PAUSE_S)
+        except registration.DuplicateBroker as error:
+            if not self.failed.done():
+                self.failed.set_exception(error)
+        finally:
+            self._renewal = None
+
+    # --- stopping
+
+    async def _move_leaderships_away(self) -> None:
+        """Controlled shutdown: ask until the controller has nothing left to move, or the attempts are used up."""
+        from protocol.apis.controlled_shutdown import ControlledShutdownRequest
+
+        settings, services = self.settings, self.services
+        request = ControlledShutdownRequest(broker_id=settings.node_id, broker_epoch=services.fence.broker_epoch)
+        for attempt in range(settings.controlled_shutdown_max_retries):
+            try:
+                response = await services.controller_link.call(request)
+                if response.error_code == ErrorCode.NONE and not response.remaining_partitions:
+                    return
+                log.info(
+                    "controlled shutdown: error %d, %d left", response.error_code, len(response.remaining_partitions)
+                )
+            except (ConnectionError, TimeoutError) as error:
+                log.info("controlled shutdown: %s", error)
+            if attempt + 1 < settings.controlled_shutdown_max_retries:
+                await asyncio.sleep(settings.controlled_shutdown_retry_backoff_ms / 1000)
+        log.warning("broker %d stops without a controlled shutdown", settings.node_id)
+
+
+def _forget_configs(configs: TopicConfigs, before: ClusterImage, after: ClusterImage) -> None:
+    """A topic that is gone, or was created anew, has no configuration that we know."""
+    for name, topic in before.topics.items():
+        now = after.topics.get(name)
+        if now is None or now.topic_id != topic.topic_id:
+            configs.forget(name)
+
+
+def wall_clock_ms() -> Callable[[], int]:
+    """Milliseconds since 1970 that run with the event loop's clock, which a simulation may control from then on."""
+    import time
+
+    loop = asyncio.get_running_loop()
+    offset_s = time.time() - loop.time()  # noqa: TID251
+    return lambda: int((loop.time() + offset_s) * 1000)

@@ -1,0 +1,174 @@
+"""Moves bytes between a socket and a `ServerConnection`, and requests to the dispatcher.
+
+One long-lived task serves a connection: requests are processed one at a time and in order, as pipelined produces
+rely on, and no task is made per request. Back-pressure works both ways: reading pauses while too many bytes wait to
+be processed, and the next request is not taken up while the answers of earlier ones pile up in the socket.
+
+Nonsense from the peer (DecodeError) costs that peer its connection and us one log line; nobody else notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final, cast
+
+from broker.api import CloseConnection
+from broker.dispatch import HandlerBug
+from protocol.connection import ServerConnection
+from protocol.errors import DecodeError
+
+if TYPE_CHECKING:
+    from broker.server import Server
+
+log: Final = logging.getLogger(__name__)
+
+UNANSWERED_BYTES_MAX: Final = 1 << 20
+"""Answers that may wait in a socket before the next request of its connection is taken up."""
+
+
+class BrokerConnection(asyncio.BufferedProtocol):
+    """One accepted connection."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._core = ServerConnection(server.dispatcher.served, server.frame_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._arrived: asyncio.Future[None] | None = None
+        self._writable: asyncio.Future[None] | None = None
+        self._write_paused = False
+        self._read_paused = False
+        self._draining = False
+        self._open_api_key = -1
+        self.peer = "?"
+        self.last_active_s = 0.0
+
+    # --- called by the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start serving, unless the node has its fill of connections."""
+        self._transport = cast(asyncio.Transport, transport)
+        address = transport.get_extra_info("peername")
+        self.peer = f"{address[0]}:{address[1]}" if address else "?"
+        if not self._server.admit(self):
+            self._transport.abort()
+            return
+        self.last_active_s = self._server.loop.time()
+        self._transport.set_write_buffer_limits(high=UNANSWERED_BYTES_MAX)
+        self._task = self._server.loop.create_task(self._serve())
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the socket's next bytes go: straight into the core's buffer."""
+        return self._core.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Note that bytes arrived and wake the serving task; stop reading when it cannot keep up."""
+        core = self._core
+        core.buffer_updated(nbytes)
+        self.last_active_s = self._server.loop.time()
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
+        elif core.buffered > self._server.buffered_bytes_max and not self._read_paused and self._transport is not None:
+            self._read_paused = True
+            self._transport.pause_reading()
+
+    def pause_writing(self) -> None:
+        """The peer does not read its answers fast enough."""
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self._write_paused = False
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop serving, once what has arrived is processed: a Produce with acks=0 may be among it.
+
+        A request that only waits and reads is dropped at once.
+        """
+        self._transport = None
+        if self._task is not None and self._open_api_key in self._server.dispatcher.long_polls:
+            self._task.cancel()
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
+        self.resume_writing()
+
+    # --- called by the server
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being processed."""
+        return self._open_api_key != -1
+
+    def close(self) -> None:
+        """Close once what was answered is sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def drain(self) -> asyncio.Task[None] | None:
+        """Take up no further request, and close after the one in work; the task to wait for, if any."""
+        self._draining = True
+        if not self.busy:
+            self.close()
+        return self._task
+
+    async def stop(self) -> None:
+        """Close now and wait for the serving task."""
+        if self._transport is not None:
+            self._transport.abort()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    # --- the serving task
+
+    async def _serve(self) -> None:
+        try:
+            while True:
+                await self._answer_all()
+                if self._transport is None or self._draining:
+                    break
+                await self._more_bytes(self._transport)
+        except DecodeError as error:
+            log.warning("closing %s: %s", self.peer, error)
+        except HandlerBug as bug:
+            if bug.response is not None and self._transport is not None:
+                self._transport.writelines(self._core.answer(bug.response))
+        except CloseConnection as reason:
+            log.info("closing %s: %s", self.peer, reason)
+        except asyncio.CancelledError:
+            pass
+        except Exception:
+            log.exception("bug while serving %s", self.peer)
+        finally:
+            self._open_api_key = -1
+            self.close()
+            self._server.forget(self)
+
+    async def _answer_all(self) -> None:
+        """Process every whole request that has arrived."""
+        core, dispatcher = self._core, self._server.dispatcher
+        while not self._draining and (request := core.next_request()) is not None:
+            if self._transport is None and request.api.key in dispatcher.long_polls:
+                return
+            self._open_api_key = request.api.key
+            response = await dispatcher.answer(request, self.peer)
+            self._open_api_key = -1
+            chunks = core.answer(response)
+            if chunks and self._transport is not None:
+                self._transport.writelines(chunks)
+            del request, response, chunks  # they may hold megabytes while the connection idles
+            if self._write_paused and self._transport is not None:
+                self._writable = self._server.loop.create_future()
+                await self._writable
+                self._writable = None
+
+    async def _more_bytes(self, transport: asyncio.Transport) -> None:
+        if self._read_paused:
+            self._read_paused = False
+            transport.resume_reading()
+        self._arrived = self._server.loop.create_future()
+        await self._arrived
+        self._arrived = None

@@ -1,0 +1,165 @@
+"""From a request to its answer: the explicit list of handlers, and what becomes of their failures.
+
+The list below is all that this broker serves; ApiVersions and the tests are made from it. A handler module is
+imported when its first request comes, so a node that never commits an offset never pays for the code that does.
+
+Failures have fates: a KafkaError that leaves a handler becomes the top-level error code of an empty answer, where
+the response has one; anything else is a bug: it is logged with the request, answered with UNKNOWN_SERVER_ERROR where
+possible, and the connection is closed. Neither can reach another connection.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import MISSING, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.api import CloseConnection, RequestContext, version_range
+from protocol.errors import ErrorCode, KafkaError
+from protocol.registry import BY_NAME
+from protocol.wire import WireField, fields_of
+
+if TYPE_CHECKING:
+    from broker.services import Services
+    from protocol.codec import Request
+    from protocol.registry import Api
+
+log: Final = logging.getLogger(__name__)
+Handler = Callable[[RequestContext, Any], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One API that this broker answers."""
+
+    name: str
+    versions: str
+    by_controllers: bool = False
+    """Served by nodes without replicas too."""
+    long_poll: bool = False
+    """Only waits and reads, so it is dropped together with its connection."""
+
+    @property
+    def api(self) -> Api:
+        """Its registry row."""
+        return BY_NAME[self.name]
+
+    @property
+    def module(self) -> str:
+        """Where its handler lives; the function has the module's last name."""
+        return "broker.handlers." + self.api.module.rpartition(".")[2]
+
+    def load(self) -> Handler:
+        """Import the handler."""
+        function: Handler = getattr(importlib.import_module(self.module), self.module.rpartition(".")[2])
+        return function
+
+
+HANDLERS: Final[tuple[Served, ...]] = (
+    Served("Produce", "0-11"),
+    Served("Fetch", "0-17", long_poll=True),
+    Served("ListOffsets", "0-9"),
+    Served("Metadata", "0-12", by_controllers=True),
+    Served("LeaderAndIsr", "0-7"),
+    Served("StopReplica", "0-4"),
+    Served("UpdateMetadata", "0-8", by_controllers=True),
+    Served("ControlledShutdown", "0-3", by_controllers=True),
+    Served("OffsetCommit", "0-9"),
+    Served("OffsetFetch", "0-9"),
+    Served("FindCoordinator", "0-6"),
+    Served("JoinGroup", "0-9"),
+    Served("Heartbeat", "0-4"),
+    Served("LeaveGroup", "0-5"),
+    Served("SyncGroup", "0-5"),
+    Served("DescribeGroups", "0-5"),
+    Served("ListGroups", "0-5"),
+    Served("ApiVersions", "0-4", by_controllers=True),
+    Served("CreateTopics", "0-7", by_controllers=True),
+    Served("DeleteTopics", "0-6", by_controllers=True),
+    Served("InitProducerId", "0-5"),
+    Served("OffsetForLeaderEpoch", "0-4"),
+    Served("DescribeConfigs", "0-4", by_controllers=True),
+    Served("CreatePartitions", "0-3", by_controllers=True),
+    Served("DeleteGroups", "0-2"),
+    Served("AlterPartition", "0-3", by_controllers=True),
+    Served("DescribeCluster", "0-1", by_controllers=True),
+    Served("ConsumerGroupPosition", "0-1", long_poll=True),
+    Served("PartitionLeaderEpochsForPartitions", "0-1", by_controllers=True),
+)
+
+
+class Dispatcher:
+    """Finds the handler of a request and turns its outcome into an answer."""
+
+    def __init__(self, services: Services, rows: tuple[Served, ...] = HANDLERS) -> None:
+        mine = [row for row in rows if services.settings.is_broker or row.by_controllers]
+        self._services = services
+        self._rows = {row.api.key: row for row in mine}
+        self._handlers: dict[int, Handler] = {}
+        self.served: dict[int, tuple[int, int]] = {row.api.key: version_range(row.versions) for row in mine}
+        """API key -> the version range that ApiVersions tells."""
+        self.long_polls: frozenset[int] = frozenset(row.api.key for row in mine if row.long_poll)
+
+    async def answer(self, request: Request, peer: str) -> Any:
+        """The response of a request; None when it gets none. Raises CloseConnection."""
+        if request.body is None:
+            return None  # ApiVersions in a version nobody knows: the connection itself answers (KIP-511)
+        key = request.api.key
+        handler = self._handlers.get(key)
+        if handler is None:
+            handler = self._handlers[key] = self._rows[key].load()
+        context = RequestContext(self._services, request.version, request.client_id or "", peer)
+        try:
+            return await handler(context, request.body)
+        except KafkaError as error:
+            return refusal(request, error.code, str(error))
+        except CloseConnection:
+            raise
+        except Exception:
+            log.exception("bug in the handler of %s v%d from %s: %r", request.api.name, request.version, peer, request)
+            raise HandlerBug(refusal_or_none(request, ErrorCode.UNKNOWN_SERVER_ERROR)) from None
+
+
+class HandlerBug(CloseConnection):
+    """A handler failed in a way nobody planned. `response` may still be sent before the connection is closed."""
+
+    def __init__(self, response: Any) -> None:
+        super().__init__("a bug in the handler")
+        self.response = response
+
+
+def refusal(request: Request, code: ErrorCode, reason: str) -> Any:
+    """An otherwise empty answer with a top-level error code; CloseConnection when the API has no such field."""
+    response = refusal_or_none(request, code)
+    if response is None:
+        raise CloseConnection(f"{request.api.name} refused: {reason}")
+    return response
+
+
+def refusal_or_none(request: Request, code: ErrorCode) -> Any:
+    """An otherwise empty answer with a top-level error code, or None when this version has no place for one."""
+    fields = fields_of(request.api.response)
+    if not any(field.name == "error_code" and field.exists(request.version) for field in fields):
+        return None
+    return request.api.response(
+        **{field.name: code if field.name == "error_code" else empty(field) for field in fields}
+    )
+
+
+def empty(field: WireField) -> Any:
+    """The plainest legal value of a field."""
+    if field.default is not MISSING:
+        return field.absent_value()
+    if field.is_array:
+        return []
+    if field.nullable:
+        return None
+    if field.kind is None:
+        assert field.struct is not None
+        return field.struct(**{inner.name: empty(inner) for inner in fields_of(field.struct)})
+    return _EMPTY.get(field.kind.name, 0)
+
+
+_EMPTY: Final = {"TEXT": "", "BYTES": b"", "RECORDS": b"", "UUID": bytes(16), "BOOLEAN": False}

@@ -1,0 +1,19 @@
+"""AlterPartition: a leader asks the controller to change an ISR (KIP-497, KIP-903).
+
+Versions 0 to 3. All rules live in the controller; a node whose controller is not active answers NOT_CONTROLLER.
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, handles
+from protocol.apis.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from protocol.errors import ErrorCode
+
+
+@handles(AlterPartitionRequest, versions="0-3")
+async def alter_partition(ctx: RequestContext, request: AlterPartitionRequest) -> AlterPartitionResponse:
+    """Hand the request to the controller of this node."""
+    controller = ctx.services.controller
+    if controller is None:
+        return AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER, topics=[])
+    return await controller.alter_partition(request)

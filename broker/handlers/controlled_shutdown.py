@@ -1,0 +1,20 @@
+"""ControlledShutdown: a broker that is about to stop asks the controller to move its leaderships away.
+
+Versions 0 to 3; version 0 is the one request whose header has no client id. A node whose controller is not active
+answers NOT_CONTROLLER.
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, handles
+from protocol.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from protocol.errors import ErrorCode
+
+
+@handles(ControlledShutdownRequest, versions="0-3")
+async def controlled_shutdown(ctx: RequestContext, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
+    """Hand the request to the controller of this node."""
+    controller = ctx.services.controller
+    if controller is None:
+        return ControlledShutdownResponse(error_code=ErrorCode.NOT_CONTROLLER, remaining_partitions=[])
+    return await controller.controlled_shutdown(request)

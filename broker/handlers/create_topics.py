@@ -1,0 +1,85 @@
+"""CreateTopics: check, place replicas, write to ZooKeeper, wait until this broker's metadata shows leaders.
+
+Versions 0 to 7; -1 counts mean the broker's defaults from v4 on, v5 answers with counts and configs, v7 with the
+topic id. Only the controller answers, or any broker while the controller is a node that clients cannot see. A topic
+whose leaders do not show in time is answered REQUEST_TIMED_OUT, and exists all the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from broker import admin
+from broker.api import RequestContext, handles
+from broker.topic_properties import described
+from protocol.apis.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from protocol.errors import ErrorCode, KafkaError
+from protocol.wire import ZERO_UUID
+
+if TYPE_CHECKING:
+    from broker.admin import TopicPlan
+    from broker.services import Services
+
+
+@handles(CreateTopicsRequest, versions="0-7")
+async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Create each topic on its own; wait for all of them together."""
+    services = ctx.services
+    times = Counter(topic.name for topic in request.topics)
+    results: dict[str, CreatableTopicResult] = {}
+    created: dict[str, int] = {}
+    for asked in request.topics:
+        try:
+            await admin.refuse_unless_controller(services)
+            if times[asked.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            results[asked.name] = await create_one(ctx, asked, validate_only=request.validate_only)
+            if not request.validate_only:
+                created[asked.name] = results[asked.name].num_partitions
+        except KafkaError as error:
+            results[asked.name] = refused(asked.name, error)
+    if created and not await admin.settle(services, created, request.timeout_ms):
+        image = services.metadata.image
+        for name, count in created.items():
+            if request.timeout_ms <= 0 or not admin.has_leaders(image, name, count):
+                results[name] = refused(name, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The request timed out."))
+    return CreateTopicsResponse(topics=list(results.values()))
+
+
+async def create_one(ctx: RequestContext, asked: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+    """Check one topic and, unless only asked to check, write it."""
+    services = ctx.services
+    plan = admin.plan_topic(services.settings, services.metadata.image, asked, version=ctx.version, rng=services.rng)
+    if not validate_only:
+        await admin.create(services, plan)
+    return CreatableTopicResult(
+        name=plan.name,
+        topic_id=ZERO_UUID if validate_only else plan.topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=len(plan.assignment),
+        replication_factor=plan.replication_factor,
+        configs=effective_configs(services, plan),
+    )
+
+
+def effective_configs(services: Services, plan: TopicPlan) -> list[CreatableTopicConfigs]:
+    """Every property of the new topic, and where its value comes from."""
+    return [
+        CreatableTopicConfigs(
+            name=entry.name, value=entry.value, read_only=False, config_source=entry.source, is_sensitive=False
+        )
+        for entry in described(services.settings, plan.configs)
+    ]
+
+
+def refused(name: str, error: KafkaError) -> CreatableTopicResult:
+    """The row of a topic that was not created."""
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None, configs=None)

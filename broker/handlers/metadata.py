@@ -1,0 +1,162 @@
+"""Metadata: brokers, topics, leaders; and what KIP-253 tells clients about resizes.
+
+Versions 0 to 12, the resize fields as tags from v9 on (architecture D3). Answered from one immutable image, so R12
+holds because it holds for every image (see `broker.metadata_cache`). A topic that does not exist is created when the
+broker and the request allow it; the answer waits a moment for its leaders and says LEADER_NOT_AVAILABLE if that
+takes longer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker import admin
+from broker.api import INTERNAL_TOPICS, RequestContext, handles
+from protocol.apis.metadata import (
+    GenerationStart,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+    ReshardStep,
+)
+from protocol.errors import ErrorCode, KafkaError
+from protocol.wire import ZERO_UUID
+
+if TYPE_CHECKING:
+    from broker.metadata_cache import ClusterImage, PartitionImage, TopicImage
+    from broker.services import Services
+
+SETTLE_MS: Final = 250
+FIRST_VERSION_WITH_NULL_FOR_ALL: Final = 1
+FIRST_VERSION_WITH_LOOKUP_BY_ID: Final = 12
+
+
+@handles(MetadataRequest, versions="0-12")
+async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    """Answer from the current image, after topics that are to be created had their moment."""
+    services = ctx.services
+    asked = request.topics
+    if asked is None or (not asked and ctx.version < FIRST_VERSION_WITH_NULL_FOR_ALL):
+        image = services.metadata.image
+        topics = [topic_row(ctx, image, topic) for topic in image.topics.values()]
+    else:
+        refused = await create_missing(services, request) if request.allow_auto_topic_creation else {}
+        image = services.metadata.image
+        topics = [answer(ctx, image, topic, refused) for topic in asked]
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
+            for broker in image.brokers.values()
+        ],
+        cluster_id=services.cluster_id,
+        controller_id=admin.controller_to_show(image),
+        topics=topics,
+        max_partition_epoch=max(
+            (partition.partition_epoch for topic in topics for partition in topic.partitions), default=-1
+        ),
+    )
+
+
+async def create_missing(services: Services, request: MetadataRequest) -> dict[str, ErrorCode]:
+    """Create the topics that were named and do not exist; what became of each that is not there yet."""
+    outcome: dict[str, ErrorCode] = {}
+    if not services.settings.auto_create_topics_enable:
+        return outcome
+    created: dict[str, int] = {}
+    for asked in request.topics or ():
+        image = services.metadata.image
+        if not asked.name or asked.topic_id != ZERO_UUID or asked.name in image.topics or asked.name in outcome:
+            continue
+        try:
+            plan = admin.plan_automatic(services.settings, image, asked.name, services.rng)
+            await admin.create(services, plan)
+            created[plan.name] = len(plan.assignment)
+            outcome[asked.name] = ErrorCode.LEADER_NOT_AVAILABLE
+        except KafkaError as error:
+            exists = error.code == ErrorCode.TOPIC_ALREADY_EXISTS
+            outcome[asked.name] = ErrorCode.LEADER_NOT_AVAILABLE if exists else error.code
+            if not exists:
+                services.log.info("cannot create topic %r automatically: %s", asked.name, error)
+    if created:
+        await admin.settle(services, created, SETTLE_MS)
+    return outcome
+
+
+def answer(
+    ctx: RequestContext, image: ClusterImage, asked: MetadataRequestTopic, refused: dict[str, ErrorCode]
+) -> MetadataResponseTopic:
+    """The row of one topic that was asked for by name or by id."""
+    if asked.topic_id != ZERO_UUID:
+        if ctx.version < FIRST_VERSION_WITH_LOOKUP_BY_ID:
+            return error_row(asked, ErrorCode.INVALID_REQUEST)
+        topic = image.topics.get(image.names.get(asked.topic_id, ""))
+        return error_row(asked, ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else topic_row(ctx, image, topic)
+    if asked.name is None:
+        return error_row(asked, ErrorCode.INVALID_REQUEST)
+    topic = image.topics.get(asked.name)
+    if topic is not None:
+        return topic_row(ctx, image, topic)
+    try:
+        admin.check_topic_name(asked.name)
+    except KafkaError as error:
+        return error_row(asked, error.code)
+    return error_row(asked, refused.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+
+
+def error_row(asked: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:
+    """A topic about which there is nothing to tell."""
+    return MetadataResponseTopic(
+        error_code=code,
+        name=asked.name,
+        topic_id=asked.topic_id,
+        is_internal=asked.name in INTERNAL_TOPICS,
+        partitions=[],
+    )
+
+
+def topic_row(ctx: RequestContext, image: ClusterImage, topic: TopicImage) -> MetadataResponseTopic:
+    """Everything about one topic."""
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[partition_row(ctx, image, partition) for partition in topic.partitions.values()],
+        undeleted_partition_count=topic.undeleted_partition_count,
+        generation=topic.generation,
+        initial_partition_count=topic.initial_partition_count,
+        history=[ReshardStep(generation=generation, count=count) for generation, count in topic.history],
+        base=topic.base,
+        ordered_delivery=topic.ordered_delivery,
+        min_insync_replicas=topic.min_insync_replicas,
+    )
+
+
+def partition_row(ctx: RequestContext, image: ClusterImage, partition: PartitionImage) -> MetadataResponsePartition:
+    """One partition; without a live leader it keeps its leader epoch, so that clients can tell old news from new."""
+    live = image.brokers
+    leader, code = partition.leader, ErrorCode.NONE
+    if leader not in live:
+        leader, code = -1, ErrorCode.LEADER_NOT_AVAILABLE
+    replicas, isr = list(partition.replicas), list(partition.isr)
+    if ctx.version == 0:
+        if code is ErrorCode.NONE and not (live.keys() >= set(replicas) and live.keys() >= set(isr)):
+            code = ErrorCode.REPLICA_NOT_AVAILABLE
+        replicas, isr = [one for one in replicas if one in live], [one for one in isr if one in live]
+    return MetadataResponsePartition(
+        error_code=code,
+        partition_index=partition.index,
+        leader_id=leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=isr,
+        offline_replicas=[one for one in partition.replicas if one not in live or one in partition.offline_replicas],
+        partition_epoch=partition.partition_epoch,
+        gen_start=[
+            GenerationStart(generation=generation, leader_epoch=epoch) for generation, epoch in partition.gen_start
+        ],
+        marked_for_deletion=partition.marked_for_deletion,
+    )

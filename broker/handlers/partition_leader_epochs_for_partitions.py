@@ -1,0 +1,68 @@
+"""PartitionLeaderEpochsForPartitions: the leader epochs at which resizes cut a partition (KIP-253 section 5).
+
+v0 is exactly the KIP's: one epoch after creation (-1 for a partition that no resize created) and one before deletion
+(-1 while it lives); v1 adds an error per partition and the whole lineage. Answered from the metadata image, hence
+subject to R12: a cut is told when, and only when, its generation is.
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, handles
+from broker.metadata_cache import PartitionImage, TopicImage
+from protocol.apis.partition_leader_epochs_for_partitions import (
+    LineageEpoch,
+    PartitionLeaderEpochsForPartitionsRequest,
+    PartitionLeaderEpochsForPartitionsResponse,
+    PartitionLeaderEpochsForPartitionsResponsePartition,
+    PartitionLeaderEpochsForPartitionsResponseTopic,
+)
+from protocol.errors import ErrorCode
+
+
+@handles(PartitionLeaderEpochsForPartitionsRequest, versions="0-1")
+async def partition_leader_epochs_for_partitions(
+    ctx: RequestContext, request: PartitionLeaderEpochsForPartitionsRequest
+) -> PartitionLeaderEpochsForPartitionsResponse:
+    """Answer each partition on its own."""
+    image = ctx.services.metadata.image
+    return PartitionLeaderEpochsForPartitionsResponse(
+        topics=[
+            PartitionLeaderEpochsForPartitionsResponseTopic(
+                topic=asked.topic,
+                partitions=[epochs_of(image.topics.get(asked.topic), index) for index in asked.partitions],
+            )
+            for asked in request.topics
+        ]
+    )
+
+
+def epochs_of(topic: TopicImage | None, index: int) -> PartitionLeaderEpochsForPartitionsResponsePartition:
+    """The cuts of one partition."""
+    partition = None if topic is None else topic.partitions.get(index)
+    if topic is None or partition is None:
+        return PartitionLeaderEpochsForPartitionsResponsePartition(
+            partition=index,
+            leader_epoch_after_creation=-1,
+            leader_epoch_before_deletion=-1,
+            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        )
+    return PartitionLeaderEpochsForPartitionsResponsePartition(
+        partition=index,
+        leader_epoch_after_creation=_after_creation(topic, partition),
+        leader_epoch_before_deletion=_before_deletion(partition),
+        gen_start=[
+            LineageEpoch(generation=generation, leader_epoch=epoch) for generation, epoch in partition.gen_start
+        ],
+    )
+
+
+def _after_creation(topic: TopicImage, partition: PartitionImage) -> int:
+    """First epoch of a partition that a resize created; partitions as old as the topic have none."""
+    if not partition.gen_start or not topic.history or partition.index < topic.history[0][1]:
+        return -1
+    return partition.gen_start[0][1]
+
+
+def _before_deletion(partition: PartitionImage) -> int:
+    """Last epoch in which a partition marked for deletion took records."""
+    return partition.gen_start[-1][1] - 1 if partition.marked_for_deletion and partition.gen_start else -1

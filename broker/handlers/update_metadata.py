@@ -1,0 +1,24 @@
+"""UpdateMetadata: the controller tells this broker what the cluster looks like.
+
+Versions 0 to 8, with the resize fields as tags from version 6 on (architecture D3). Fenced by the controller epoch
+and by this broker's own epoch, together with LeaderAndIsr and StopReplica.
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, handles
+from protocol.apis.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from protocol.errors import ErrorCode, KafkaError
+
+
+@handles(UpdateMetadataRequest, versions="0-8")
+async def update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    """Apply the update to the metadata image, whole."""
+    services = ctx.services
+    try:
+        services.fence.admit(controller_epoch=request.controller_epoch, broker_epoch=request.broker_epoch)
+    except KafkaError as error:
+        services.log.info("refusing UpdateMetadata of controller %d: %s", request.controller_id, error)
+        return UpdateMetadataResponse(error_code=error.code)
+    services.metadata.apply(request)
+    return UpdateMetadataResponse(error_code=ErrorCode.NONE)

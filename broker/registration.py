@@ -1,0 +1,104 @@
+"""This broker's place in ZooKeeper: the ephemeral `/brokers/ids/N`, whose czxid is the broker epoch.
+
+A node that was killed leaves its registration behind until its old session times out. Unlike Kafka, which gives up
+then, a starting broker waits for it to vanish, and only gives up when it stays: then another process uses the same
+id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.zk import paths
+from controller.zk.session import NodeExists, NoNode
+
+if TYPE_CHECKING:
+    from broker.config import BrokerSettings
+    from controller.zk.session import ZkSession
+
+log: Final = logging.getLogger(__name__)
+
+LISTENER: Final = "PLAINTEXT"
+
+
+class DuplicateBroker(Exception):
+    """Another process holds this broker's id."""
+
+
+def registration_json(host: str, port: int, rack: str, timestamp_ms: int) -> bytes:
+    """The znode's body, version 5."""
+    body: dict[str, Any] = {
+        "version": 5,
+        "host": host,
+        "port": port,
+        "jmx_port": -1,
+        "timestamp": str(timestamp_ms),
+        "endpoints": [f"{LISTENER}://{host}:{port}"],
+        "listener_security_protocol_map": {LISTENER: "PLAINTEXT"},
+        "features": {},
+    }
+    if rack:
+        body["rack"] = rack
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+async def prepare_parents(session: ZkSession) -> None:
+    """Create the znodes that every broker expects to be there."""
+    for path in paths.ALWAYS_CREATED:
+        if await session.exists(path) is None:
+            try:
+                await session.create(path, make_parents=True)
+            except NodeExists:
+                log.debug("%s was created by another node", path)
+
+
+async def cluster_id(session: ZkSession, fresh: str) -> str:
+    """The id of the cluster; `fresh` if this is its first broker."""
+    while True:
+        try:
+            data, _ = await session.get(paths.CLUSTER_ID)
+        except NoNode:
+            body = json.dumps({"version": "1", "id": fresh}, separators=(",", ":")).encode()
+            try:
+                await session.create(paths.CLUSTER_ID, body, make_parents=True)
+            except NodeExists:
+                continue
+            return fresh
+        found: str = json.loads(data)["id"]
+        return found
+
+
+async def register(session: ZkSession, settings: BrokerSettings, port: int, timestamp_ms: int) -> int:
+    """Create this broker's registration and return its broker epoch. Raises DuplicateBroker."""
+    path = paths.broker(settings.node_id)
+    body = registration_json(settings.host, port, settings.rack, timestamp_ms)
+    deadline_s = asyncio.get_running_loop().time() + settings.zookeeper_session_timeout_ms / 1000 * 1.5 + 1
+    while True:
+        try:
+            _, stat = await session.create_with_stat(path, body, ephemeral=True)
+        except NodeExists:
+            await _wait_until_free(session, path, settings, deadline_s)
+        else:
+            return stat.czxid
+
+
+async def _wait_until_free(session: ZkSession, path: str, settings: BrokerSettings, deadline_s: float) -> None:
+    """Wait for an older registration to vanish."""
+    gone = asyncio.Event()
+    stat = await session.exists(path, lambda event: gone.set())
+    if stat is None:
+        return
+    if stat.ephemeral_owner == session.session_id:
+        await session.delete(path)  # our own, from a create whose answer was lost
+        return
+    log.info("broker id %d is registered by an earlier session; waiting for it to end", settings.node_id)
+    try:
+        async with asyncio.timeout_at(deadline_s):
+            await gone.wait()
+    except TimeoutError:
+        raise DuplicateBroker(
+            f"broker id {settings.node_id} is in use by another live node; give this one another --id"
+        ) from None

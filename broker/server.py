@@ -1,0 +1,88 @@
+"""The listener: accepts connections up to a bound, closes idle ones, and drains when the node stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from broker.connection import BrokerConnection
+
+if TYPE_CHECKING:
+    from broker.config import BrokerSettings
+    from broker.dispatch import Dispatcher
+
+log: Final = logging.getLogger(__name__)
+
+BACKLOG: Final = 512
+
+
+class Server:
+    """Listens on one address."""
+
+    def __init__(self, settings: BrokerSettings, dispatcher: Dispatcher) -> None:
+        self.dispatcher = dispatcher
+        self.frame_bytes_max = settings.socket_request_max_bytes
+        self.buffered_bytes_max = 1 << 20
+        """Bytes that may wait unprocessed before reading pauses; a frame in the making may exceed it."""
+        self.port = settings.port
+        self.loop: asyncio.AbstractEventLoop
+        self._host = settings.host
+        self._idle_s = settings.connections_max_idle_ms / 1000
+        self._connections_max = settings.max_connections
+        self._connections: set[BrokerConnection] = set()
+        self._listener: asyncio.Server | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self._refusing = False
+
+    @property
+    def connection_count(self) -> int:
+        """Connections being served, including those whose peer has gone while a request is in work."""
+        return len(self._connections)
+
+    async def start(self) -> None:
+        """Start listening; with port 0 the system chooses and `port` tells."""
+        self.loop = asyncio.get_running_loop()
+        self._listener = await self.loop.create_server(
+            lambda: BrokerConnection(self), self._host, self.port, backlog=BACKLOG
+        )
+        self.port = self._listener.sockets[0].getsockname()[1]
+        self._schedule_sweep()
+
+    async def stop(self, *, drain_s: float = 0.5) -> None:
+        """Stop listening, let requests in work finish for a moment, then close every connection."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        if self._listener is not None:
+            self._listener.close()
+        draining = [task for connection in list(self._connections) if (task := connection.drain()) is not None]
+        if draining:
+            await asyncio.wait(draining, timeout=drain_s)
+        for connection in list(self._connections):
+            await connection.stop()
+
+    def admit(self, connection: BrokerConnection) -> bool:
+        """Take a new connection in, or refuse it because there are too many."""
+        if len(self._connections) >= self._connections_max:
+            if not self._refusing:
+                log.warning("refusing %s: %d connections are open already", connection.peer, len(self._connections))
+            self._refusing = True
+            return False
+        self._refusing = False
+        self._connections.add(connection)
+        return True
+
+    def forget(self, connection: BrokerConnection) -> None:
+        """A connection has ended."""
+        self._connections.discard(connection)
+
+    def _schedule_sweep(self) -> None:
+        self._sweep = self.loop.call_later(max(self._idle_s / 4, 0.05), self._close_idle)
+
+    def _close_idle(self) -> None:
+        oldest_s = self.loop.time() - self._idle_s
+        for connection in list(self._connections):
+            if connection.last_active_s < oldest_s and not connection.busy:
+                log.debug("closing %s: idle", connection.peer)
+                connection.close()
+        self._schedule_sweep()
