@@ -13,17 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from protocol.lineage import Lineage
+from protocol.topic_partition import TopicPartition as TopicPartition
 from protocol.wire import ZERO_UUID
-
-
-class TopicPartition(NamedTuple):
-    """The name of a partition."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class Endpoint(NamedTuple):
@@ -61,6 +52,9 @@ class LeaderAndIsr:
     generation: int = 0
     gen_start: tuple[tuple[int, int], ...] = ()
     sealed: bool = False
+    leader_epoch_after_creation: tuple[tuple[int, int], ...] = ()
+    leader_epoch_before_deletion: tuple[tuple[int, int], ...] = ()
+    """KIP-253's maps {partition: its leader epoch before the bump}, for its readers; no rule here depends on them."""
 
 
 @dataclass(frozen=True, slots=True)
