@@ -1,0 +1,1 @@
+"""Clients of a cluster: `Producer`, `Consumer` and `Admin`."""

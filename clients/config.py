@@ -1,0 +1,110 @@
+"""Settings of the clients: Kafka's property names in snake case, Kafka's defaults where Kafka has one.
+
+Settings are frozen; a wrong one is refused with a `ValueError` that names the setting, the value and what would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from clients.backoff import Backoff
+
+COMPRESSION_TYPES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+PARTITIONERS: Final = ("linear", "modulo")
+IN_FLIGHT_REQUESTS_MAX: Final = 5
+"""Leaders remember the last five batches of a producer: more in flight and a duplicate could go unnoticed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkConfig:
+    """What every client needs to reach a cluster."""
+
+    bootstrap_servers: tuple[tuple[str, int], ...]
+    client_id: str = "anabranch"
+    request_timeout_ms: int = 30000
+    connect_timeout_ms: int = 10000
+    bootstrap_timeout_ms: int = 30000
+    """How long to look for a node that answers before giving up."""
+    metadata_max_age_ms: int = 300000
+    retry_backoff: Backoff = field(default_factory=Backoff)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerConfig:
+    """How a producer batches, retries and partitions."""
+
+    acks: int = -1
+    enable_idempotence: bool = True
+    linger_ms: float = 5
+    batch_bytes: int = 16384
+    buffer_bytes: int = 32 * 1024 * 1024
+    request_bytes_max: int = 1048576
+    compression_type: str = "none"
+    partitioner: str = "linear"
+    audit: bool = False
+    request_timeout_ms: int = 30000
+    delivery_timeout_ms: int = 120000
+    max_block_ms: int = 60000
+    """How long `send` waits for metadata or for room in the buffer."""
+
+    @property
+    def in_flight_max(self) -> int:
+        """Batches on the wire per partition: without sequences only one at a time keeps their order."""
+        return IN_FLIGHT_REQUESTS_MAX if self.enable_idempotence else 1
+
+    @classmethod
+    def make(
+        cls,
+        *,
+        acks: int | str,
+        enable_idempotence: bool | None,
+        compression_type: str | None,
+        partitioner: str,
+        **rest: float,
+    ) -> ProducerConfig:
+        """Read the values a user gives; `ValueError` says which one is wrong."""
+        count = parse_acks(acks)
+        idempotent = count == -1 if enable_idempotence is None else enable_idempotence
+        if idempotent and count != -1:
+            raise ValueError(f'enable_idempotence needs acks="all", not acks={acks!r}')
+        compression = compression_type or "none"
+        if compression not in COMPRESSION_TYPES:
+            raise ValueError(f"compression_type is one of {', '.join(COMPRESSION_TYPES)}, not {compression!r}")
+        if partitioner not in PARTITIONERS:
+            raise ValueError(f"partitioner is one of {', '.join(PARTITIONERS)}, not {partitioner!r}")
+        for name, value in rest.items():
+            if value < 0 or (value == 0 and name not in ("linger_ms", "audit", "max_block_ms")):
+                raise ValueError(f"{name} must be positive, not {value}")
+        return cls(
+            acks=count,
+            enable_idempotence=idempotent,
+            compression_type=compression,
+            partitioner=partitioner,
+            **rest,  # type: ignore[arg-type]
+        )
+
+
+def parse_acks(acks: int | str) -> int:
+    """-1, 0 or 1 from what users write: 0, 1, -1, "all"."""
+    value = {"all": -1, "-1": -1, "0": 0, "1": 1, -1: -1, 0: 0, 1: 1}.get(acks)
+    if value is None:
+        raise ValueError(f'acks is 0, 1 or "all", not {acks!r}')
+    return value
+
+
+def parse_servers(servers: str | Iterable[str]) -> tuple[tuple[str, int], ...]:
+    """Addresses from "host:port,host:port" or a list of "host:port"; IPv6 hosts stand in brackets."""
+    parts = servers.split(",") if isinstance(servers, str) else list(servers)
+    addresses = tuple(_parse_server(part.strip()) for part in parts if part.strip())
+    if not addresses:
+        raise ValueError('bootstrap_servers names no server: write "127.0.0.1:9092"')
+    return addresses
+
+
+def _parse_server(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f'bootstrap server {text!r} is not of the form "host:port"')
+    return host.strip("[]"), int(port)

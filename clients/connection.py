@@ -1,0 +1,249 @@
+"""The one outgoing connection of the system: clients, replica fetchers and the controller's channels all use it.
+
+A thin shell around `protocol.connection.ClientConnection`. It moves bytes, matches answers to callers and owns two
+clocks: one for connecting, one for the oldest unanswered request. Requests leave in the order in which `send` was
+called, and Kafka answers them in that order.
+
+Three things can happen to a call, and each has its own exception:
+
+    the answer arrives          the decoded response is returned, error codes and all: what they mean is the caller's
+    the connection is lost      `ConnectionError`, for every open call: their outcome is unknown
+    no answer within the time   `TimeoutError` for that call, and the connection is closed, as Kafka's own clients do:
+                                a peer that stopped answering would hold up everything behind it
+
+Bytes that make no sense close the connection, with one log line. No task is started per request or per connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.connection import ClientConnection
+from protocol.errors import DecodeError, ErrorCode, KafkaError
+from protocol.registry import Api, api_of
+
+log = logging.getLogger(__name__)
+
+SOFTWARE_NAME: Final = "anabranch"
+SOFTWARE_VERSION: Final = "0.1.0"
+
+_apis: Final[dict[type[Any], Api]] = {}
+
+
+def _api_of(message: type[Any]) -> Api:
+    """The API of a request class, looked up by name only once: this is on the path of every request."""
+    api = _apis.get(message)
+    if api is None:
+        api = _apis[message] = api_of(message)
+    return api
+
+
+@dataclass(slots=True)
+class _Call:
+    """One request on the wire. A cancelled caller leaves its entry behind: the answer is still owed."""
+
+    answer: asyncio.Future[Any]
+    deadline: float
+    name: str
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A connection to one node, with the versions both sides speak. Make it with `Connection.open`."""
+
+    def __init__(self, *, client_id: str | None, request_timeout_ms: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._core = ClientConnection(client_id)
+        self._request_timeout_s = request_timeout_ms / 1000
+        self._transport: asyncio.Transport | None = None
+        self._calls: dict[int, _Call] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._lost: Exception | None = None
+        self._gone: asyncio.Future[None] = self._loop.create_future()
+        self.peer = "?"
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str | None,
+        request_timeout_ms: int = 30000,
+        connect_timeout_ms: int = 10000,
+    ) -> Connection:
+        """Connect and agree on versions. `ConnectionError` if nobody listens, `TimeoutError` if nobody answers."""
+        loop = asyncio.get_running_loop()
+        connection: Connection | None = None
+        try:
+            async with asyncio.timeout(connect_timeout_ms / 1000):
+                _, connection = await loop.create_connection(
+                    lambda: cls(client_id=client_id, request_timeout_ms=request_timeout_ms), host, port
+                )
+                connection.peer = f"{host}:{port}"
+                await connection._negotiate()
+        except TimeoutError as error:
+            _abort(connection)
+            raise TimeoutError(f"{host}:{port} did not answer within {connect_timeout_ms} ms") from error
+        except OSError as error:
+            _abort(connection)
+            raise ConnectionError(f"cannot connect to {host}:{port}: {error}") from error
+        except BaseException:
+            _abort(connection)
+            raise
+        return connection
+
+    @property
+    def closed(self) -> bool:
+        """Whether calls can no longer be made."""
+        return self._lost is not None
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests wait for their answer."""
+        return len(self._calls)
+
+    def version_for(self, request_class: type[Any]) -> int:
+        """The newest version that both sides speak; `KafkaError(UNSUPPORTED_VERSION)` if there is none."""
+        api = _api_of(request_class)
+        served = self._versions.get(api.key)
+        if served is None or served[0] > api.last_version:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{self.peer} does not serve {api.name}")
+        return min(api.last_version, served[1])
+
+    def speaks(self, request_class: type[Any]) -> bool:
+        """Whether the peer serves any version of this API that we know."""
+        served = self._versions.get(_api_of(request_class).key)
+        return served is not None and served[0] <= _api_of(request_class).last_version
+
+    async def call(self, request: Any, *, version: int | None = None, timeout_ms: float | None = None) -> Any:
+        """Send a request and wait for its response."""
+        return await self.send(request, version=version, timeout_ms=timeout_ms)
+
+    def send(self, request: Any, *, version: int | None = None, timeout_ms: float | None = None) -> asyncio.Future[Any]:
+        """Send a request now; the future gets the response, `ConnectionError` or `TimeoutError`."""
+        if self._lost is not None:
+            raise ConnectionError(f"{self.peer}: {self._lost}")
+        request_class = type(request)
+        chosen = self.version_for(request_class) if version is None else version
+        correlation_id, chunks = self._core.request(request, chosen)
+        seconds = self._request_timeout_s if timeout_ms is None else timeout_ms / 1000
+        call = _Call(self._loop.create_future(), self._loop.time() + seconds, request_class.__name__)
+        self._calls[correlation_id] = call
+        self._arm(call.deadline)
+        self._write(chunks)
+        return call.answer
+
+    def send_oneway(self, request: Any, *, version: int | None = None) -> None:
+        """Send a request that is not answered: Produce with acks=0."""
+        if self._lost is not None:
+            raise ConnectionError(f"{self.peer}: {self._lost}")
+        chosen = self.version_for(type(request)) if version is None else version
+        _, chunks = self._core.request(request, chosen, expects_answer=False)
+        self._write(chunks)
+
+    async def close(self) -> None:
+        """Close the connection; open calls fail with `ConnectionError`."""
+        self._fail(ConnectionError("closed by us"))
+        if self._transport is not None:
+            await asyncio.shield(self._gone)
+
+    def abort(self, reason: str) -> None:
+        """Drop the connection without waiting; open calls fail with `ConnectionError`."""
+        self._fail(ConnectionError(reason))
+
+    # asyncio.BufferedProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Called by the loop: where to read to."""
+        return self._core.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Called by the loop: settles every call whose answer is complete."""
+        try:
+            answers = self._core.buffer_updated(nbytes)
+        except DecodeError as error:
+            log.warning("closing the connection to %s: %s", self.peer, error)
+            self._fail(ConnectionError(f"nonsense from {self.peer}: {error}"))
+            return
+        for correlation_id, response in answers:
+            call = self._calls.pop(correlation_id)
+            if not call.answer.done():
+                call.answer.set_result(response)
+
+    def eof_received(self) -> None:
+        """Called by the loop; returning None closes the transport."""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Called by the loop, once."""
+        self._fail(ConnectionError(f"connection lost: {error or 'closed by the peer'}"))
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    # inside
+
+    def _write(self, chunks: list[Any]) -> None:
+        assert self._transport is not None, "a connection is used only after it was opened"
+        self._transport.writelines(chunks)
+
+    def _fail(self, error: Exception) -> None:
+        """The end of this connection, whoever wanted it: no call stays open, no timer runs."""
+        if self._lost is None:
+            self._lost = error
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            if not call.answer.done():
+                call.answer.set_exception(ConnectionError(f"{self.peer}: {self._lost}"))
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _arm(self, deadline: float) -> None:
+        if self._timer is None or deadline < self._timer.when():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        """The timer of the oldest deadline. Answered calls leave it armed, so that it often has nothing to do."""
+        self._timer = None
+        now = self._loop.time()
+        open_calls = [call for call in self._calls.values() if not call.answer.done()]
+        late = [call for call in open_calls if call.deadline <= now]
+        for call in late:
+            call.answer.set_exception(TimeoutError(f"{self.peer} did not answer {call.name} in time"))
+        if late:
+            self._fail(ConnectionError(f"{late[0].name} was not answered in time"))
+        elif open_calls:
+            self._arm(min(call.deadline for call in open_calls))
+
+    async def _negotiate(self) -> None:
+        """ApiVersions, newest version first; a peer that only knows older ones answers v0 and says which (KIP-511)."""
+        api = _api_of(ApiVersionsRequest)
+        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
+        response: ApiVersionsResponse = await self.call(request, version=api.last_version)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            advertised = next((one.max_version for one in response.api_keys if one.api_key == api.key), 0)
+            response = await self.call(request, version=min(api.last_version, advertised))
+        if response.error_code != ErrorCode.NONE:
+            raise KafkaError(ErrorCode(response.error_code), f"{self.peer} refuses ApiVersions")
+        self._versions = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{len(self._calls)} in flight"
+        return f"<Connection to {self.peer}, {state}>"
+
+
+def _abort(connection: Connection | None) -> None:
+    if connection is not None:
+        connection.abort("could not be opened")

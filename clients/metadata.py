@@ -1,0 +1,193 @@
+"""What a client knows of the cluster: an immutable snapshot, replaced by each Metadata response.
+
+Any broker may answer, and some lag behind. A snapshot therefore never goes back on what decides order (analysis E7):
+
+    a topic's generation never falls while its topic id stays the same: a lagging answer cannot bring back old hashing
+    a partition's leader is not replaced by one of a lower leader epoch (KIP-320)
+
+A topic with another id is another topic and starts afresh. A topic without our tags (a plain Kafka cluster, or
+`enable.ordered.delivery=false`) has no lineage: its records are hashed as Kafka does and carry no generation (H3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from protocol.apis.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from protocol.errors import ErrorCode
+from protocol.lineage import Lineage
+from protocol.topic_partition import TopicPartition as TopicPartition
+from protocol.wire import ZERO_UUID
+
+NO_LEADER: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker and where it listens."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition of a topic as the metadata shows it."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    error: ErrorCode
+    gen_start: tuple[tuple[int, int], ...] = ()
+    """(class generation, first leader epoch that serves it), rising (R2)."""
+    marked_for_deletion: bool = False
+    partition_epoch: int = -1
+
+    def start_epoch(self, generation: int) -> int | None:
+        """The first leader epoch in which the partition serves this class generation."""
+        return next((epoch for begun, epoch in self.gen_start if begun == generation), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic. `lineage` is None where Kafka's own rules apply."""
+
+    name: str
+    topic_id: bytes
+    partitions: Mapping[int, Partition]
+    internal: bool = False
+    lineage: Lineage | None = None
+    initial_partition_count: int = -1
+    min_insync_replicas: int = -1
+
+    @property
+    def ordered(self) -> bool:
+        """Whether keys keep their order across resizes."""
+        return self.lineage is not None
+
+    @property
+    def generation(self) -> int:
+        """The newest generation; -1 where there is none."""
+        return -1 if self.lineage is None else self.lineage.generation
+
+    @property
+    def live(self) -> tuple[int, ...]:
+        """The partitions that producers may write to, rising. Sealed ones are not among them."""
+        if self.lineage is not None:
+            return tuple(range(self.lineage.count))
+        return tuple(sorted(index for index, one in self.partitions.items() if not one.marked_for_deletion))
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    """A snapshot. `errors` holds the topics that were asked for and refused, with the reason."""
+
+    nodes: Mapping[int, Node] = field(default_factory=dict)
+    topics: Mapping[str, Topic] = field(default_factory=dict)
+    errors: Mapping[str, ErrorCode] = field(default_factory=dict)
+    controller_id: int = -1
+    cluster_id: str | None = None
+    lineages: Mapping[bytes, Lineage] = field(default_factory=dict)
+    """The newest lineage seen per topic id; survives answers in which the topic is missing."""
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        """One partition, if known."""
+        known = self.topics.get(topic)
+        return None if known is None else known.partitions.get(index)
+
+    def leader(self, topic: str, index: int) -> int:
+        """The leader's node id; NO_LEADER if there is none, or none that can be reached."""
+        one = self.partition(topic, index)
+        return one.leader if one is not None and one.leader in self.nodes else NO_LEADER
+
+    def updated(self, response: MetadataResponse, *, complete: bool) -> ClusterMetadata:
+        """The snapshot after one more response. `complete`: it listed all topics, so those missing are gone."""
+        topics = {} if complete else dict(self.topics)
+        errors = {} if complete else dict(self.errors)
+        lineages = dict(self.lineages)
+        for answered in response.topics:
+            name = answered.name
+            if name is None:
+                continue
+            code = ErrorCode(answered.error_code)
+            if code != ErrorCode.NONE:
+                errors[name] = code
+                if not code.retriable or code in (
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    ErrorCode.UNKNOWN_TOPIC_ID,
+                ):
+                    topics.pop(name, None)
+                continue
+            errors.pop(name, None)
+            topics[name] = _merge(answered, name, self.topics.get(name), lineages)
+        return replace(
+            self,
+            nodes={
+                broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack)
+                for broker in response.brokers
+            }
+            or self.nodes,
+            topics=topics,
+            errors=errors,
+            controller_id=response.controller_id,
+            cluster_id=response.cluster_id or self.cluster_id,
+            lineages=lineages,
+        )
+
+
+def _merge(answered: MetadataResponseTopic, name: str, known: Topic | None, lineages: dict[bytes, Lineage]) -> Topic:
+    if known is not None and known.topic_id != answered.topic_id:
+        known = None
+    lineage = _lineage_of(answered)
+    newest = lineages.get(answered.topic_id) if answered.topic_id != ZERO_UUID else None
+    behind = newest is not None and (lineage is None or lineage.generation < newest.generation)
+    if behind:
+        lineage = newest
+    elif lineage is not None and answered.topic_id != ZERO_UUID:
+        lineages[answered.topic_id] = lineage
+    partitions = _merge_partitions(answered.partitions, known.partitions if known is not None else {}, behind=behind)
+    return Topic(
+        name=name,
+        topic_id=answered.topic_id,
+        partitions=partitions,
+        internal=answered.is_internal,
+        lineage=lineage,
+        initial_partition_count=answered.initial_partition_count,
+        min_insync_replicas=answered.min_insync_replicas,
+    )
+
+
+def _merge_partitions(
+    answered: Iterable[MetadataResponsePartition], known: Mapping[int, Partition], *, behind: bool
+) -> dict[int, Partition]:
+    """A lagging answer keeps what it does not know of; otherwise a partition that is no longer listed is gone."""
+    merged = dict(known) if behind else {}
+    for one in answered:
+        before = known.get(one.partition_index)
+        if before is not None and one.leader_epoch < before.leader_epoch and one.leader_epoch >= 0:
+            merged[one.partition_index] = before
+            continue
+        merged[one.partition_index] = Partition(
+            index=one.partition_index,
+            leader=one.leader_id,
+            leader_epoch=one.leader_epoch,
+            replicas=tuple(one.replica_nodes),
+            isr=tuple(one.isr_nodes),
+            error=ErrorCode(one.error_code),
+            gen_start=tuple((step.generation, step.leader_epoch) for step in one.gen_start),
+            marked_for_deletion=one.marked_for_deletion,
+            partition_epoch=one.partition_epoch,
+        )
+    return merged
+
+
+def _lineage_of(answered: MetadataResponseTopic) -> Lineage | None:
+    if not answered.ordered_delivery or answered.base < 1 or not answered.history:
+        return None
+    return Lineage(answered.base, [(step.generation, step.count) for step in answered.history])

@@ -1,0 +1,505 @@
+"""A client's way into the cluster: one connection per node, and an up-to-date picture of who leads what.
+
+What the rest of `clients` relies on:
+
+    await network.start()                   bootstrap from any of the addresses; `ConnectionError` if none answers
+    await network.close()                   fails what is open, leaves nothing behind
+    network.metadata                        the current `ClusterMetadata`: never None, never modified
+    network.follow("t"), follow_all()       the topics that every refresh asks for
+    await network.refresh()                 a fresh snapshot; callers at the same time share one request
+    network.request_refresh()               the same without waiting
+    network.on_metadata(listener)           called with each new snapshot; returns a function that ends it
+    await network.wait_for(condition)       refreshes, with backoff, until condition(metadata) holds
+
+    await network.call(node_id, request)    the response; connects if need be
+    await network.call_any(request)         ... of whichever node answers
+    await network.leader_of(tp)             the leader's node id, waiting while there is none
+    await network.coordinator(group)        the coordinator's node id, cached; `forget_coordinator` drops it
+    await network.call_coordinator(group, request, error_of)     sent again if the coordinator moved
+    await network.call_controller(request, error_of)             sent again on NOT_CONTROLLER
+    await network.retry(operation)          again after lost connections and retriable errors, with backoff
+
+    await network.call(node_id, request, channel=GROUP)   over a connection of its own: a parked long poll
+                                            holds up whatever is behind it on the same connection
+    network.ready(node_id)                  for senders that never wait: the open connection, or None after making sure
+                                            that one is being opened; `on_connection` listeners hear when to ask again
+
+A lost connection fails its calls with `ConnectionError` and nothing else. Failed attempts to connect back off per node
+and ask for fresh metadata. Calls are repeated only by the methods that say so: whether a request may be sent twice is
+known only to who wrote it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+from clients.config import NetworkConfig
+from clients.connection import Connection
+from clients.metadata import NO_LEADER, ClusterMetadata
+from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.errors import ErrorCode, KafkaError
+from protocol.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+DATA: Final = 0
+GROUP: Final = 1
+POSITIONS: Final = 2
+"""Channels: connections to the same node that do not wait for each other."""
+
+
+class _Link:
+    """The connection to one node, or the attempt to get one."""
+
+    __slots__ = ("address", "attempt", "channel", "connection", "failures", "retry_at")
+
+    def __init__(self, address: tuple[str, int], channel: int) -> None:
+        self.address = address
+        self.channel = channel
+        self.connection: Connection | None = None
+        self.attempt: asyncio.Task[Connection] | None = None
+        self.failures = 0
+        self.retry_at = 0.0
+
+
+class Network:
+    """See the module. Belongs to one event loop; not started until `start`."""
+
+    def __init__(self, config: NetworkConfig, rng: random.Random) -> None:
+        self.config = config
+        self.metadata = ClusterMetadata()
+        self._rng = rng
+        self._loop = asyncio.get_running_loop()
+        self._links: dict[tuple[int, int], _Link] = {}
+        self._topics: dict[str, None] = {}
+        self._all_topics = False
+        self._create_topics = True
+        self._refreshing: asyncio.Task[ClusterMetadata] | None = None
+        self._refresh_again = False
+        self._refresh_failures = 0
+        self._wake_up: asyncio.TimerHandle | None = None
+        self._listeners: list[Callable[[ClusterMetadata], None]] = []
+        self._connection_listeners: list[Callable[[int], None]] = []
+        self._coordinators: dict[tuple[str, int], int] = {}
+        self._closed = False
+
+    # life
+
+    async def start(self) -> None:
+        """Find a node that answers and learn the cluster from it."""
+        deadline = self._loop.time() + self.config.bootstrap_timeout_ms / 1000
+        failures = 0
+        while True:
+            error = await self._bootstrap()
+            if error is None:
+                break
+            failures += 1
+            wait_s = self.config.retry_backoff.wait_ms(failures, self._rng) / 1000
+            if self._loop.time() + wait_s >= deadline:
+                names = ", ".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
+                raise ConnectionError(f"no bootstrap server answers ({names}): {error}") from error
+            await asyncio.sleep(wait_s)
+        self._plan_refresh(self.config.metadata_max_age_ms)
+
+    async def close(self) -> None:
+        """Close every connection; open calls fail with `ConnectionError`. Leaves no task behind."""
+        self._closed = True
+        if self._wake_up is not None:
+            self._wake_up.cancel()
+        tasks: list[asyncio.Task[Any]] = [link.attempt for link in self._links.values() if link.attempt is not None]
+        if self._refreshing is not None:
+            tasks.append(self._refreshing)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        links, self._links = self._links, {}
+        for link in links.values():
+            if link.connection is not None:
+                await link.connection.close()
+
+    # metadata
+
+    def follow(self, *topics: str) -> None:
+        """Ask for these topics from now on. Does not refresh by itself."""
+        self._topics.update(dict.fromkeys(topics))
+
+    def unfollow(self, topic: str) -> None:
+        """Stop asking for a topic."""
+        self._topics.pop(topic, None)
+
+    def follow_all(self) -> None:
+        """Ask for every topic from now on."""
+        self._all_topics = True
+
+    def without_auto_creation(self) -> None:
+        """Asking for a topic must not create it: for admins and consumers."""
+        self._create_topics = False
+
+    def on_metadata(self, listener: Callable[[ClusterMetadata], None]) -> Callable[[], None]:
+        """Call `listener` with every new snapshot, from the loop, before anyone who waits for it resumes."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def on_connection(self, listener: Callable[[int], None]) -> None:
+        """Call `listener` with a node id when its connection is ready, or when another attempt may be made."""
+        self._connection_listeners.append(listener)
+
+    async def refresh(self) -> ClusterMetadata:
+        """A snapshot asked for after this call began. `ConnectionError` when no node answers."""
+        if self._refreshing is not None:
+            # The one under way may have been asked before the caller's reason arose, or without the caller's topic.
+            await asyncio.wait([self._refreshing])
+        if self._refreshing is None:
+            self._begin_refresh()
+        task = self._refreshing
+        assert task is not None, "a refresh was begun"
+        return await asyncio.shield(task)
+
+    def request_refresh(self) -> None:
+        """Refresh soon, without waiting; failures are retried with backoff until one succeeds."""
+        if self._closed:
+            return
+        if self._refreshing is not None:
+            self._refresh_again = True
+        else:
+            self._begin_refresh()
+
+    async def wait_for(
+        self, condition: Callable[[ClusterMetadata], bool], *, timeout_ms: float | None = None
+    ) -> ClusterMetadata:
+        """Refresh until the snapshot satisfies `condition`; `TimeoutError` when the time is up first."""
+        failures = 0
+        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+            while not condition(self.metadata):
+                await self._pause(failures)
+                try:
+                    await self.refresh()
+                except (ConnectionError, TimeoutError) as error:
+                    log.debug("metadata refresh failed, trying again: %s", error)
+                failures += 1
+        return self.metadata
+
+    # calls
+
+    def ready(self, node_id: int, *, channel: int = DATA) -> Connection | None:
+        """The open connection to a node, or None after making sure that somebody is working on it."""
+        link = self._link(node_id, channel)
+        if link is None or self._closed:
+            return None
+        if link.connection is not None and not link.connection.closed:
+            return link.connection
+        if link.attempt is None and self._loop.time() >= link.retry_at:
+            self._connect(node_id, link)
+        return None
+
+    async def connection(self, node_id: int, *, channel: int = DATA) -> Connection:
+        """The connection to a node; `ConnectionError` when it cannot be reached now."""
+        link = self._link(node_id, channel)
+        if link is None:
+            raise ConnectionError(f"node {node_id} is not in the metadata")
+        if self._closed:
+            raise ConnectionError("the client is closed")
+        if link.connection is not None and not link.connection.closed:
+            return link.connection
+        if link.attempt is None:
+            wait_s = link.retry_at - self._loop.time()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+                return await self.connection(node_id, channel=channel)
+            self._connect(node_id, link)
+        assert link.attempt is not None, "an attempt was begun"
+        return await asyncio.shield(link.attempt)
+
+    async def call(
+        self,
+        node_id: int,
+        request: Any,
+        *,
+        version: int | None = None,
+        timeout_ms: float | None = None,
+        channel: int = DATA,
+    ) -> Any:
+        """Send a request to one node and wait for its response."""
+        connection = await self.connection(node_id, channel=channel)
+        return await connection.call(request, version=version, timeout_ms=timeout_ms)
+
+    async def call_any(self, request: Any, *, timeout_ms: float | None = None) -> Any:
+        """The response of the first node that answers, those with an open connection first."""
+        error: Exception = ConnectionError("no node is known")
+        for node_id in self._nodes_by_preference():
+            try:
+                return await self.call(node_id, request, timeout_ms=timeout_ms)
+            except (ConnectionError, TimeoutError) as failure:
+                error = failure
+        raise error
+
+    async def leader_of(self, partition: TopicPartition, *, timeout_ms: float | None = None) -> int:
+        """The node that leads a partition, waiting while there is none; `KafkaError` if the topic is refused."""
+        self.follow(partition.topic)
+
+        def found(metadata: ClusterMetadata) -> bool:
+            refused = metadata.errors.get(partition.topic, ErrorCode.NONE)
+            if refused != ErrorCode.NONE and not refused.retriable:
+                raise KafkaError(refused, partition.topic)
+            return metadata.leader(*partition) != NO_LEADER
+
+        metadata = await self.wait_for(found, timeout_ms=timeout_ms)
+        return metadata.leader(*partition)
+
+    async def coordinator(self, key: str, *, key_type: int = 0) -> int:
+        """The node that coordinates a group (key type 0) or a transactional id (1). Cached until forgotten."""
+        known = self._coordinators.get((key, key_type))
+        if known is not None and known in self.metadata.nodes:
+            return known
+        node_id = await self.retry(lambda: self._find_coordinator(key, key_type))
+        self._coordinators[key, key_type] = node_id
+        return node_id
+
+    def forget_coordinator(self, key: str, *, key_type: int = 0) -> None:
+        """The cached coordinator turned out wrong or dead: look it up next time."""
+        self._coordinators.pop((key, key_type), None)
+
+    async def call_coordinator(
+        self,
+        key: str,
+        request: Any,
+        error_of: Callable[[Any], int],
+        *,
+        key_type: int = 0,
+        timeout_ms: float | None = None,
+        channel: int = GROUP,
+    ) -> Any:
+        """Send to the coordinator, again to its successor if it moved. Other errors are left in the response."""
+
+        async def once() -> Any:
+            node_id = await self.coordinator(key, key_type=key_type)
+            try:
+                response = await self.call(node_id, request, timeout_ms=timeout_ms, channel=channel)
+            except (ConnectionError, TimeoutError):
+                self.forget_coordinator(key, key_type=key_type)
+                raise
+            code = ErrorCode(error_of(response))
+            if code in _COORDINATOR_MOVED:
+                self.forget_coordinator(key, key_type=key_type)
+                raise KafkaError(code, f"coordinator of {key!r}")
+            if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                raise KafkaError(code, f"coordinator of {key!r}")
+            return response
+
+        return await self.retry(once)
+
+    async def call_controller(
+        self, request: Any, error_of: Callable[[Any], int], *, timeout_ms: float | None = None
+    ) -> Any:
+        """Send to the node that takes the controller's requests, again if that changed."""
+
+        async def once() -> Any:
+            node_id = self.metadata.controller_id
+            if node_id not in self.metadata.nodes:
+                await self.refresh()
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is known")
+            try:
+                response = await self.call(node_id, request, timeout_ms=timeout_ms)
+            except (ConnectionError, TimeoutError):
+                await self.refresh()
+                raise
+            code = ErrorCode(error_of(response))
+            if code == ErrorCode.NOT_CONTROLLER:
+                await self.refresh()
+                raise KafkaError(code, f"node {node_id}")
+            return response
+
+        return await self.retry(once)
+
+    async def retry(self, operation: Callable[[], Awaitable[Result]], *, timeout_ms: float | None = None) -> Result:
+        """Run `operation` until it neither loses its connection nor fails with a retriable `KafkaError`."""
+        limit_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
+        deadline = self._loop.time() + limit_ms / 1000
+        failures = 0
+        while True:
+            try:
+                return await operation()
+            except (ConnectionError, TimeoutError) as error:
+                if self._closed or self._loop.time() >= deadline:
+                    raise
+                log.debug("trying again: %s", error)
+                self.request_refresh()
+            except KafkaError as error:
+                if not error.code.retriable or self._closed or self._loop.time() >= deadline:
+                    raise
+                log.debug("trying again: %s", error)
+                if error.code.invalid_metadata:
+                    self.request_refresh()
+            failures += 1
+            await self._pause(failures)
+
+    # inside
+
+    async def _pause(self, failures: int) -> None:
+        if failures:
+            await asyncio.sleep(self.config.retry_backoff.wait_ms(failures, self._rng) / 1000)
+
+    async def _bootstrap(self) -> Exception | None:
+        """Learn the cluster from one address after another; the last error if none answers."""
+        addresses = list(self.config.bootstrap_servers)
+        self._rng.shuffle(addresses)
+        failure: Exception | None = None
+        for address in addresses:
+            try:
+                connection = await self._open(address)
+                try:
+                    self._apply(await connection.call(self._metadata_request()))
+                finally:
+                    await connection.close()
+            except (ConnectionError, TimeoutError, KafkaError) as error:
+                failure = error
+            else:
+                if self.metadata.nodes:
+                    return None
+                failure = ConnectionError(f"{address[0]}:{address[1]} knows no broker yet")
+        return failure
+
+    async def _open(self, address: tuple[str, int]) -> Connection:
+        return await Connection.open(
+            *address,
+            client_id=self.config.client_id,
+            request_timeout_ms=self.config.request_timeout_ms,
+            connect_timeout_ms=self.config.connect_timeout_ms,
+        )
+
+    def _link(self, node_id: int, channel: int) -> _Link | None:
+        node = self.metadata.nodes.get(node_id)
+        link = self._links.get((node_id, channel))
+        if node is None:
+            return link if link is not None and link.connection is not None and not link.connection.closed else None
+        address = (node.host, node.port)
+        if link is not None and link.address == address:
+            return link
+        if link is not None and link.connection is not None:
+            link.connection.abort(f"node {node_id} moved to {node.host}:{node.port}")
+        link = self._links[node_id, channel] = _Link(address, channel)
+        return link
+
+    def _connect(self, node_id: int, link: _Link) -> None:
+        task = link.attempt = self._loop.create_task(self._open(link.address), name=f"connect to node {node_id}")
+        task.add_done_callback(lambda done: self._connected(node_id, link, done))
+
+    def _connected(self, node_id: int, link: _Link, task: asyncio.Task[Connection]) -> None:
+        link.attempt = None
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            if self._closed or self._links.get((node_id, link.channel)) is not link:
+                task.result().abort("no longer wanted")
+                return
+            link.connection = task.result()
+            link.failures = 0
+        else:
+            link.failures += 1
+            wait_ms = self.config.retry_backoff.wait_ms(link.failures, self._rng)
+            link.retry_at = self._loop.time() + wait_ms / 1000
+            log.debug("node %d: %s", node_id, error)
+            self.request_refresh()
+            self._loop.call_at(link.retry_at, self._tell, node_id)
+        self._tell(node_id)
+
+    def _tell(self, node_id: int) -> None:
+        for listener in self._connection_listeners:
+            listener(node_id)
+
+    def _nodes_by_preference(self) -> list[int]:
+        nodes = list(self.metadata.nodes)
+        self._rng.shuffle(nodes)
+        return sorted(nodes, key=self._reluctance)
+
+    def _reluctance(self, node_id: int) -> tuple[bool, float]:
+        link = self._links.get((node_id, DATA))
+        if link is None:
+            return True, 0.0
+        return link.connection is None or link.connection.closed, link.retry_at
+
+    def _metadata_request(self) -> MetadataRequest:
+        asked = None if self._all_topics else [MetadataRequestTopic(name=topic) for topic in self._topics]
+        return MetadataRequest(topics=asked, allow_auto_topic_creation=self._create_topics)
+
+    def _begin_refresh(self) -> None:
+        self._refresh_again = False
+        task = self._refreshing = self._loop.create_task(self._ask_for_metadata(), name="metadata refresh")
+        task.add_done_callback(self._refreshed)
+
+    async def _ask_for_metadata(self) -> ClusterMetadata:
+        try:
+            response = await self.call_any(self._metadata_request())
+        except (ConnectionError, TimeoutError):
+            # Every node we knew may be gone while the cluster lives on elsewhere.
+            error = await self._bootstrap()
+            if error is not None:
+                raise ConnectionError(f"no node answers: {error}") from error
+        else:
+            self._apply(response)
+        return self.metadata
+
+    def _apply(self, response: MetadataResponse) -> None:
+        self.metadata = self.metadata.updated(response, complete=self._all_topics)
+        for key, link in list(self._links.items()):
+            # A listing may lag behind: an open connection still serves those who use it.
+            gone = key[0] not in self.metadata.nodes
+            if gone and link.attempt is None and (link.connection is None or link.connection.closed):
+                del self._links[key]
+        for listener in list(self._listeners):
+            listener(self.metadata)
+
+    def _refreshed(self, task: asyncio.Task[ClusterMetadata]) -> None:
+        self._refreshing = None
+        if task.cancelled() or self._closed:
+            return
+        error = task.exception()
+        if error is None:
+            self._refresh_failures = 0
+            if self._refresh_again:
+                self._begin_refresh()
+            else:
+                self._plan_refresh(self.config.metadata_max_age_ms)
+            return
+        if not isinstance(error, ConnectionError | TimeoutError):
+            log.error("metadata refresh failed", exc_info=error)
+        self._refresh_failures += 1
+        self._plan_refresh(self.config.retry_backoff.wait_ms(self._refresh_failures, self._rng))
+
+    def _plan_refresh(self, wait_ms: float) -> None:
+        if self._wake_up is not None:
+            self._wake_up.cancel()
+        self._wake_up = self._loop.call_later(wait_ms / 1000, self.request_refresh)
+
+    async def _find_coordinator(self, key: str, key_type: int) -> int:
+        from protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+        request = FindCoordinatorRequest(key=key, key_type=key_type, coordinator_keys=[key])
+        response: FindCoordinatorResponse = await self.call_any(request)
+        if response.coordinators:
+            found = response.coordinators[0]
+            code, node_id = ErrorCode(found.error_code), found.node_id
+        else:
+            code, node_id = ErrorCode(response.error_code), response.node_id
+        if code != ErrorCode.NONE:
+            raise KafkaError(code, f"coordinator of {key!r}")
+        if node_id not in self.metadata.nodes:
+            await self.refresh()
+            if node_id not in self.metadata.nodes:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"node {node_id} is not known yet")
+        return node_id
+
+
+_COORDINATOR_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+
+def make_rng(rng: random.Random | None) -> random.Random:
+    """The given source of chance, or one seeded by the system."""
+    return rng if rng is not None else random.Random()

@@ -1,0 +1,225 @@
+"""Goal: every call ends exactly once, with its own answer or the right exception, and nothing is left behind.
+
+Method: a real socket to a peer that is slow, silent, old, talks nonsense or goes away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from clients.connection import Connection
+from protocol.apis.describe_cluster import DescribeClusterRequest
+from protocol.apis.fetch import FetchRequest
+from protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol.errors import ErrorCode, KafkaError
+from tests.clients.peer import EVERYTHING, Peer, serve
+
+
+def heartbeat(generation: int) -> HeartbeatRequest:
+    return HeartbeatRequest(group_id="g", generation_id=generation, member_id="m")
+
+
+async def echo(request: Any) -> Any:
+    return HeartbeatResponse(throttle_time_ms=request.generation_id, error_code=0)
+
+
+async def never(request: Any) -> Any:
+    await asyncio.Event().wait()
+
+
+async def opened(peer: Peer, **settings: Any) -> Connection:
+    return await Connection.open("127.0.0.1", peer.port, client_id="test", **settings)
+
+
+def talk(
+    story: Callable[[Peer], Awaitable[None]],
+    answer: Callable[[Any], Awaitable[Any]] = echo,
+    served: dict[int, tuple[int, int]] | None = None,
+) -> Peer:
+    """Run a story against a peer, and fail if it leaves a task behind."""
+
+    async def whole() -> Peer:
+        async with serve(answer, served) as peer:
+            await story(peer)
+            await asyncio.sleep(0)
+            tasks = asyncio.all_tasks() - peer.tasks - {asyncio.current_task()}
+            assert not tasks, f"left behind: {tasks}"
+        return peer
+
+    peer = asyncio.run(whole())
+    gc.collect()
+    return peer
+
+
+def test_answers_reach_their_callers() -> None:
+    async def story(peer: Peer) -> None:
+        connection = await opened(peer)
+        answers = await asyncio.gather(*(connection.call(heartbeat(n)) for n in range(100)))
+        assert [answer.throttle_time_ms for answer in answers] == list(range(100))
+        assert connection.in_flight == 0
+        await connection.close()
+
+    peer = talk(story)
+    assert [request.body.generation_id for request in peer.seen[1:]] == list(range(100))
+    assert peer.seen[1].version == 4
+    assert peer.seen[1].client_id == "test"
+
+
+def test_the_newest_common_version_is_spoken() -> None:
+    async def story(peer: Peer) -> None:
+        connection = await opened(peer)
+        assert connection.version_for(HeartbeatRequest) == 2
+        await connection.call(heartbeat(1))
+        with pytest.raises(KafkaError, match="does not serve Fetch") as refused:
+            connection.version_for(FetchRequest)
+        assert refused.value.code == ErrorCode.UNSUPPORTED_VERSION
+        assert connection.speaks(HeartbeatRequest)
+        assert not connection.speaks(DescribeClusterRequest)
+        await connection.close()
+
+    peer = talk(story, served={18: (0, 2), 12: (1, 2)})
+    versions = [(request.api.name, request.version) for request in peer.seen]
+    assert versions == [("ApiVersions", 0), ("ApiVersions", 2), ("Heartbeat", 2)]
+
+
+def test_a_lost_connection_fails_every_open_call() -> None:
+    async def story(peer: Peer) -> None:
+        connection = await opened(peer)
+        calls = [connection.send(heartbeat(n)) for n in range(3)]
+        await peer.saw(2)
+        peer.drop_connections()
+        for call in calls:
+            with pytest.raises(ConnectionError):
+                await call
+        assert connection.closed
+        with pytest.raises(ConnectionError):
+            await connection.call(heartbeat(4))
+        await connection.close()
+
+    talk(story, never)
+
+
+def test_closing_fails_open_calls() -> None:
+    async def story(peer: Peer) -> None:
+        connection = await opened(peer)
+        call = connection.send(heartbeat(1))
+        await connection.close()
+        await connection.close()
+        with pytest.raises(ConnectionError, match="closed by us"):
+            await call
+
+    talk(story, never)
+
+
+def test_silence_is_a_timeout_and_ends_the_connection() -> None:
+    async def story(peer: Peer) -> None:
+        connection = await opened(peer, request_timeout_ms=60000)
+        patient = connection.send(heartbeat(1))
+        hasty = connection.send(heartbeat(2), timeout_ms=30)
+        with pytest.raises(TimeoutError, match="did not answer HeartbeatRequest"):
+            await hasty
+        with pytest.raises(ConnectionError):
+            await patient
+        assert connection.closed
+        await connection.close()
+
+    talk(story, never)
+
+
+def test_a_timer_of_an_answered_call_harms_nobody() -> None:
+    release = asyncio.Event()
+
+    async def slow_second(request: Any) -> Any:
+        if request.generation_id == 2:
+            await release.wait()
+        return await echo(request)
+
+    async def story(peer: Peer) -> None:
+        connection = await opened(peer)
+        await connection.call(heartbeat(1), timeout_ms=20)
+        second = connection.send(heartbeat(2), timeout_ms=60000)
+        await asyncio.sleep(0.05)
+        release.set()
+        assert (await second).throttle_time_ms == 2
+        await connection.close()
+
+    talk(story, slow_second)
+
+
+def test_a_cancelled_call_does_not_shift_the_answers() -> None:
+    release = asyncio.Event()
+
+    async def held(request: Any) -> Any:
+        await release.wait()
+        return await echo(request)
+
+    async def story(peer: Peer) -> None:
+        connection = await opened(peer)
+        first = asyncio.ensure_future(connection.call(heartbeat(1)))
+        second = asyncio.ensure_future(connection.call(heartbeat(2)))
+        await asyncio.sleep(0)
+        first.cancel()
+        release.set()
+        assert (await second).throttle_time_ms == 2
+        assert first.cancelled()
+        await connection.close()
+
+    talk(story, held)
+
+
+def test_nonsense_closes_the_connection_with_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(peer: Peer) -> None:
+        connection = await opened(peer)
+        call = connection.send(heartbeat(1))
+        await peer.saw(2)
+        peer.writers[0].write(b"\x00\x00\x00\x05\x00\x00\x00\x63\x00")
+        with pytest.raises(ConnectionError, match="nonsense"):
+            await call
+        await connection.close()
+
+    talk(story, never)
+    lines = [record for record in caplog.records if record.name == "clients.connection"]
+    assert len(lines) == 1
+
+
+def test_nobody_listens() -> None:
+    async def story() -> None:
+        with pytest.raises(ConnectionError, match=r"cannot connect to 127\.0\.0\.1:1"):
+            await Connection.open("127.0.0.1", 1, client_id=None)
+
+    asyncio.run(story())
+
+
+def test_somebody_listens_who_never_answers() -> None:
+    async def story() -> None:
+        writers: list[asyncio.StreamWriter] = []
+        server = await asyncio.start_server(lambda reader, writer: writers.append(writer), "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(TimeoutError, match="within 50 ms"):
+            await Connection.open("127.0.0.1", port, client_id=None, connect_timeout_ms=50)
+        server.close()
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+    asyncio.run(story())
+
+
+def test_oneway_requests_owe_no_answer() -> None:
+    from protocol.apis.produce import ProduceRequest
+
+    async def quiet(request: Any) -> Any:
+        return None if isinstance(request, ProduceRequest) else await echo(request)
+
+    async def story(peer: Peer) -> None:
+        connection = await opened(peer)
+        connection.send_oneway(ProduceRequest(acks=0, timeout_ms=1, topic_data=[]))
+        assert (await connection.call(heartbeat(7))).throttle_time_ms == 7
+        await connection.close()
+
+    talk(story, quiet, dict(EVERYTHING))
