@@ -60,8 +60,8 @@ async def refuse_unless_controller(services: Services) -> None:
     active = await services.controller_link.active()
     if active is None:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, "There is no active controller.")
-    if active.node_id in services.metadata.image.brokers and active.node_id != services.settings.node_id:
-        raise KafkaError(ErrorCode.NOT_CONTROLLER, f"The controller is node {active.node_id}.")
+    if active.broker_id in services.metadata.image.brokers and active.broker_id != services.settings.node_id:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, f"The controller is node {active.broker_id}.")
 
 
 def check_topic_name(name: str) -> None:

@@ -118,7 +118,7 @@ class Node:
             await services.replicas.stop()
         await self.server.stop(drain_s=0.5 if controlled else 0)
 
-    async def ready(self, timeout_ms: float) -> bool:
+    async def ready(self, timeout_ms: float | None) -> bool:
         """Wait until the controller has told this broker about itself: from then on it can serve clients."""
         return await self.services.metadata.wait_until(lambda image: self.settings.node_id in image.brokers, timeout_ms)
 
@@ -189,7 +189,7 @@ class Node:
             session,
             ControllerSettings(
                 node_id=settings.node_id,
-                host=settings.host,
+                host=settings.reachable_host,
                 port=self.server.port,
                 request_timeout_ms=settings.request_timeout_ms,
                 unclean_leader_election_enable=settings.unclean_leader_election_enable,

@@ -31,6 +31,8 @@ class BrokerSettings:
     roles: tuple[str, ...] = ("broker", "controller")
     host: str = "127.0.0.1"
     port: int = 9092
+    advertised_host: str = ""
+    """What clients and other nodes connect to; empty: `host`."""
     rack: str = ""
     data_dir: str = ""
     """Empty: everything in memory."""
@@ -92,6 +94,11 @@ class BrokerSettings:
     # failure injection
     crash_at: str = ""
     """A controller step at which this process exits hard, such as "resize:after-plan"; for demonstrations and tests."""
+
+    @property
+    def reachable_host(self) -> str:
+        """The host that others are told."""
+        return self.advertised_host or self.host
 
     @property
     def is_broker(self) -> bool:

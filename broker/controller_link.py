@@ -8,30 +8,20 @@ new one.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.zk import paths
+from controller.zk import paths, znodes
 from controller.zk.session import NoNode, ZkError
 
 if TYPE_CHECKING:
     from clients.connection import Connection
     from controller.zk.session import WatchEvent, ZkSession
+    from controller.zk.znodes import ControllerBody
 
 
 log: Final = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ActiveController:
-    """What /controller says."""
-
-    node_id: int
-    host: str
-    port: int
 
 
 class ControllerLink:
@@ -43,11 +33,11 @@ class ControllerLink:
         self._request_timeout_ms = request_timeout_ms
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
-        self._active: ActiveController | None = None
+        self._active: ControllerBody | None = None
         self._changes = 0
         self._closing: asyncio.Future[None] | None = None
 
-    async def active(self) -> ActiveController | None:
+    async def active(self) -> ControllerBody | None:
         """The active controller, or None while there is none. Known without a read until the watch fires."""
         while self._active is None:
             seen = self._changes
@@ -58,8 +48,7 @@ class ControllerLink:
             except ZkError as error:
                 log.debug("cannot read %s: %s", paths.CONTROLLER, error)
                 return None
-            body = json.loads(data)
-            found = ActiveController(body["brokerid"], body.get("host", ""), body.get("port", -1))
+            found = znodes.decode_controller(paths.CONTROLLER, data)
             if seen == self._changes:
                 self._active = found
             # Non-obvious: a watch may fire before the read that set it returns; what was read is old then.
@@ -103,7 +92,7 @@ class ControllerLink:
             self._connection = await self._open(active)
             return self._connection
 
-    async def _open(self, active: ActiveController) -> Connection:
+    async def _open(self, active: ControllerBody) -> Connection:
         from clients.connection import Connection
 
         return await Connection.open(active.host, active.port, client_id=self._client_id)

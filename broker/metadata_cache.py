@@ -128,17 +128,17 @@ class MetadataCache:
         """Call `listener(before, after)` after every update."""
         self._listeners.append(listener)
 
-    async def wait_until(self, condition: Callable[[ClusterImage], bool], timeout_ms: float) -> bool:
-        """Wait until the image satisfies `condition`; False when the time is up first."""
+    async def wait_until(self, condition: Callable[[ClusterImage], bool], timeout_ms: float | None) -> bool:
+        """Wait until the image satisfies `condition`; False when the time is up first (None: never)."""
         if condition(self.image):
             return True
-        if timeout_ms <= 0:
+        if timeout_ms is not None and timeout_ms <= 0:
             return False
         arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (condition, arrived)
         self._waiters.append(entry)
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 await arrived
         except TimeoutError:
             return False

@@ -7,11 +7,10 @@ version it read, so no id is ever given twice. Ids that are left when a broker s
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from controller.zk import paths
+from controller.zk import paths, znodes
 from controller.zk.session import BadVersion, NoNode, ZkError
 from protocol.errors import ErrorCode, KafkaError
 
@@ -50,20 +49,11 @@ class ProducerIds:
             except NoNode:
                 await session.create(path, make_parents=True)
                 continue
-            start = next_block_start(data)
+            last_claimed = znodes.decode_producer_id_block(path, data)
+            start = 0 if last_claimed is None else last_claimed.last + 1
+            block = znodes.ProducerIdBlock(self._broker_id, start, start + BLOCK_SIZE - 1)
             try:
-                await session.set(path, block_json(self._broker_id, start), stat.version)
+                await session.set(path, znodes.encode_producer_id_block(block), stat.version)
             except BadVersion:
                 continue  # another broker took this block
             return start, start + BLOCK_SIZE
-
-
-def next_block_start(data: bytes) -> int:
-    """First id after the block that the znode names; an empty znode has named none."""
-    return int(json.loads(data)["block_end"]) + 1 if data else 0
-
-
-def block_json(broker_id: int, start: int) -> bytes:
-    """The znode's body; its longs are strings."""
-    body = {"version": 1, "broker": broker_id, "block_start": str(start), "block_end": str(start + BLOCK_SIZE - 1)}
-    return json.dumps(body, separators=(",", ":")).encode()

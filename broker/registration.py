@@ -8,11 +8,11 @@ id.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from controller.zk import paths
+from controller.model import Broker, Endpoint
+from controller.zk import paths, znodes
 from controller.zk.session import NodeExists, NoNode
 
 if TYPE_CHECKING:
@@ -26,23 +26,6 @@ LISTENER: Final = "PLAINTEXT"
 
 class DuplicateBroker(Exception):
     """Another process holds this broker's id."""
-
-
-def registration_json(host: str, port: int, rack: str, timestamp_ms: int) -> bytes:
-    """The znode's body, version 5."""
-    body: dict[str, Any] = {
-        "version": 5,
-        "host": host,
-        "port": port,
-        "jmx_port": -1,
-        "timestamp": str(timestamp_ms),
-        "endpoints": [f"{LISTENER}://{host}:{port}"],
-        "listener_security_protocol_map": {LISTENER: "PLAINTEXT"},
-        "features": {},
-    }
-    if rack:
-        body["rack"] = rack
-    return json.dumps(body, separators=(",", ":")).encode()
 
 
 async def prepare_parents(session: ZkSession) -> None:
@@ -61,20 +44,21 @@ async def cluster_id(session: ZkSession, fresh: str) -> str:
         try:
             data, _ = await session.get(paths.CLUSTER_ID)
         except NoNode:
-            body = json.dumps({"version": "1", "id": fresh}, separators=(",", ":")).encode()
             try:
-                await session.create(paths.CLUSTER_ID, body, make_parents=True)
+                await session.create(paths.CLUSTER_ID, znodes.encode_cluster_id(fresh), make_parents=True)
             except NodeExists:
                 continue
             return fresh
-        found: str = json.loads(data)["id"]
-        return found
+        return znodes.decode_cluster_id(paths.CLUSTER_ID, data)
 
 
 async def register(session: ZkSession, settings: BrokerSettings, port: int, timestamp_ms: int) -> int:
     """Create this broker's registration and return its broker epoch. Raises DuplicateBroker."""
     path = paths.broker(settings.node_id)
-    body = registration_json(settings.host, port, settings.rack, timestamp_ms)
+    endpoint = Endpoint(LISTENER, settings.reachable_host, port)
+    body = znodes.encode_broker(
+        Broker(settings.node_id, -1, (endpoint,), settings.rack or None), timestamp_ms=timestamp_ms
+    )
     deadline_s = asyncio.get_running_loop().time() + settings.zookeeper_session_timeout_ms / 1000 * 1.5 + 1
     while True:
         try:

@@ -6,12 +6,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.config import BrokerSettings, TopicConfig, topic_config
-from controller.zk import paths
+from controller.zk import paths, znodes
 from controller.zk.session import NoNode
 from protocol.errors import KafkaError
 
@@ -56,8 +55,8 @@ class TopicConfigs:
 
     async def _read(self, topic: str) -> dict[str, str]:
         try:
-            data, _ = await self._session().get(paths.topic_config(topic))
+            path = paths.topic_config(topic)
+            data, _ = await self._session().get(path)
         except NoNode:
             return {}
-        config: dict[str, str] = json.loads(data or b"{}").get("config", {})
-        return config
+        return znodes.decode_config(path, data)

@@ -1,0 +1,120 @@
+"""`anabranch node`: one node of a cluster whose state lives in a real ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from anabranch.running import LOG_LEVELS, run, settle_memory, until_told_to_stop
+from broker.config import BrokerSettings, ConfigError, parse_properties, with_properties
+
+if TYPE_CHECKING:
+    from broker.app import Node
+
+READY_TIMEOUT_MS = 60000
+
+
+@click.command(
+    name="node",
+    epilog="""\b
+Examples:
+  anabranch node --id 1 --zookeeper 127.0.0.1:2181 --listen 127.0.0.1:9092 --data-dir ./data/1
+  anabranch node --id 9 --roles controller --zookeeper 127.0.0.1:2181 --listen 127.0.0.1:9099
+      a spare controller: holds no data, and can be killed without killing any
+""",
+)
+@click.option("--id", "node_id", required=True, type=click.IntRange(0), help="Unique in the cluster.")
+@click.option("--roles", default="broker,controller", show_default=True, help="broker, controller, or both.")
+@click.option("--zookeeper", required=True, metavar="HOST:PORT[,...][/CHROOT]", help="The ensemble.")
+@click.option("--listen", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT", help="Where to serve.")
+@click.option("--advertise", metavar="HOST", help="What clients are told to connect to, if it is another name.")
+@click.option(
+    "--data-dir", type=click.Path(file_okay=False), help="For logs; a broker without one keeps them in memory."
+)
+@click.option("--rack", default="", help="Where the node stands; replicas are spread over racks.")
+@click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A broker property; may be repeated.")
+@click.option("--log-level", default="info", show_default=True, type=click.Choice(LOG_LEVELS), help="To stderr.")
+def command(
+    node_id: int,
+    roles: str,
+    zookeeper: str,
+    listen: str,
+    advertise: str | None,
+    data_dir: str | None,
+    rack: str,
+    config: tuple[str, ...],
+    log_level: str,
+) -> None:
+    """Run one node until SIGINT or SIGTERM; leaderships move away before it stops."""
+    host, port = address(listen)
+    named = tuple(part.strip() for part in roles.split(",") if part.strip())
+    if not named or set(named) - {"broker", "controller"}:
+        raise click.UsageError(f"--roles {roles!r}: write broker, controller, or broker,controller")
+    try:
+        settings = dataclasses.replace(
+            with_properties(BrokerSettings(), parse_properties(config)),
+            node_id=node_id,
+            roles=named,
+            host=host,
+            port=port,
+            advertised_host=advertise or "",
+            rack=rack,
+            data_dir=data_dir or "",
+        )
+        run(lambda: serve(settings, zookeeper), log_level=log_level)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    except (OSError, TimeoutError) as error:
+        raise click.ClickException(f"cannot start: {error}") from None
+
+
+def address(text: str) -> tuple[str, int]:
+    """HOST:PORT in two parts."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise click.UsageError(f"--listen {text!r}: write HOST:PORT, for example 127.0.0.1:9092")
+    return host.strip("[]"), int(port)
+
+
+async def serve(settings: BrokerSettings, zookeeper: str) -> None:
+    """Run the node until told to stop."""
+    from controller.zk.kazoo_session import open_kazoo
+
+    from broker.app import Node, wall_clock_ms
+    from broker.registration import DuplicateBroker
+    from broker.storage.files import MemoryFiles, OsFiles
+
+    hosts, _, chroot = zookeeper.partition("/")
+    node = Node(
+        settings,
+        connect=lambda: open_kazoo(hosts, session_timeout_ms=settings.zookeeper_session_timeout_ms, chroot=chroot),
+        files=OsFiles(settings.data_dir) if settings.data_dir else MemoryFiles(),
+        rng=random.Random(),
+        clock_ms=wall_clock_ms(),
+    )
+    try:
+        await node.start()
+    except DuplicateBroker as error:
+        raise ConfigError(str(error)) from None
+    announcement = asyncio.ensure_future(announce(node))
+    try:
+        await until_told_to_stop(node.failed)
+    finally:
+        announcement.cancel()
+        await node.stop()
+
+
+async def announce(node: Node) -> None:
+    """Print the ready line once the node can serve: a broker when a controller knows it, a controller at once."""
+    settings = node.settings
+    if settings.is_broker and not await node.ready(READY_TIMEOUT_MS):
+        sys.stderr.write(f"no controller has accepted broker {settings.node_id} yet; still waiting\n")
+        await node.ready(None)
+    settle_memory()
+    sys.stdout.write(f"ready node={settings.node_id} listen={settings.reachable_host}:{node.port}\n")
+    sys.stdout.flush()

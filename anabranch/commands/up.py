@@ -1,0 +1,102 @@
+"""`anabranch up`: a whole cluster on this machine.
+
+By default one process holds all brokers, with ZooKeeper and the logs in memory: no Java, no disk, ready in a
+fraction of a second. With --processes every broker is a process of its own and ZooKeeper a real one.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from anabranch.running import LOG_LEVELS, run, settle_memory, until_told_to_stop
+
+if TYPE_CHECKING:
+    from anabranch.cluster import Cluster
+
+
+@click.command(
+    name="up",
+    epilog="""\b
+Examples:
+  anabranch up                                  three brokers on 127.0.0.1:9092, 9093 and 9094
+  anabranch up --brokers 1 --port 0             one broker on a free port; the ready line tells which
+  anabranch up --data-dir ./data                logs that outlive the process
+  anabranch up --config num.partitions=4        any broker property
+  anabranch up --processes --zookeeper local    one process per broker, and a real ZooKeeper (needs Java)
+""",
+)
+@click.option("--brokers", default=3, show_default=True, type=click.IntRange(1, 64), help="How many.")
+@click.option("--port", default=9092, show_default=True, help="Of the first broker; the others follow. 0: free ports.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--data-dir", type=click.Path(file_okay=False), help="Keep logs here instead of in memory.")
+@click.option("--processes", is_flag=True, help="One process per broker; needs --zookeeper.")
+@click.option("--zookeeper", metavar="local|HOST:PORT", help="With --processes: start one here, or use this one.")
+@click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A broker property; may be repeated.")
+@click.option("--log-level", default="warning", show_default=True, type=click.Choice(LOG_LEVELS), help="To stderr.")
+def command(
+    brokers: int,
+    port: int,
+    host: str,
+    data_dir: str | None,
+    processes: bool,
+    zookeeper: str | None,
+    config: tuple[str, ...],
+    log_level: str,
+) -> None:
+    """Start a cluster, print one `ready` line, run until SIGINT or SIGTERM."""
+    from broker.config import ConfigError, parse_properties
+
+    if port and not 0 < port <= 65536 - brokers:
+        raise click.UsageError(
+            f"--port {port} leaves no room for {brokers} brokers; write a port up to {65536 - brokers}"
+        )
+    if zookeeper and not processes:
+        raise click.UsageError("--zookeeper goes with --processes; without them ZooKeeper lives in this process")
+    if processes and not zookeeper:
+        raise click.UsageError("--processes needs --zookeeper local (starts one, needs Java) or --zookeeper HOST:PORT")
+    try:
+        properties = parse_properties(config)
+        if processes:
+            from anabranch.processes import serve_processes
+
+            assert zookeeper is not None
+            run(
+                lambda: serve_processes(
+                    brokers=brokers,
+                    host=host,
+                    port=port,
+                    data_dir=data_dir,
+                    zookeeper=zookeeper,
+                    properties=properties,
+                    log_level=log_level,
+                ),
+                log_level=log_level,
+            )
+        else:
+            from anabranch.cluster import Cluster
+
+            cluster = Cluster(brokers, host=host, port=port, data_dir=data_dir, properties=properties)
+            run(lambda: serve(cluster), log_level=log_level)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot start: {error}; is another cluster using the port or the directory?"
+        ) from None
+
+
+async def serve(cluster: Cluster) -> None:
+    """Run a single-process cluster until told to stop."""
+    async with cluster:
+        settle_memory()
+        print_ready(cluster.bootstrap_servers)
+        await until_told_to_stop(*(node.failed for node in cluster.nodes.values()))
+
+
+def print_ready(bootstrap_servers: str) -> None:
+    """The one line on stdout that others wait for."""
+    sys.stdout.write(f"ready bootstrap={bootstrap_servers}\n")
+    sys.stdout.flush()

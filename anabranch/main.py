@@ -1,0 +1,76 @@
+"""The command line: `anabranch up`, `node`, `topics`, `dump`.
+
+Each subcommand lives in `anabranch.commands` and is imported when it is called, so `anabranch up` pays for nothing
+but itself. What users get wrong (settings, addresses, ids) ends in one line on stderr that says what to write
+instead, and exit code 2.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+import click
+
+COMMANDS: Final = {
+    "up": ("anabranch.commands.up", "A whole cluster on this machine, ready in a moment."),
+    "node": ("anabranch.commands.node", "One node of a cluster that lives in ZooKeeper."),
+    "topics": ("anabranch.commands.topics", "Create, list, describe, resize and delete topics."),
+    "dump": ("anabranch.commands.dump", "Explain the bytes of a Kafka message."),
+}
+
+HELP: Final = """A Kafka-protocol cluster whose topics split and merge while every key keeps its order.
+
+\b
+  anabranch up                                     three brokers in this process, on 9092, 9093 and 9094
+  anabranch topics create flights --partitions 4   a topic
+  anabranch topics alter flights --partitions 8    split it; every key keeps its order
+  anabranch topics alter flights --partitions 5    merge it again
+"""
+
+
+class LazyCommands(click.Group):
+    """Lists subcommands without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order in which one meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a subcommand."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand; a typing error gets a suggestion."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(COMMANDS)}"
+            raise click.UsageError(f"no such command '{args[0]}'; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of subcommands, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.command(cls=LazyCommands, help=HELP, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="anabranch")
+def cli() -> None:
+    """See HELP."""
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Entry point of the `anabranch` command."""
+    return cli(args=arguments, prog_name="anabranch")
+
+
+if __name__ == "__main__":
+    main()
