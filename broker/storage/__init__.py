@@ -1,0 +1,1 @@
+"""One partition log and what it is made of: files, segments, indexes, epochs, producer state."""

@@ -1,0 +1,126 @@
+"""Which leader epoch wrote from which offset on, and the answers that followers and consumers truncate by.
+
+A sorted list of (epoch, start offset): both grow from entry to entry. It is saved with every change in the format of
+Kafka's `leader-epoch-checkpoint` (a version line, a count line, one line per entry).
+Sources: KIP-101, KIP-279, `LeaderEpochFileCache` of Kafka.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+UNDEFINED_EPOCH: Final = -1
+UNDEFINED_OFFSET: Final = -1
+CHECKPOINT_NAME: Final = "leader-epoch-checkpoint"
+_VERSION: Final = 0
+
+
+class EpochEntry(NamedTuple):
+    """The first offset that a leader epoch may have written."""
+
+    epoch: int
+    start_offset: int
+
+
+class LeaderEpochCache:
+    """The epochs of one log, oldest first."""
+
+    __slots__ = ("_entries", "_save")
+
+    def __init__(self, entries: Sequence[EpochEntry] = (), save: Callable[[bytes], None] | None = None) -> None:
+        self._entries = list(entries)
+        self._save = save
+
+    def __repr__(self) -> str:
+        return f"<epochs {' '.join(f'{epoch}@{start}' for epoch, start in self._entries)}>"
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        """All entries, oldest first."""
+        return tuple(self._entries)
+
+    @property
+    def latest_epoch(self) -> int:
+        """The epoch that writes now, -1 without any."""
+        return self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
+
+    def assign(self, epoch: int, offset: int) -> None:
+        """An epoch writes from an offset on. Later entries that contradict it were never true: they go."""
+        if self._assign(epoch, offset):
+            self.save()
+
+    def replay(self, epoch: int, offset: int) -> None:
+        """Like `assign`, for recovery: the caller saves when it is through."""
+        if epoch > self.latest_epoch:
+            self._assign(epoch, offset)
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest epoch not above the one asked for, and the offset at which it ended (exclusive).
+
+        (-1, -1) if the log knows nothing about it: no epoch asked for, or one from the future.
+        """
+        entries = self._entries
+        if epoch == UNDEFINED_EPOCH or not entries or epoch > entries[-1].epoch:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == entries[-1].epoch:
+            return epoch, log_end_offset
+        following = bisect_right(entries, epoch, key=lambda entry: entry.epoch)
+        known = entries[following - 1].epoch if following else epoch
+        return known, entries[following].start_offset
+
+    def epoch_for(self, offset: int) -> int:
+        """The epoch that wrote an offset, -1 if it is older than all entries."""
+        following = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
+        return self._entries[following - 1].epoch if following else UNDEFINED_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget epochs that start at or after a new log end."""
+        kept = [entry for entry in self._entries if entry.start_offset < end_offset]
+        if len(kept) != len(self._entries):
+            self._entries = kept
+            self.save()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forget epochs that ended before a new log start; the one it falls into now starts there."""
+        following = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
+        if following and self._entries[following - 1].start_offset < start_offset:
+            first = EpochEntry(self._entries[following - 1].epoch, start_offset)
+            self._entries[:following] = [first]
+            self.save()
+
+    def clear(self) -> None:
+        """Forget everything: the log starts anew."""
+        if self._entries:
+            self._entries.clear()
+            self.save()
+
+    def save(self) -> None:
+        """Write the checkpoint."""
+        if self._save is not None:
+            self._save(format_checkpoint(self._entries))
+
+    def _assign(self, epoch: int, offset: int) -> bool:
+        entries = self._entries
+        if entries and entries[-1].epoch == epoch and entries[-1].start_offset <= offset:
+            return False
+        while entries and (entries[-1].epoch >= epoch or entries[-1].start_offset >= offset):
+            entries.pop()
+        entries.append(EpochEntry(epoch, offset))
+        return True
+
+
+def format_checkpoint(entries: Sequence[EpochEntry]) -> bytes:
+    """The content of `leader-epoch-checkpoint`."""
+    lines = [str(_VERSION), str(len(entries)), *(f"{epoch} {start}" for epoch, start in entries)]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def parse_checkpoint(content: bytes) -> list[EpochEntry]:
+    """The entries of a checkpoint; ValueError if it is not one."""
+    version, count, *lines = content.decode().split("\n")
+    entries = [EpochEntry(*map(int, line.split())) for line in lines if line]
+    if int(version) != _VERSION or int(count) != len(entries):
+        raise ValueError(f"a leader epoch checkpoint of version {version} with {len(entries)} of {count} entries")
+    return entries

@@ -1,0 +1,516 @@
+"""The log of one partition: append, read, roll, truncate, retain, recover.
+
+Batches are stored and served as the bytes that came in. A leader's append checks one batch (`validation`,
+`producer_state`), and writes it with 16 fresh bytes in front: base offset, length and leader epoch; records are never
+looked into, unless the topic's rules need it. Everything is synchronous and ends in the page cache.
+
+Invariants: log start <= log end; segments are contiguous, the last one is the only one that grows; offsets grow; the
+epoch cache and the producer states say what the batches say. A KafkaError leaves the log as it was.
+Reference: `UnifiedLog` and `LogLoader` of Kafka.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from broker.storage import validation
+from broker.storage.epochs import CHECKPOINT_NAME, EpochEntry, LeaderEpochCache, parse_checkpoint
+from broker.storage.files import Files
+from broker.storage.producer_state import AbortedTransaction, BatchMetadata, ProducerStates
+from broker.storage.segment import Segment
+from broker.storage.settings import UNLIMITED, LogSettings
+from broker.storage.validation import Origin, RecordsRefused
+from protocol.errors import DecodeError, ErrorCode, KafkaError
+from protocol.records.batch import (
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+    iter_batches,
+    iter_records,
+    read_header,
+    recompress,
+    stamp_log_append_time,
+)
+from protocol.records.control import ControlRecord, read_control
+
+__all__ = ["AppendInfo", "LogSettings", "Origin", "PartitionLog", "RecordsRefused", "TimestampedOffset"]
+
+_STAMP: Final = struct.Struct(">qii")  # base offset, length, leader epoch: the first 16 bytes of a batch
+_LOG_SUFFIX: Final = ".log"
+
+
+class AppendInfo(NamedTuple):
+    """Where a batch got to. An empty follower append has `last_offset` = `first_offset` - 1."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    max_timestamp: int
+    record_count: int
+    size_bytes: int
+    duplicate: bool = False
+    """The batch was in the log already; these are its offsets, and nothing has been appended."""
+
+
+class TimestampedOffset(NamedTuple):
+    """The answer to a search by time."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+class PartitionLog:
+    """One partition's log in one directory, `<topic>-<partition>`."""
+
+    __slots__ = (
+        "_bases",
+        "_files",
+        "_segments",
+        "_unflushed",
+        "directory",
+        "epochs",
+        "log_end_offset",
+        "log_start_offset",
+        "producers",
+        "settings",
+    )
+
+    def __init__(self, files: Files, directory: str, settings: LogSettings, log_start_offset: int) -> None:
+        self._files = files
+        self.directory = directory
+        self.settings = settings
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_start_offset
+        self.producers = ProducerStates()
+        self.epochs = LeaderEpochCache()
+        self._segments: list[Segment] = []
+        self._bases: list[int] = []
+        self._unflushed = 0
+
+    @classmethod
+    def open(
+        cls, files: Files, directory: str, settings: LogSettings, now_ms: int, *, log_start_offset: int = 0
+    ) -> PartitionLog:
+        """The log in a directory, made if it is not there, with a torn end cut off.
+
+        `log_start_offset` is what the caller remembers of deleted records; the segments that are there may say more.
+        """
+        files.make_directory(directory)
+        log = cls(files, directory, settings, log_start_offset)
+        log._load(now_ms)
+        return log
+
+    def __repr__(self) -> str:
+        span = f"{self.log_start_offset}..{self.log_end_offset}"
+        return f"<log {self.directory} {span} in {len(self._segments)} segments, {self.epochs!r}>"
+
+    @property
+    def size_bytes(self) -> int:
+        """All batches together."""
+        return sum(segment.file.size_bytes for segment in self._segments)
+
+    @property
+    def segment_count(self) -> int:
+        """How many files hold the batches."""
+        return len(self._segments)
+
+    # ---------------------------------------------------------------------------------------------------------- append
+
+    def find_duplicate(self, records: Buffer) -> AppendInfo | None:
+        """Where these records went when the producer sent them the first time, if they are among its last batches."""
+        if len(records) < HEADER_BYTES or records[16] != MAGIC:
+            return None
+        header = read_header(records)
+        batch = self.producers.find_duplicate(header)
+        return None if batch is None else self._duplicate(header, batch)
+
+    def append_as_leader(
+        self, records: Buffer, *, leader_epoch: int, now_ms: int, origin: Origin = "client"
+    ) -> AppendInfo:
+        """Check one batch, give it the next offsets and store it. A duplicate is answered and not stored again."""
+        settings = self.settings
+        header = validation.check_produced(records, settings, now_ms, origin)
+        control: ControlRecord | None = None
+        if header.is_control:
+            control = _read_control(records)
+            if control.ends_transaction:
+                self.producers.check_marker(header, control)
+        elif header.producer_id >= 0:
+            batch = self.producers.find_duplicate(header)
+            if batch is not None:
+                return self._duplicate(header, batch)
+            self.producers.check(header, from_client=origin == "client")
+        log_append_time_ms = NO_TIMESTAMP
+        codec = settings.codec
+        if settings.stamps_time or (codec is not None and codec != header.codec):
+            records = self._rewritten(records, header, now_ms)
+            header = read_header(records)
+            log_append_time_ms = header.max_timestamp if header.is_log_append_time else NO_TIMESTAMP
+        first_offset = self.log_end_offset
+        stamp = _STAMP.pack(first_offset, header.batch_length, leader_epoch)
+        self._write(header, first_offset, leader_epoch, now_ms, stamp, memoryview(records)[16:])
+        self._note(header, first_offset, control)
+        return AppendInfo(
+            first_offset,
+            self.log_end_offset - 1,
+            log_append_time_ms,
+            self.log_start_offset,
+            header.max_timestamp,
+            header.record_count,
+            header.size_bytes,
+        )
+
+    def append_as_follower(self, records: Buffer, *, now_ms: int = 0) -> AppendInfo:
+        """Store batches as the leader has stamped them; an incomplete one at the end is left out.
+
+        Batches before an unsound one stay: they are what the leader has. The unsound one raises KafkaError.
+        """
+        next_offset = first_offset = self.log_end_offset
+        record_count = size_bytes = 0
+        max_timestamp = NO_TIMESTAMP
+        view = memoryview(records)
+        for position, header in self._batches_of(records):
+            validation.check_replicated(records, position, header, next_offset)
+            if not record_count:
+                first_offset = header.base_offset
+            batch = view[position : position + header.size_bytes]
+            control = _read_control(batch) if header.is_control else None
+            self._write(header, header.base_offset, header.partition_leader_epoch, now_ms, batch)
+            self._note(header, header.base_offset, control)
+            next_offset = header.next_offset
+            record_count += header.record_count
+            size_bytes += header.size_bytes
+            max_timestamp = max(max_timestamp, header.max_timestamp)
+        return AppendInfo(
+            first_offset, next_offset - 1, NO_TIMESTAMP, self.log_start_offset, max_timestamp, record_count, size_bytes
+        )
+
+    def _batches_of(self, records: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+        try:
+            yield from iter_batches(records)
+        except DecodeError as reason:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.directory}: {reason}") from None
+
+    def _duplicate(self, header: BatchHeader, batch: BatchMetadata) -> AppendInfo:
+        append_time_ms = batch.timestamp_ms if self.settings.stamps_time else NO_TIMESTAMP
+        return AppendInfo(
+            batch.first_offset,
+            batch.last_offset,
+            append_time_ms,
+            self.log_start_offset,
+            batch.timestamp_ms,
+            header.record_count,
+            header.size_bytes,
+            duplicate=True,
+        )
+
+    def _rewritten(self, records: Buffer, header: BatchHeader, now_ms: int) -> bytearray:
+        """A batch with the codec and the timestamps the topic asks for."""
+        codec = self.settings.codec
+        if codec is not None and codec != header.codec and not header.is_control:
+            try:
+                changed = recompress(records, header, codec)
+            except DecodeError as reason:
+                raise KafkaError(ErrorCode.INVALID_RECORD, str(reason)) from None
+            header = read_header(changed)
+            if header.size_bytes > self.settings.max_message_bytes:
+                raise KafkaError(
+                    ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {header.size_bytes} bytes as {codec.name.lower()}"
+                )
+        else:
+            changed = bytearray(records)
+        if self.settings.stamps_time:
+            stamp_log_append_time(changed, 0, header, now_ms)
+        return changed
+
+    def _write(self, header: BatchHeader, first_offset: int, leader_epoch: int, now_ms: int, *chunks: Buffer) -> None:
+        last_offset = first_offset + header.last_offset_delta
+        try:
+            segment = self._segment_for(header, first_offset, last_offset, now_ms)
+            if leader_epoch > self.epochs.latest_epoch:
+                self.epochs.assign(leader_epoch, first_offset)
+            segment.append(
+                *chunks,
+                last_offset=last_offset,
+                size_bytes=LOG_OVERHEAD_BYTES + header.batch_length,
+                max_timestamp_ms=header.max_timestamp,
+                index_interval_bytes=self.settings.index_interval_bytes,
+            )
+            self._unflushed += header.record_count
+            if self._unflushed >= self.settings.flush_messages:
+                self.flush()
+        except OSError as reason:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {reason}") from reason
+        self.log_end_offset = last_offset + 1
+
+    def _note(self, header: BatchHeader, first_offset: int, control: ControlRecord | None) -> None:
+        if header.producer_id < 0:
+            return
+        if control is None:
+            self.producers.append(header, first_offset)
+        elif control.ends_transaction:
+            self.producers.end_transaction(header, first_offset, control)
+
+    def _segment_for(self, header: BatchHeader, first_offset: int, last_offset: int, now_ms: int) -> Segment:
+        settings = self.settings
+        active = self._segments[-1]
+        if not active.file.size_bytes:
+            return active
+        fits = active.has_room(
+            last_offset,
+            LOG_OVERHEAD_BYTES + header.batch_length,
+            segment_bytes=settings.segment_bytes,
+            index_bytes=settings.segment_index_bytes,
+        )
+        if fits and active.age_ms(now_ms, header.max_timestamp) <= settings.segment_ms:
+            return active
+        return self._roll(first_offset, now_ms)
+
+    def _roll(self, base_offset: int, now_ms: int) -> Segment:
+        if self._segments:
+            self._segments[-1].seal()
+        segment = Segment(self._files, self.directory, base_offset, now_ms)
+        self._segments.append(segment)
+        self._bases.append(base_offset)
+        return segment
+
+    # ------------------------------------------------------------------------------------------------------------ read
+
+    def read(
+        self, offset: int, max_bytes: int, *, limit_offset: int | None = None, min_one_batch: bool = True
+    ) -> Buffer:
+        """Whole batches, beginning with the one that holds `offset`; none from `limit_offset` on.
+
+        `min_one_batch` lets a first batch pass that is larger than `max_bytes`: readers must get on. Raises KafkaError.
+        """
+        end = self.log_end_offset
+        if not self.log_start_offset <= offset <= end:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not in {self.log_start_offset}..{end}")
+        limit = end if limit_offset is None or limit_offset > end else limit_offset
+        if offset >= limit:
+            return b""
+        try:
+            return self._read(offset, max_bytes, limit, min_one_batch)
+        except OSError as reason:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {reason}") from reason
+
+    def _read(self, offset: int, max_bytes: int, limit: int, min_one_batch: bool) -> bytes:
+        slot = bisect_right(self._bases, offset) - 1
+        last = len(self._segments) - 1
+        while True:
+            segment = self._segments[slot]
+            segment_end = self.log_end_offset if slot == last else self._bases[slot + 1]
+            inside = limit < segment_end
+            data = segment.read(
+                offset,
+                max_bytes,
+                stop=segment.position_of(limit) if inside else segment.file.size_bytes,
+                stop_offset=limit if inside else segment_end,
+                min_one_batch=min_one_batch,
+            )
+            if data or inside or slot == last or segment.position_of(offset) < segment.file.size_bytes:
+                return data
+            slot += 1  # compaction has removed what stood at the end of this segment
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
+        """The first record that is as late as a timestamp, or None."""
+        for segment in self._segments:
+            if segment.max_timestamp_ms < timestamp_ms:
+                continue
+            start = segment.position_of(segment.time_index.offset_before(timestamp_ms))
+            for position, header in segment.headers(start):
+                if header.max_timestamp < timestamp_ms or header.last_offset < self.log_start_offset:
+                    continue
+                for record in iter_records(segment.read_batch(position, header)):
+                    if record.timestamp_ms >= timestamp_ms and record.offset >= self.log_start_offset:
+                        return TimestampedOffset(record.timestamp_ms, record.offset, header.partition_leader_epoch)
+        return None
+
+    def offset_of_max_timestamp(self) -> TimestampedOffset | None:
+        """The first record with the latest timestamp of the log (ListOffsets -3), or None."""
+        latest_ms = max((segment.max_timestamp_ms for segment in self._segments), default=NO_TIMESTAMP)
+        return None if latest_ms == NO_TIMESTAMP else self.offset_for_timestamp(latest_ms)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Where consumers of committed data stop: before the oldest transaction that may still be aborted."""
+        first_unstable = self.producers.first_unstable_offset(high_watermark)
+        return high_watermark if first_unstable is None else min(first_unstable, high_watermark)
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that touch a range of offsets."""
+        return [
+            aborted
+            for aborted in self.producers.aborted
+            if aborted.last_offset >= start_offset and aborted.first_offset < end_offset
+        ]
+
+    # ------------------------------------------------------------------------------------------------ truncate, retain
+
+    def truncate_to(self, offset: int) -> bool:
+        """Cut the log so that it ends at an offset; whether there was something to cut."""
+        if offset >= self.log_end_offset:
+            return False
+        if offset <= self.log_start_offset:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        keep = bisect_right(self._bases, offset)
+        self._drop(slice(keep, None))
+        segment = self._segments[-1]
+        position = segment.position_of(offset)
+        # An offset inside a batch takes the whole batch with it: half a batch could never be filled up again.
+        cut = next(segment.headers(position), None)
+        self.log_end_offset = offset if cut is None else min(offset, cut[1].base_offset)
+        segment.truncate(position, index_interval_bytes=self.settings.index_interval_bytes)
+        self.epochs.truncate_from_end(self.log_end_offset)
+        self._replay_producers()
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
+        """Forget everything; the log is empty and goes on at an offset."""
+        self._drop(slice(0, None))
+        self.epochs.clear()
+        self.producers = ProducerStates()
+        self.log_start_offset = self.log_end_offset = offset
+        self._roll(offset, now_ms)
+
+    def increment_log_start_offset(self, offset: int) -> bool:
+        """Records below an offset, itself below the high watermark, are gone for good; whether the start moved."""
+        if offset > self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is behind the log's end {self.log_end_offset}"
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self.epochs.truncate_from_start(offset)
+        aborted = self.producers.aborted
+        self.producers.aborted = [transaction for transaction in aborted if transaction.last_offset >= offset]
+        self._drop(slice(0, bisect_right(self._bases, offset) - 1))
+        return True
+
+    def apply_retention(self, now_ms: int, *, high_watermark: int | None = None) -> int:
+        """Delete the segments that are too old or too much, below the high watermark; how many went."""
+        self.producers.expire(now_ms, self.settings.producer_id_expiration_ms)
+        if not self.settings.deletes:
+            return 0
+        bound = self.log_end_offset if high_watermark is None else high_watermark
+        expired = self._expired_segments(now_ms, bound)
+        if expired == len(self._segments):
+            self._roll(self.log_end_offset, now_ms)
+        if expired:
+            self.increment_log_start_offset(max(self._bases[expired], self.log_start_offset))
+            self._drop(slice(0, bisect_right(self._bases, self.log_start_offset) - 1))
+        return expired
+
+    def _expired_segments(self, now_ms: int, bound: int) -> int:
+        settings = self.settings
+        surplus = self.size_bytes - settings.retention_bytes if settings.retention_bytes != UNLIMITED else 0
+        ends = [*self._bases[1:], self.log_end_offset]
+        for count, (segment, end) in enumerate(zip(self._segments, ends, strict=True)):
+            written_ms = segment.max_timestamp_ms if segment.max_timestamp_ms != NO_TIMESTAMP else segment.created_ms
+            too_old = settings.retention_ms != UNLIMITED and now_ms - written_ms > settings.retention_ms
+            surplus -= segment.file.size_bytes
+            if not segment.file.size_bytes or end > bound or not (too_old or surplus >= 0 < settings.retention_bytes):
+                return count
+        return len(self._segments)
+
+    def _drop(self, which: slice) -> None:
+        for segment in self._segments[which]:
+            segment.delete()
+        del self._segments[which]
+        del self._bases[which]
+
+    # ----------------------------------------------------------------------------------------------------- load, close
+
+    def flush(self) -> None:
+        """Come back when everything survives a power failure."""
+        self._segments[-1].file.flush()
+        self._unflushed = 0
+
+    def close(self) -> None:
+        """Write what only memory knows, and give back the files."""
+        for segment in self._segments:
+            segment.close()
+        if self._segments:
+            self._segments[-1].seal()
+
+    def delete(self) -> None:
+        """Remove the log with its directory."""
+        for segment in self._segments:
+            segment.close()
+        self._files.remove_directory(self.directory)
+
+    def _load(self, now_ms: int) -> None:
+        path = f"{self.directory}/{CHECKPOINT_NAME}"
+        self.epochs = LeaderEpochCache(_read_epochs(self._files, path), _writer(self._files, path))
+        known_epochs = self.epochs.entries
+        bases = sorted(
+            int(name.removesuffix(_LOG_SUFFIX))
+            for name in self._files.names(self.directory)
+            if name.endswith(_LOG_SUFFIX) and name.removesuffix(_LOG_SUFFIX).isdigit()
+        )
+        for slot, base_offset in enumerate(bases):
+            segment = Segment(self._files, self.directory, base_offset, now_ms)
+            written_bytes = segment.file.size_bytes
+            self._segments.append(segment)
+            self._bases.append(base_offset)
+            self.log_end_offset = max(base_offset, self.log_end_offset if slot else 0)
+            self._recover(segment, verify=slot == len(bases) - 1)
+            if segment.file.size_bytes < written_bytes:
+                for lost in bases[slot + 1 :]:  # what follows a hole cannot be served
+                    Segment(self._files, self.directory, lost, now_ms).delete()
+                break
+        if not self._segments:
+            self.log_end_offset = self.log_start_offset
+            self._roll(self.log_start_offset, now_ms)
+        self.log_start_offset = max(self.log_start_offset, self._bases[0])
+        if self.log_start_offset > self.log_end_offset:  # the records it points behind are gone with the torn end
+            self.truncate_fully_and_start_at(self.log_start_offset, now_ms=now_ms)
+        self.epochs.truncate_from_end(self.log_end_offset)
+        if self.epochs.entries != known_epochs:
+            self.epochs.save()
+
+    def _recover(self, segment: Segment, *, verify: bool) -> None:
+        interval = self.settings.index_interval_bytes
+        for position, header in segment.recover(index_interval_bytes=interval, verify=verify):
+            self.epochs.replay(header.partition_leader_epoch, header.base_offset)
+            self._replay(segment, position, header)
+            self.log_end_offset = header.next_offset
+
+    def _replay_producers(self) -> None:
+        self.producers = ProducerStates()
+        for segment in self._segments:
+            for position, header in segment.headers():
+                self._replay(segment, position, header)
+
+    def _replay(self, segment: Segment, position: int, header: BatchHeader) -> None:
+        if header.producer_id >= 0:
+            control = _read_control(segment.read_batch(position, header)) if header.is_control else None
+            self._note(header, header.base_offset, control)
+
+
+def _read_control(batch: Buffer) -> ControlRecord:
+    try:
+        return read_control(batch)
+    except DecodeError as reason:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(reason)) from None
+
+
+def _read_epochs(files: Files, path: str) -> list[EpochEntry]:
+    """The checkpoint's entries; none if it is missing or damaged, as the batches tell nearly all of it again."""
+    try:
+        return parse_checkpoint(files.read_file(path) or b"")
+    except ValueError:
+        return []
+
+
+def _writer(files: Files, path: str) -> Callable[[bytes], None]:
+    return lambda content: files.write_file(path, content)

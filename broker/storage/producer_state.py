@@ -1,0 +1,196 @@
+"""What a log remembers of its producers: sequences against loss and repetition, and transactions that are open.
+
+Per producer id: its epoch, its last five batches, and where its open transaction began. A batch from a client must go
+on where the producer's last one ended; the same batch again is answered with the offsets it got the first time. What
+comes from a leader or from disk is taken as it is: somebody has checked it before.
+
+The rules (Kafka's `ProducerAppendInfo` and `ProducerStateEntry`; KIP-98, KIP-360):
+
+    same epoch, first and last sequence among the last five   duplicate
+    epoch below the known one                                 INVALID_PRODUCER_EPOCH
+    epoch above it, first sequence not 0                      OUT_OF_ORDER_SEQUENCE_NUMBER
+    same epoch, first sequence not the next one               OUT_OF_ORDER_SEQUENCE_NUMBER
+    producer unknown                                          any first sequence
+    not transactional while its transaction is open           INVALID_TXN_STATE
+    marker of an older coordinator                            TRANSACTION_COORDINATOR_FENCED
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import NO_PRODUCER_EPOCH, NO_TIMESTAMP, SEQUENCES, BatchHeader
+from protocol.records.control import ControlRecord, ControlType
+
+BATCHES_REMEMBERED: Final = 5
+"""As many as a producer may have in flight."""
+NO_OFFSET: Final = -1
+
+
+class BatchMetadata(NamedTuple):
+    """One batch of a producer, as needed to recognise it when it comes again."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction whose records consumers of committed data skip; the last offset is its marker's."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+class ProducerEntry:
+    """One producer id."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp_ms", "producer_id", "transaction_start")
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = NO_PRODUCER_EPOCH
+        self.coordinator_epoch = -1
+        self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_REMEMBERED)
+        self.transaction_start = NO_OFFSET
+        self.last_timestamp_ms = NO_TIMESTAMP
+
+    def __repr__(self) -> str:
+        return f"<producer {self.producer_id} epoch {self.epoch} last sequence {self.last_sequence}>"
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record, -1 before the first."""
+        return self.batches[-1].last_sequence if self.batches else -1
+
+
+class ProducerStates:
+    """All producers of one log."""
+
+    __slots__ = ("_entries", "_open", "_unreplicated", "aborted")
+
+    def __init__(self) -> None:
+        self._entries: dict[int, ProducerEntry] = {}
+        self._open: dict[int, int] = {}  # first offset of an open transaction -> producer id, in offset order
+        self._unreplicated: dict[int, int] = {}  # first offset of an ended transaction -> offset of its marker
+        self.aborted: list[AbortedTransaction] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        """What is known of a producer."""
+        return self._entries.get(producer_id)
+
+    def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
+        """The same batch, if it is among the producer's last five."""
+        entry = self._entries.get(header.producer_id)
+        if entry is None or entry.epoch != header.producer_epoch or header.base_sequence < 0:
+            return None
+        first, last = header.base_sequence, header.last_sequence
+        for batch in entry.batches:
+            if batch.first_sequence == first and batch.last_sequence == last:
+                return batch
+        return None
+
+    def check(self, header: BatchHeader, *, from_client: bool) -> None:
+        """Whether a producer's batch may be appended. Raises KafkaError."""
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            return
+        if header.producer_epoch < entry.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {header.producer_id} has epoch {entry.epoch}, the batch {header.producer_epoch}",
+            )
+        if from_client:
+            _check_sequence(entry, header)
+        if entry.transaction_start != NO_OFFSET and not header.is_transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} has an open transaction and sends outside of it",
+            )
+
+    def check_marker(self, header: BatchHeader, control: ControlRecord) -> None:
+        """Whether a coordinator's marker may be appended. Raises KafkaError."""
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            return
+        if header.producer_epoch < entry.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {header.producer_id} has epoch {entry.epoch}, the marker {header.producer_epoch}",
+            )
+        if control.coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"coordinator epoch {control.coordinator_epoch} after {entry.coordinator_epoch}",
+            )
+
+    def append(self, header: BatchHeader, first_offset: int) -> None:
+        """Remember a producer's batch that is in the log now. Markers go to `end_transaction`."""
+        entry = self._entry(header)
+        last_offset = first_offset + header.last_offset_delta
+        if header.base_sequence >= 0:
+            entry.batches.append(
+                BatchMetadata(
+                    header.base_sequence, header.last_sequence, first_offset, last_offset, header.max_timestamp
+                )
+            )
+        if header.is_transactional and entry.transaction_start == NO_OFFSET:
+            entry.transaction_start = first_offset
+            self._open[first_offset] = header.producer_id
+
+    def end_transaction(self, header: BatchHeader, first_offset: int, control: ControlRecord) -> None:
+        """Remember a marker that is in the log now."""
+        entry = self._entry(header)
+        entry.coordinator_epoch = max(entry.coordinator_epoch, control.coordinator_epoch)
+        start, entry.transaction_start = entry.transaction_start, NO_OFFSET
+        if start == NO_OFFSET:
+            return
+        del self._open[start]
+        self._unreplicated[start] = first_offset
+        if control.type is ControlType.ABORT:
+            self.aborted.append(AbortedTransaction(header.producer_id, start, first_offset))
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """Where the oldest transaction began that is open, or whose end is not replicated yet."""
+        for start in [start for start, marker in self._unreplicated.items() if marker < high_watermark]:
+            del self._unreplicated[start]
+        return min((*self._open, *self._unreplicated), default=None)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers that have been silent for long and have no open transaction."""
+        horizon_ms = now_ms - expiration_ms
+        for entry in list(self._entries.values()):
+            if entry.transaction_start == NO_OFFSET and entry.last_timestamp_ms < horizon_ms:
+                del self._entries[entry.producer_id]
+
+    def _entry(self, header: BatchHeader) -> ProducerEntry:
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            entry = self._entries[header.producer_id] = ProducerEntry(header.producer_id)
+        if entry.epoch != header.producer_epoch:
+            entry.epoch = header.producer_epoch
+            entry.batches.clear()
+        entry.last_timestamp_ms = max(entry.last_timestamp_ms, header.max_timestamp)
+        return entry
+
+
+def _check_sequence(entry: ProducerEntry, header: BatchHeader) -> None:
+    if header.producer_epoch != entry.epoch:
+        expected = 0 if entry.epoch != NO_PRODUCER_EPOCH else header.base_sequence
+    elif entry.batches:
+        expected = (entry.last_sequence + 1) % SEQUENCES
+    else:
+        return  # a marker has set the epoch: nothing is known about sequences
+    if header.base_sequence != expected:
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {header.producer_id} continues with sequence {header.base_sequence} instead of {expected}",
+        )

@@ -1,0 +1,55 @@
+"""What a topic's configuration says about its logs, under Kafka's names and with Kafka's defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from protocol.records.compression import Compression
+
+UNLIMITED: Final = -1
+INT64_MAX: Final = 2**63 - 1
+WEEK_MS: Final = 7 * 24 * 3600 * 1000
+DAY_MS: Final = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """The settings of one partition log; replaced as a whole when the topic's configuration changes."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = WEEK_MS
+    segment_index_bytes: int = 10 << 20
+    index_interval_bytes: int = 4096
+    retention_ms: int = WEEK_MS
+    retention_bytes: int = UNLIMITED
+    cleanup_policy: str = "delete"
+    max_message_bytes: int = 1048588
+    compression_type: str = "producer"
+    message_timestamp_type: str = "CreateTime"
+    message_timestamp_before_max_ms: int = INT64_MAX
+    message_timestamp_after_max_ms: int = INT64_MAX
+    flush_messages: int = INT64_MAX
+    producer_id_expiration_ms: int = DAY_MS
+
+    @property
+    def deletes(self) -> bool:
+        """Whether old segments go when time or size says so."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def compacts(self) -> bool:
+        """Whether every record needs a key."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def stamps_time(self) -> bool:
+        """Whether records bear the broker's time."""
+        return self.message_timestamp_type == "LogAppendTime"
+
+    @property
+    def codec(self) -> Compression | None:
+        """The codec that batches are stored with; None keeps the producer's."""
+        if self.compression_type == "producer":
+            return None
+        return Compression.named("none" if self.compression_type == "uncompressed" else self.compression_type)
