@@ -1,0 +1,64 @@
+"""LeaderAndIsr: the controller tells this broker which partitions it leads and follows.
+
+Each row is applied whole, so that a partition's leader epoch, generation and seal are never seen apart (R2), or refused
+because it is old. Versions 0 to 7; rows carry the generation from v4 on, as tagged fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.api import RequestContext, handles
+from controller.zk.session import ZkError
+from protocol.apis.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from protocol.errors import ErrorCode, KafkaError
+from protocol.wire import ZERO_UUID
+
+
+@handles(LeaderAndIsrRequest, versions="0-7")
+async def leader_and_isr(ctx: RequestContext, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+    """Learn the topics' configuration, then change roles without a pause in between."""
+    services = ctx.services
+    rows = list(rows_of(request))
+    for topic in sorted({topic for topic, _, _ in rows}):
+        try:
+            await services.topic_configs.load(topic)
+        except ZkError as error:
+            # The controller's word is worth more than the topic's own settings: go on with the defaults.
+            services.log.warning("cannot read the configuration of %s: %s", topic, error)
+    try:
+        services.fence.admit(controller_epoch=request.controller_epoch, broker_epoch=request.broker_epoch)
+    except KafkaError as error:
+        services.log.info("refusing LeaderAndIsr of controller %d: %s", request.controller_id, error)
+        return LeaderAndIsrResponse(error_code=error.code)
+    services.replicas.learn_addresses((one.broker_id, one.host_name, one.port) for one in request.live_leaders)
+    flat: list[LeaderAndIsrPartitionError] = []
+    by_id: dict[bytes, list[LeaderAndIsrPartitionError]] = {}
+    for topic, topic_id, state in rows:
+        code = services.replicas.apply_state(topic, topic_id, state)
+        row = LeaderAndIsrPartitionError(topic_name=topic, partition_index=state.partition_index, error_code=code)
+        flat.append(row)
+        by_id.setdefault(topic_id, []).append(row)
+    services.replicas.close_idle_fetchers()
+    return LeaderAndIsrResponse(
+        error_code=ErrorCode.NONE,
+        partition_errors=flat,
+        topics=[
+            LeaderAndIsrTopicError(topic_id=topic_id, partition_errors=errors) for topic_id, errors in by_id.items()
+        ],
+    )
+
+
+def rows_of(request: LeaderAndIsrRequest) -> Iterator[tuple[str, bytes, LeaderAndIsrPartitionState]]:
+    """(topic, topic id, state) of every partition, whichever shape the version has."""
+    for state in request.ungrouped_partition_states:
+        yield state.topic_name, ZERO_UUID, state
+    for topic in request.topic_states:
+        for state in topic.partition_states:
+            yield topic.topic_name, topic.topic_id, state

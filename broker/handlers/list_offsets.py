@@ -1,0 +1,104 @@
+"""ListOffsets: which offset belongs to a timestamp, or is the first, the last, or the one with the largest timestamp.
+
+"Latest" is what the asker may read: the high watermark, the last stable offset for read_committed, the log's end for a
+follower. A new leader that has not yet reached its own first offset with the high watermark cannot tell, and says so.
+Versions 0 to 9.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from broker.api import RequestContext, handles
+from protocol.apis.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.replication.partition import Partition
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+SINCE_VERSION: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+DEBUG_CONSUMER: Final = -2
+READ_COMMITTED: Final = 1
+
+
+@handles(ListOffsetsRequest, versions="0-9")
+async def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Answer each partition on its own."""
+    times = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    topics = []
+    for topic in request.topics:
+        rows = []
+        for asked in topic.partitions:
+            try:
+                if times[topic.name, asked.partition_index] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is asked for twice")
+                rows.append(offset_of(ctx, request, topic.name, asked))
+            except KafkaError as error:
+                rows.append(ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code))
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+    return ListOffsetsResponse(topics=topics)
+
+
+def offset_of(
+    ctx: RequestContext, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
+    """The row of one partition; raises KafkaError."""
+    partition = ctx.services.replicas.partition(topic, asked.partition_index)
+    if request.replica_id != DEBUG_CONSUMER:
+        partition.check_leader()
+    partition.check_epoch(asked.current_leader_epoch)
+    if asked.timestamp < LATEST_TIERED or SINCE_VERSION.get(asked.timestamp, 0) > ctx.version:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} has no meaning in v{ctx.version}")
+    latest = latest_for(partition, request)
+    if request.replica_id < 0 and partition.is_leader and asked.timestamp != EARLIEST:
+        check_leader_is_caught_up(partition, ctx.version)
+    timestamp, offset, epoch = find(partition, asked.timestamp, latest)
+    row = ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, error_code=0, timestamp=timestamp, offset=offset, leader_epoch=epoch
+    )
+    if ctx.version == 0 and offset >= 0:
+        # Segments are not told apart: the newest offset that fits, and the log's start, are what clients use of v0.
+        start = partition.log.log_start_offset
+        row.old_style_offsets = sorted({offset, start}, reverse=True)[: max(0, asked.max_num_offsets)]
+    return row
+
+
+def latest_for(partition: Partition, request: ListOffsetsRequest) -> int:
+    """The end of what the asker may read."""
+    if request.replica_id >= 0:
+        return partition.log.log_end_offset
+    return partition.last_stable_offset if request.isolation_level == READ_COMMITTED else partition.high_watermark
+
+
+def check_leader_is_caught_up(partition: Partition, version: int) -> None:
+    """Right after an election the high watermark may lie before what earlier leaders had told (KIP-207)."""
+    if partition.high_watermark < partition.leader_epoch_start_offset:
+        code = ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
+        raise KafkaError(code, f"{partition!r} has just been elected")
+
+
+def find(partition: Partition, timestamp: int, latest: int) -> tuple[int, int, int]:
+    """(timestamp, offset, leader epoch); -1 each when no readable record fits."""
+    log = partition.log
+    if timestamp == LATEST:
+        return -1, latest, partition.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return -1, log.log_start_offset, log.epochs.epoch_for(log.log_start_offset)
+    if timestamp == LATEST_TIERED:
+        return -1, -1, -1
+    found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    if found is None or found[1] >= latest:
+        return -1, -1, -1
+    return found

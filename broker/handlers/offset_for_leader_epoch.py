@@ -1,0 +1,49 @@
+"""OffsetForLeaderEpoch: where did this leader epoch end?  (KIP-101, KIP-320; rule R7 finds boundaries with it)
+
+Answers only as leader, and only to those who know the present epoch, if they name one: a leader that has not
+adopted a resize yet answers UNKNOWN_LEADER_EPOCH instead of an end that may still move. Ends are exclusive.
+Versions 0 to 4.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from broker.api import RequestContext, answer_each, handles
+from protocol.apis.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from protocol.errors import ErrorCode
+
+
+@handles(OffsetForLeaderEpochRequest, versions="0-4")
+async def offset_for_leader_epoch(
+    ctx: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """Answer each partition on its own."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=answer_each(topic.partitions, partial(end_of_epoch, ctx, topic.topic), refuse),
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def end_of_epoch(ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    """The largest epoch not above the one asked for, and its end; -1 when there is none."""
+    partition = ctx.services.replicas.leader_of(topic, asked.partition)
+    partition.check_epoch(asked.current_leader_epoch)
+    epoch, end = partition.log.epochs.end_offset_for(asked.leader_epoch, partition.log.log_end_offset)
+    return EpochEndOffset(error_code=0, partition=asked.partition, leader_epoch=epoch, end_offset=end)
+
+
+def refuse(asked: OffsetForLeaderPartition, code: ErrorCode) -> EpochEndOffset:
+    """The row of a refused partition."""
+    return EpochEndOffset(error_code=code, partition=asked.partition)

@@ -1,0 +1,131 @@
+"""Produce: append batches to partitions that this broker leads, and answer when they are as safe as `acks` asks.
+
+acks=0 is never answered: when an append fails, the connection is closed, so that the client looks for the leader again.
+acks=1 answers after the local append, acks=-1 when every in-sync replica has the records.
+
+The batches of a request are appended in one synchronous section, each in the order of rule R5; only then may the
+request wait. A batch of another generation is refused with INVALID_PARTITION_METADATA and our generation in the
+answer (KIP-253). Versions 0 to 11.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.api import INTERNAL_TOPICS, CloseConnection, RequestContext, handles
+from broker.handlers.leader_hints import HINTED, LeaderHints
+from broker.replication.replica_manager import ReplicationWait
+from protocol.apis.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.replication.replica_manager import ReplicaManager
+
+ADMIN_CLIENT: Final = "__admin_client"
+"""The client id that Kafka lets write to internal topics."""
+NO_LEADER: Final = LeaderIdAndEpoch()
+ZSTD: Final = 4
+ATTRIBUTES_POSITION: Final = 22
+"""Of the byte of a batch that names its compression."""
+
+Waiting = list[tuple[ReplicationWait, PartitionProduceResponse]]
+
+
+@handles(ProduceRequest, versions="0-11")
+async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
+    """Append everything, then wait for replication if asked to."""
+    replicas = ctx.services.replicas
+    hints = LeaderHints(ctx.services.metadata)
+    waiting: Waiting = []
+    responses = []
+    for topic in request.topic_data:
+        rows = []
+        for data in topic.partition_data:
+            try:
+                check(ctx, request.acks, topic.name, data)
+                rows.append(append(replicas, request.acks, topic.name, data, waiting))
+            except KafkaError as error:
+                rows.append(refuse(ctx, hints, topic.name, data.index, error))
+        responses.append(TopicProduceResponse(name=topic.name, partition_responses=rows))
+    if waiting:
+        await replicas.wait_replicated([wait for wait, _ in waiting], request.timeout_ms)
+        for wait, row in waiting:
+            if wait.code is not ErrorCode.NONE:
+                row.error_code = wait.code or ErrorCode.REQUEST_TIMED_OUT
+                row.base_offset = row.log_append_time_ms = row.log_start_offset = -1
+    if request.acks == 0:
+        close_if_refused(responses)
+        return None
+    endpoints = [NodeEndpoint(node_id=b.id, host=b.host, port=b.port, rack=b.rack) for b in hints.brokers.values()]
+    return ProduceResponse(responses=responses, node_endpoints=endpoints)
+
+
+def check(ctx: RequestContext, acks: int, topic: str, data: PartitionProduceData) -> None:
+    """What can be refused without looking at the partition."""
+    if acks not in (-1, 0, 1):
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}: it is -1, 0 or 1")
+    if topic in INTERNAL_TOPICS and ctx.client_id != ADMIN_CLIENT:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by its coordinator only")
+    records = data.records
+    if not records:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
+    if 3 <= ctx.version < 7 and len(records) > ATTRIBUTES_POSITION and records[ATTRIBUTES_POSITION] & 7 == ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7")
+
+
+def append(
+    replicas: ReplicaManager, acks: int, topic: str, data: PartitionProduceData, waiting: Waiting
+) -> PartitionProduceResponse:
+    """Append to one partition; joins `waiting` when the answer has to wait for other replicas."""
+    partition = replicas.leader_of(topic, data.index)
+    assert data.records is not None
+    info = replicas.append_local(partition, data.records, acks=acks, generation=data.generation)
+    row = PartitionProduceResponse(
+        index=data.index,
+        error_code=0,
+        base_offset=info.first_offset,
+        log_append_time_ms=info.log_append_time_ms,
+        log_start_offset=info.log_start_offset,
+        current_leader=NO_LEADER,
+    )
+    if acks == -1:
+        wait = ReplicationWait(partition, info.last_offset + 1)
+        if not wait.settled() or wait.code is not ErrorCode.NONE:
+            waiting.append((wait, row))
+    return row
+
+
+def refuse(
+    ctx: RequestContext, hints: LeaderHints, topic: str, index: int, error: KafkaError
+) -> PartitionProduceResponse:
+    """The row of a refused partition, with what helps the client to do better."""
+    row = PartitionProduceResponse(
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        error_message=str(error) or None,
+        current_leader=NO_LEADER,
+    )
+    if error.code is ErrorCode.INVALID_PARTITION_METADATA:
+        row.generation = ctx.services.replicas.partition(topic, index).generation
+    elif error.code in HINTED:
+        leader, epoch = hints.leader_of(topic, index)
+        row.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+    return row
+
+
+def close_if_refused(responses: list[TopicProduceResponse]) -> None:
+    """A client that wants no answer learns of a failure by losing its connection."""
+    for topic in responses:
+        for row in topic.partition_responses:
+            if row.error_code != ErrorCode.NONE:
+                code = ErrorCode(row.error_code).name
+                raise CloseConnection(f"Produce with acks=0 to {topic.name}-{row.index}: {code}")

@@ -1,0 +1,45 @@
+"""StopReplica: the controller takes replicas away from this broker, and their logs too where it says so.
+
+Fenced like LeaderAndIsr; a row whose leader epoch is older than ours is refused with FENCED_LEADER_EPOCH. Versions
+0 to 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from broker.api import RequestContext, handles
+from protocol.apis.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
+from protocol.errors import ErrorCode, KafkaError
+
+EPOCH_NOT_KNOWN: Final = -1
+
+
+@handles(StopReplicaRequest, versions="0-4")
+async def stop_replica(ctx: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
+    """Stop each replica on its own."""
+    services = ctx.services
+    try:
+        services.fence.admit(controller_epoch=request.controller_epoch, broker_epoch=request.broker_epoch)
+    except KafkaError as error:
+        services.log.info("refusing StopReplica of controller %d: %s", request.controller_id, error)
+        return StopReplicaResponse(error_code=error.code, partition_errors=[])
+    rows = []
+    for topic, index, leader_epoch, delete in rows_of(request):
+        code = services.replicas.stop_replica(topic, index, leader_epoch, delete=delete)
+        rows.append(StopReplicaPartitionError(topic_name=topic, partition_index=index, error_code=code))
+    services.replicas.close_idle_fetchers()
+    return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=rows)
+
+
+def rows_of(request: StopReplicaRequest) -> Iterator[tuple[str, int, int, bool]]:
+    """(topic, index, leader epoch, delete) of every partition, whichever shape the version has."""
+    for partition in request.ungrouped_partitions:
+        yield partition.topic_name, partition.partition_index, EPOCH_NOT_KNOWN, request.delete_partitions
+    for topic in request.topics:
+        for index in topic.partition_indexes:
+            yield topic.name, index, EPOCH_NOT_KNOWN, request.delete_partitions
+    for state in request.topic_states:
+        for row in state.partition_states:
+            yield state.topic_name, row.partition_index, row.leader_epoch, row.delete_partition

@@ -1,0 +1,118 @@
+"""Requests that wait for a condition: acks=all Produce for replication, Fetch for bytes.
+
+A parked request watches some keys. Whoever changes a key calls `check(key)`; the request finishes when its own
+condition says so, or when its deadline passes. There is no clock and no timer here: `expire(now)` is told the time,
+and `next_deadline` says when it should be called next, so that one timer serves all requests.
+
+Invariant: `finish` is called exactly once, unless the request was discarded before (its connection went away).
+Source: Kafka's `DelayedOperationPurgatory`, without its threads.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Hashable, Iterable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Parked(Generic[Key]):
+    """One waiting request. `ready(key)` is asked after `key` changed; `finish()` lets it go on."""
+
+    __slots__ = ("deadline", "done", "finish", "keys", "ready")
+
+    def __init__(
+        self, keys: tuple[Key, ...], deadline: float, ready: Callable[[Key], bool], finish: Callable[[], None]
+    ) -> None:
+        self.keys = keys
+        self.deadline = deadline
+        self.ready = ready
+        self.finish = finish
+        self.done = False
+
+
+class DelayedRequests(Generic[Key]):
+    """All parked requests of one kind, by key and by deadline."""
+
+    def __init__(self) -> None:
+        self._watchers: dict[Key, dict[Parked[Key], None]] = {}
+        self._deadlines: list[tuple[float, int, Parked[Key]]] = []
+        self._sequence = itertools.count()
+        self._waiting = 0
+
+    def __len__(self) -> int:
+        return self._waiting
+
+    def park(
+        self, keys: Iterable[Key], deadline: float, ready: Callable[[Key], bool], finish: Callable[[], None]
+    ) -> Parked[Key]:
+        """Let a request wait. The caller has just seen that it is not ready, and nothing ran in between."""
+        parked = Parked(tuple(keys), deadline, ready, finish)
+        watchers = self._watchers
+        for key in parked.keys:
+            if key in watchers:
+                watchers[key][parked] = None
+            else:
+                watchers[key] = {parked: None}
+        heapq.heappush(self._deadlines, (deadline, next(self._sequence), parked))
+        self._waiting += 1
+        return parked
+
+    def check(self, key: Key) -> int:
+        """Something about `key` changed: finish those that are ready now, and say how many."""
+        watching = self._watchers.get(key)
+        if not watching:
+            return 0
+        ready = [parked for parked in watching if parked.ready(key)]
+        for parked in ready:
+            self._finish(parked)
+        return len(ready)
+
+    def expire(self, now: float) -> int:
+        """Finish those whose deadline has passed, and say how many."""
+        expired = 0
+        while self._deadlines and (self._deadlines[0][2].done or self._deadlines[0][0] <= now):
+            parked = heapq.heappop(self._deadlines)[2]
+            if not parked.done:
+                self._finish(parked)
+                expired += 1
+        return expired
+
+    def discard(self, parked: Parked[Key]) -> None:
+        """Forget a request that nobody waits for any more; harmless when it has finished."""
+        if not parked.done:
+            self._remove(parked)
+
+    def finish_all(self) -> None:
+        """Let every request go on, whatever its condition: the server is stopping."""
+        for _, _, parked in self._deadlines:
+            if not parked.done:
+                self._finish(parked)
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When `expire` has something to do, at the earliest."""
+        while self._deadlines and self._deadlines[0][2].done:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def _finish(self, parked: Parked[Key]) -> None:
+        if not parked.done:
+            self._remove(parked)
+            parked.finish()
+
+    def _remove(self, parked: Parked[Key]) -> None:
+        parked.done = True
+        self._waiting -= 1
+        for key in parked.keys:
+            watching = self._watchers.get(key)
+            if watching is not None:
+                watching.pop(parked, None)
+                if not watching:
+                    del self._watchers[key]
+        # Requests mostly finish long before their deadline: do not let the heap remember thousands of them.
+        if len(self._deadlines) > 64 and len(self._deadlines) > 4 * self._waiting:
+            self._deadlines = [entry for entry in self._deadlines if not entry[2].done]
+            heapq.heapify(self._deadlines)

@@ -1,0 +1,356 @@
+"""The follower's loop towards one leader: fetch, append, adopt the high watermark, truncate where the logs diverge.
+
+One connection and one long poll for all partitions that follow the same broker. The leader is told the epoch of the
+last record we have (Fetch v12 on); where that is not the leader's history it answers with the end of the diverging
+epoch, and we cut our log back (KIP-595's truncation on fetch, which replaces KIP-101's separate round). Our broker
+epoch travels in ReplicaState, so that the leader knows which life of this broker has the records (KIP-903).
+
+`request_of`, `take` and `realign` are plain functions over partitions and messages; `Fetcher` adds the
+connection and the waiting. A partition that begins to be followed ends a running long poll, because the leader would not wake it for
+that partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.replication.partition import Partition, Role
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.config import BrokerSettings
+    from clients.connection import Connection
+    from protocol.apis.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData
+
+log = logging.getLogger(__name__)
+
+FIRST_BACKOFF_MS: Final = 20
+EARLIEST_TIMESTAMP: Final = -2
+LATEST_TIMESTAMP: Final = -1
+
+
+class Outcome(enum.Enum):
+    """What to do about a partition after its row of a fetch answer."""
+
+    GO_ON = "go on"
+    BACK_OFF = "back off"
+    FENCED = "fenced"
+    """Our leader epoch ended: nothing to do until the controller says more."""
+    OUT_OF_RANGE = "out of range"
+
+
+@dataclass(slots=True)
+class Following:
+    """How fetching one partition goes."""
+
+    partition: Partition
+    leader_epoch: int
+    resume_ms: float = 0.0
+    failures: int = 0
+    fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request asked about a partition; an answer that no longer fits it is ignored."""
+
+    following: Following
+    fetch_offset: int
+
+
+Position = tuple[bytes | str, int]
+
+
+def request_of(
+    following: list[Following], settings: BrokerSettings, *, broker_epoch: int, max_wait_ms: int
+) -> tuple[FetchRequest, dict[Position, Asked]]:
+    """One Fetch for these partitions, and what it asked by (topic id or name, index)."""
+    from protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+
+    topics: dict[str, FetchTopic] = {}
+    asked: dict[Position, Asked] = {}
+    for one in following:
+        partition = one.partition
+        if partition.topic not in topics:
+            topics[partition.topic] = FetchTopic(topic=partition.topic, topic_id=partition.topic_id, partitions=[])
+        offset = partition.log.log_end_offset
+        topics[partition.topic].partitions.append(
+            FetchPartition(
+                partition=partition.index,
+                current_leader_epoch=one.leader_epoch,
+                fetch_offset=offset,
+                last_fetched_epoch=partition.log.epochs.latest_epoch,
+                log_start_offset=partition.log.log_start_offset,
+                partition_max_bytes=settings.replica_fetch_max_bytes,
+            )
+        )
+        asked[partition.topic_id, partition.index] = asked[partition.topic, partition.index] = Asked(one, offset)
+    request = FetchRequest(
+        replica_id=settings.node_id,
+        replica_state=ReplicaState(replica_id=settings.node_id, replica_epoch=broker_epoch),
+        max_wait_ms=max_wait_ms,
+        min_bytes=settings.replica_fetch_min_bytes,
+        max_bytes=settings.replica_fetch_response_max_bytes,
+        topics=list(topics.values()),
+    )
+    return request, asked
+
+
+def take(asked: Asked, row: PartitionData, now_ms: int) -> Outcome:
+    """Apply one partition's row of the answer to its log."""
+    following = asked.following
+    partition = following.partition
+    if partition.role is not Role.FOLLOWER or partition.leader_epoch != following.leader_epoch:
+        return Outcome.GO_ON  # the controller has moved on since the request left
+    if partition.log.log_end_offset != asked.fetch_offset:
+        return Outcome.GO_ON
+    code = ErrorCode(row.error_code)
+    if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        return Outcome.OUT_OF_RANGE
+    if code is ErrorCode.FENCED_LEADER_EPOCH:
+        return Outcome.FENCED
+    if code is not ErrorCode.NONE:
+        log.debug("%r: %s from the leader", partition, code.name)
+        return Outcome.BACK_OFF
+    if row.diverging_epoch.epoch >= 0:
+        truncate(partition, row.diverging_epoch)
+        return Outcome.GO_ON
+    if row.records:
+        try:
+            partition.log.append_as_follower(row.records, now_ms=now_ms)
+        except KafkaError as error:
+            log.warning("%r: cannot append what the leader sent: %s", partition, error)
+            return Outcome.BACK_OFF
+    if row.log_start_offset > partition.log.log_start_offset:
+        partition.log.increment_log_start_offset(row.log_start_offset)
+    partition.follow_high_watermark(row.high_watermark)
+    return Outcome.GO_ON
+
+
+def truncate(partition: Partition, leader: EpochEndOffset) -> None:
+    """Cut the log back to where it can agree with the leader's history (facts 5.6).
+
+    `leader` is the largest epoch the leader knows that is not above our last one, and where it ends there.
+    """
+    end = partition.log.log_end_offset
+    own_epoch, own_end = partition.log.epochs.end_offset_for(leader.epoch, end)
+    if own_epoch == leader.epoch:
+        target = min(own_end, leader.end_offset)
+    elif own_epoch < 0:
+        target = leader.end_offset
+    else:
+        target = own_end  # we never saw that epoch: go back to the one before it, and let the leader judge again
+    _truncate_to(partition, min(target, end))
+
+
+def truncate_without_history(partition: Partition) -> None:
+    """A log that remembers no epoch cannot be compared: only what was committed is safe to keep."""
+    if partition.log.epochs.latest_epoch < 0 and partition.log.log_end_offset > partition.high_watermark:
+        _truncate_to(partition, partition.high_watermark)
+
+
+def realign(partition: Partition, leader_start: int, leader_end: int) -> None:
+    """Our offset is outside the leader's log: it lost records in an unclean election, or deleted what we need."""
+    end = partition.log.log_end_offset
+    if leader_end < end:
+        _truncate_to(partition, leader_end)
+    elif leader_start > end:
+        log.warning("%r: starting over at %d, where the leader's log starts", partition, leader_start)
+        partition.log.truncate_fully_and_start_at(leader_start)
+        partition.high_watermark = leader_start
+
+
+def _truncate_to(partition: Partition, offset: int) -> None:
+    level = logging.WARNING if offset < partition.high_watermark else logging.INFO
+    log.log(level, "%r: truncating to %d", partition, offset)
+    partition.log.truncate_to(offset)
+    # Non-obvious: an epoch that wrote nothing ends where the log ends; unless it goes too, we would ask the same again.
+    partition.log.epochs.truncate_from_end(partition.log.log_end_offset)
+    partition.high_watermark = min(partition.high_watermark, partition.log.log_end_offset)
+
+
+class Fetcher:
+    """Keeps the partitions that follow one broker up to date."""
+
+    def __init__(
+        self,
+        leader_id: int,
+        settings: BrokerSettings,
+        *,
+        address: Callable[[], tuple[str, int] | None],
+        broker_epoch: Callable[[], int],
+        progressed: Callable[[Partition], object],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._leader_id = leader_id
+        self._settings = settings
+        self._address = address
+        self._broker_epoch = broker_epoch
+        self._progressed = progressed
+        self._clock_ms = clock_ms
+        self._loop = asyncio.get_running_loop()
+        self._following: dict[Partition, Following] = {}
+        self._connection: Connection | None = None
+        self._polling = False
+        self._interrupted = False
+        self._changed = asyncio.Event()
+        self._task = self._loop.create_task(self._run(), name=f"fetcher-{settings.node_id}-from-{leader_id}")
+
+    def __len__(self) -> int:
+        return len(self._following)
+
+    def follow(self, partition: Partition) -> None:
+        """Fetch this partition, from now on under its present leader epoch."""
+        truncate_without_history(partition)
+        self._following[partition] = Following(partition, partition.leader_epoch)
+        self._changed.set()
+        if self._polling and self._connection is not None:
+            self._interrupted = True
+            self._connection.abort("more partitions to fetch")
+
+    def forget(self, partition: Partition) -> None:
+        """Fetch this partition no more."""
+        self._following.pop(partition, None)
+
+    async def close(self) -> None:
+        """Stop fetching."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        failures = 0
+        try:
+            while True:
+                try:
+                    await self._fetch_once()
+                    failures = 0
+                except (ConnectionError, TimeoutError, OSError, KafkaError) as error:
+                    await self._disconnect()
+                    if self._interrupted:
+                        self._interrupted = False
+                        continue
+                    log.info("fetching from broker %d: %s", self._leader_id, error)
+                    failures += 1
+                    await asyncio.sleep(self._backoff_ms(failures) / 1000)
+        finally:
+            await self._disconnect()
+
+    async def _fetch_once(self) -> None:
+        self._changed.clear()
+        now = self._now()
+        due = [one for one in self._following.values() if one.resume_ms <= now and not one.fenced]
+        later = min((one.resume_ms for one in self._following.values() if one.resume_ms > now), default=None)
+        if not due:
+            await self._wait_for_change(None if later is None else later - now)
+            return
+        connection = await self._connected()
+        wait_ms = self._settings.replica_fetch_wait_max_ms
+        request, asked = request_of(
+            due,
+            self._settings,
+            broker_epoch=self._broker_epoch(),
+            # Do not sleep in the poll past the moment when a partition that backs off is due again.
+            max_wait_ms=wait_ms if later is None else min(wait_ms, max(1, int(later - now))),
+        )
+        self._polling = True
+        try:
+            response = await connection.call(request, version=version_of(connection, request))
+        finally:
+            self._polling = False
+        for following in self._take_all(response, asked):
+            await self._realign(connection, following)
+
+    def _take_all(self, response: FetchResponse, asked: dict[Position, Asked]) -> list[Following]:
+        """Apply a whole answer; returns the partitions whose offset is out of the leader's range."""
+        if response.error_code != ErrorCode.NONE:
+            raise KafkaError(ErrorCode(response.error_code), "the whole fetch was refused")
+        out_of_range = []
+        for topic in response.responses:
+            key: bytes | str = topic.topic_id if any(topic.topic_id) else topic.topic
+            for row in topic.partitions:
+                one = asked[key, row.partition_index]
+                following = one.following
+                match take(one, row, self._clock_ms()):
+                    case Outcome.GO_ON:
+                        following.failures = 0
+                        self._progressed(following.partition)
+                    case Outcome.BACK_OFF:
+                        self._postpone(following)
+                    case Outcome.FENCED:
+                        following.fenced = True
+                    case Outcome.OUT_OF_RANGE:
+                        out_of_range.append(following)
+        return out_of_range
+
+    async def _realign(self, connection: Connection, following: Following) -> None:
+        """Ask the leader for the bounds of its log, as a replica, and move ours inside."""
+        partition = following.partition
+        bounds = []
+        for timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
+            row = await self._list_offset(connection, following, timestamp)
+            if row.error_code != ErrorCode.NONE:
+                self._postpone(following)
+                return
+            bounds.append(row.offset)
+        if partition.role is Role.FOLLOWER and partition.leader_epoch == following.leader_epoch:
+            before = partition.log.log_end_offset
+            realign(partition, *bounds)
+            if partition.log.log_end_offset == before:
+                self._postpone(following)
+
+    async def _list_offset(self, connection: Connection, following: Following, timestamp: int) -> Any:
+        from protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+        asked = ListOffsetsPartition(
+            partition_index=following.partition.index, current_leader_epoch=following.leader_epoch, timestamp=timestamp
+        )
+        topic = ListOffsetsTopic(name=following.partition.topic, partitions=[asked])
+        response = await connection.call(ListOffsetsRequest(replica_id=self._settings.node_id, topics=[topic]))
+        return response.topics[0].partitions[0]
+
+    def _postpone(self, following: Following) -> None:
+        following.failures += 1
+        following.resume_ms = self._now() + self._backoff_ms(following.failures)
+
+    def _backoff_ms(self, failures: int) -> float:
+        """Short at first: a new leader is usually only a few milliseconds behind in hearing that it is one."""
+        ceiling: int = self._settings.replica_fetch_backoff_ms
+        return min(ceiling, FIRST_BACKOFF_MS << min(failures - 1, 10))
+
+    def _now(self) -> float:
+        return self._loop.time() * 1000
+
+    async def _wait_for_change(self, timeout_ms: float | None) -> None:
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    async def _connected(self) -> Connection:
+        if self._connection is None or self._connection.closed:
+            from clients.connection import Connection
+
+            address = self._address()
+            if address is None:
+                raise ConnectionError(f"broker {self._leader_id} has no known address")
+            self._connection = await Connection.open(
+                *address, client_id=f"broker-{self._settings.node_id}-fetcher", request_timeout_ms=30000
+            )
+        return self._connection
+
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.abort("the fetcher is done with it")
+
+
+def version_of(connection: Connection, request: FetchRequest) -> int:
+    """The newest Fetch both sides speak; 12, with names, when a topic has no id (an IBP 2.7 controller)."""
+    newest = connection.version_for(type(request))
+    return newest if all(any(topic.topic_id) for topic in request.topics) else min(newest, 12)

@@ -1,0 +1,132 @@
+"""Asks the controller to change an ISR: AlterPartition, one request in flight per broker, batching what is pending.
+
+What to propose and what an answer means is decided by `partition`; here is only the way there and back. A request that
+cannot be delivered is sent again after a short pause: the controller treats a repeated proposal as done already, so an
+answer that was lost does no harm. Source: Kafka's `DefaultAlterPartitionManager`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from broker.replication.partition import IsrChange, Partition, Verdict
+from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from protocol.apis.alter_partition import AlterPartitionRequest, AlterPartitionResponse, PartitionDataResult
+
+log = logging.getLogger(__name__)
+
+RETRY_PAUSE_S: Final = 0.05
+Proposal = tuple[Partition, IsrChange]
+AskController = Callable[["AlterPartitionRequest"], Awaitable["AlterPartitionResponse"]]
+
+
+class IsrChanges:
+    """The queue of proposed ISRs and the task that empties it."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        ask_controller: AskController,
+        settled: Callable[[Partition], None],
+    ) -> None:
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._ask_controller = ask_controller
+        self._settled = settled
+        self._queue: list[Proposal] = []
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to deliver proposals."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"isr-changes-{self._broker_id}")
+
+    async def stop(self) -> None:
+        """Deliver nothing more; what is pending stays pending."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def submit(self, partition: Partition, change: IsrChange) -> None:
+        """Send this proposal with the next request."""
+        log.info("%r: proposing the ISR %s", partition, list(change.isr))
+        self._queue.append((partition, change))
+        self._wanted.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            # A LeaderAndIsr may have withdrawn a proposal while it waited in the queue.
+            batch = [(partition, change) for partition, change in self._queue if partition.pending is change]
+            self._queue = []
+            if batch:
+                again = await self._deliver(batch)
+                if again:
+                    self._queue += again
+                    self._wanted.set()
+                    await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _deliver(self, batch: list[Proposal]) -> list[Proposal]:
+        """One request and its answer; returns what has to be asked again."""
+        try:
+            response = await self._ask_controller(request_for(batch, self._broker_id, self._broker_epoch()))
+        except (ConnectionError, TimeoutError, OSError) as error:
+            log.info("the controller cannot be asked for %d ISR changes, trying again: %s", len(batch), error)
+            return batch
+        if response.error_code != ErrorCode.NONE:
+            log.info("AlterPartition: %s, trying again", ErrorCode(response.error_code).name)
+            return batch
+        answers = answers_of(response)
+        again: list[Proposal] = []
+        for partition, change in batch:
+            answer = answers.get((partition.topic_id, partition.index)) or answers.get(
+                (partition.topic, partition.index)
+            )
+            if answer is None:
+                again.append((partition, change))
+                continue
+            verdict = partition.on_answer(change, answer)
+            log.info("%r: %s (%s)", partition, verdict.value, ErrorCode(answer.error_code).name)
+            if verdict is Verdict.RETRY:
+                again.append((partition, change))
+            elif verdict in (Verdict.COMMITTED, Verdict.REVERTED):
+                self._settled(partition)
+        return again
+
+
+def request_for(batch: Iterable[Proposal], broker_id: int, broker_epoch: int) -> AlterPartitionRequest:
+    """The AlterPartition that carries these proposals, filled in for every version."""
+    from protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+
+    topics: dict[tuple[str, bytes], TopicData] = {}
+    for partition, change in batch:
+        key = (partition.topic, partition.topic_id)
+        if key not in topics:
+            topics[key] = TopicData(topic_name=partition.topic, topic_id=partition.topic_id, partitions=[])
+        members = zip(change.isr, change.epochs, strict=True)
+        topics[key].partitions.append(
+            PartitionData(
+                partition_index=partition.index,
+                leader_epoch=change.leader_epoch,
+                new_isr=list(change.isr),
+                new_isr_with_epochs=[BrokerState(broker_id=member, broker_epoch=epoch) for member, epoch in members],
+                partition_epoch=change.partition_epoch,
+            )
+        )
+    return AlterPartitionRequest(broker_id=broker_id, broker_epoch=broker_epoch, topics=list(topics.values()))
+
+
+def answers_of(response: AlterPartitionResponse) -> dict[tuple[bytes | str, int], PartitionDataResult]:
+    """The rows of an answer by topic id (v2 on) or topic name, and partition index."""
+    return {
+        (topic.topic_id if any(topic.topic_id) else topic.topic_name, row.partition_index): row
+        for topic in response.topics
+        for row in topic.partitions
+    }

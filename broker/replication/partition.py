@@ -1,0 +1,367 @@
+"""One replica of one partition as this broker sees it: its role, its fencing epochs, the ISR and the high watermark.
+
+Decides: whether a LeaderAndIsr is news, who is in sync, when to ask for a smaller or larger ISR, how far consumers
+may read, and whether a client's idea of the leader epoch or of the topic's generation is the present one. Does not
+decide how bytes are stored (`storage.log`) or how the controller is reached (`isr_changes`): changes it wants are
+returned as values.
+
+    follower --LeaderAndIsr names me, higher epoch--> leader --names another, higher epoch--> follower
+    ISR: committed --propose--> pending --answer--> committed        (at most one pending; a new leader epoch drops it)
+
+Invariants: the leader epoch only grows; a leader's high watermark only grows; it never passes the log end of a
+member of the *maximal* ISR (committed plus whoever is about to join); generation, its epoch and the seal change in
+one step (R2).
+
+Sources: Kafka's `Partition` and `Replica`; KIP-497 (AlterPartition), KIP-903 (broker epochs), KIP-966 (no advance under
+min ISR); rules R1, R2, R5, R6 of the resize design.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.storage.log import PartitionLog
+    from protocol.apis.alter_partition import PartitionDataResult
+    from protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
+
+NEVER: Final = -math.inf
+NO_EPOCH: Final = -1
+
+
+class Role(enum.Enum):
+    """What this broker does for the partition; NONE until the first LeaderAndIsr."""
+
+    NONE = "none"
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+
+class Verdict(enum.Enum):
+    """What the controller's answer to a proposed ISR means for the proposal."""
+
+    COMMITTED = "committed"
+    REVERTED = "reverted"
+    WAITING = "waiting"
+    """Neither accepted nor withdrawn: only a LeaderAndIsr resolves it."""
+    RETRY = "retry"
+    OUTDATED = "outdated"
+    """The answer to a proposal that is no longer the pending one."""
+
+
+@dataclass(slots=True)
+class Follower:
+    """What the leader knows about one follower, learned from its fetches."""
+
+    log_end_offset: int = -1
+    log_start_offset: int = -1
+    caught_up_ms: float = NEVER
+    last_fetch_ms: float = NEVER
+    leader_end_at_last_fetch: int = -1
+    broker_epoch: int = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IsrChange:
+    """A proposed ISR; `epochs` are the broker epochs the leader saw its members fetch with (KIP-903)."""
+
+    isr: tuple[int, ...]
+    epochs: tuple[int, ...]
+    leader_epoch: int
+    partition_epoch: int
+
+
+BrokerEpochOf = Callable[[int], int | None]
+"""The epoch a broker is registered with: None when it is not alive, -1 when alive but the epoch is not known."""
+
+
+@dataclass(slots=True)
+class ReplicaRules:
+    """The limits a partition is held to; the same object may serve many partitions."""
+
+    broker_id: int
+    lag_time_max_ms: int = 30000
+    broker_epoch_of: BrokerEpochOf = field(default=lambda _: NO_EPOCH)
+
+
+class Partition:
+    """The replication state of one partition on this broker."""
+
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        topic_id: bytes,
+        log: PartitionLog,
+        rules: ReplicaRules,
+        *,
+        high_watermark: int = 0,
+        min_insync_replicas: int = 1,
+        legacy_producers: bool = False,
+    ) -> None:
+        self.topic = topic
+        self.index = index
+        self.topic_id = topic_id
+        self.log = log
+        self.min_insync_replicas = min_insync_replicas
+        self.legacy_producers = legacy_producers
+        """Whether producers that stamp no generation are let in after a resize (`reshard.legacy.producers=allow`)."""
+        self.role = Role.NONE
+        self.leader_id = -1
+        self.leader_epoch = -1
+        self.partition_epoch = -1
+        self.leader_epoch_start_offset = -1
+        self.replicas: tuple[int, ...] = ()
+        self.isr: tuple[int, ...] = ()
+        self.pending: IsrChange | None = None
+        self.generation = 0
+        self.gen_start: tuple[tuple[int, int], ...] = ()
+        self.sealed = False
+        self.followers: dict[int, Follower] = {}
+        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        self._rules = rules
+
+    def __repr__(self) -> str:
+        return (
+            f"<{self.topic}-{self.index} {self.role.value} of epoch {self.leader_epoch}.{self.partition_epoch} "
+            f"isr {list(self.isr)} hw {self.high_watermark} end {self.log.log_end_offset} generation {self.generation}>"
+        )
+
+    # -- roles --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this broker leads the partition."""
+        return self.role is Role.LEADER
+
+    def judge(self, state: LeaderAndIsrPartitionState, topic_id: bytes) -> ErrorCode:
+        """Whether a LeaderAndIsr row should be applied (NONE), or why not. Equal epochs are old news."""
+        if any(topic_id) and any(self.topic_id) and topic_id != self.topic_id:
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        if state.leader_epoch > self.leader_epoch:
+            if self._rules.broker_id not in state.replicas:
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return ErrorCode.NONE
+        return ErrorCode.STALE_CONTROLLER_EPOCH
+
+    def become_leader(self, state: LeaderAndIsrPartitionState, now_ms: float) -> None:
+        """Lead from `state.leader_epoch` on. Followers in the ISR get a fresh chance to prove that they are in sync."""
+        known, me = self.followers, self._rules.broker_id
+        continues = self.role is Role.LEADER
+        self._adopt(state, Role.LEADER)
+        self.isr = tuple(state.isr)
+        self.leader_epoch_start_offset = self.log.log_end_offset
+        self.log.epochs.assign(self.leader_epoch, self.leader_epoch_start_offset)
+        self.followers = {}
+        for replica in self.replicas:
+            if replica != me:
+                # Only the broker epoch survives: an offset reported under an older leader epoch proves nothing.
+                epoch = known[replica].broker_epoch if continues and replica in known else NO_EPOCH
+                caught_up = now_ms if replica in self.isr else NEVER
+                self.followers[replica] = Follower(caught_up_ms=caught_up, broker_epoch=epoch)
+        self.advance_high_watermark(now_ms)
+
+    def become_follower(self, state: LeaderAndIsrPartitionState) -> None:
+        """Follow `state.leader` (-1: nobody leads; wait)."""
+        self._adopt(state, Role.FOLLOWER)
+        self.isr = ()
+        self.followers = {}
+
+    def _adopt(self, state: LeaderAndIsrPartitionState, role: Role) -> None:
+        assert state.leader_epoch > self.leader_epoch, f"{self}: leader epoch goes back to {state.leader_epoch}"
+        self.role = role
+        self.leader_id = state.leader
+        self.leader_epoch = state.leader_epoch
+        self.partition_epoch = state.partition_epoch
+        self.replicas = tuple(state.replicas)
+        self.pending = None
+        # A controller without generations sends -1, which is what a topic that was never resized has anyway.
+        self.generation = max(state.generation, 0)
+        self.gen_start = tuple((start.generation, start.leader_epoch) for start in state.gen_start)
+        self.sealed = state.marked_for_deletion
+
+    def start_over_at(self, offset: int) -> None:
+        """The log is of an earlier life of this partition's index: forget it, and begin where that life ended (R14)."""
+        self.log.truncate_fully_and_start_at(offset)
+        self.high_watermark = offset
+
+    # -- fences -------------------------------------------------------------------------------------------------
+
+    def check_leader(self) -> None:
+        """Raise unless this broker leads."""
+        if self.role is not Role.LEADER:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic}-{self.index} is led by {self.leader_id}")
+
+    def check_epoch(self, believed: int) -> None:
+        """Raise when the asker believes in another leader epoch; -1 means that it does not care (KIP-320)."""
+        if believed == self.leader_epoch or believed < 0:
+            return
+        if believed < self.leader_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"epoch {believed} ended, now {self.leader_epoch}")
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"epoch {believed} is not known here yet")
+
+    def check_generation(self, stamp: int) -> None:
+        """Raise when a producer hashed with another generation than this partition serves (R5 ii, R6, R16)."""
+        if stamp == self.generation and not self.sealed:
+            return
+        if stamp >= 0:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITION_METADATA,
+                f"{self.topic}-{self.index} serves generation {self.generation}"
+                f"{', and is sealed' if self.sealed else ''}; the batch was partitioned for {stamp}",
+            )
+        if self.sealed or (self.generation > 0 and not self.legacy_producers):
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{self.topic}-{self.index} was resized: producers must hash with its generations",
+            )
+
+    @property
+    def effective_min_isr(self) -> int:
+        """`min.insync.replicas`, but never more than there are replicas."""
+        return min(self.min_insync_replicas, len(self.replicas))
+
+    def check_min_isr(self) -> None:
+        """Raise when too few replicas are in sync to take an acks=all record."""
+        if len(self.isr) < self.effective_min_isr:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.topic}-{self.index} has {len(self.isr)} in sync, wants {self.effective_min_isr}",
+            )
+
+    # -- followers and the high watermark -----------------------------------------------------------------------
+
+    def record_fetch(self, replica: int, offset: int, log_start_offset: int, broker_epoch: int, now_ms: float) -> None:
+        """A follower asked for `offset`: it has everything before. The caller checked that it is a replica."""
+        follower = self.followers[replica]
+        end = self.log.log_end_offset
+        if offset >= end:
+            follower.caught_up_ms = max(follower.caught_up_ms, now_ms)
+        elif offset >= follower.leader_end_at_last_fetch:
+            # It has all that existed when it last asked, so it was caught up then.
+            follower.caught_up_ms = max(follower.caught_up_ms, follower.last_fetch_ms)
+        follower.log_end_offset = offset
+        follower.log_start_offset = log_start_offset
+        follower.last_fetch_ms = now_ms
+        follower.leader_end_at_last_fetch = end
+        follower.broker_epoch = broker_epoch
+
+    @property
+    def maximal_isr(self) -> Iterable[int]:
+        """The committed ISR and whoever a pending change would add: both must have a record before it is safe."""
+        if self.pending is None or len(self.pending.isr) <= len(self.isr):
+            return self.isr
+        return self.pending.isr
+
+    def advance_high_watermark(self, now_ms: float) -> bool:
+        """Move the high watermark as far as the in-sync replicas allow; whether it moved."""
+        end = self.log.log_end_offset
+        if self.role is not Role.LEADER or self.high_watermark >= end or len(self.isr) < self.effective_min_isr:
+            return False
+        safe, maximal = end, self.maximal_isr
+        for replica, follower in self.followers.items():
+            if follower.log_end_offset < safe and (
+                # A replica that is about to join holds the high watermark back, or it could never catch up with it.
+                replica in maximal or (self._caught_up(follower, now_ms) and self._eligible(replica, follower))
+            ):
+                safe = follower.log_end_offset
+        if safe <= self.high_watermark:
+            return False
+        self.high_watermark = safe
+        return True
+
+    @property
+    def last_stable_offset(self) -> int:
+        """How far read_committed consumers may read."""
+        return self.log.last_stable_offset(self.high_watermark)
+
+    def follow_high_watermark(self, leader_high_watermark: int) -> bool:
+        """Take over the leader's high watermark, as far as the own log reaches; whether it changed.
+
+        A new leader may know a lower one than its predecessor told us; what was committed stays committed.
+        """
+        before = self.high_watermark
+        own = max(before, min(leader_high_watermark, self.log.log_end_offset), self.log.log_start_offset)
+        self.high_watermark = own
+        return own != before
+
+    def _caught_up(self, follower: Follower, now_ms: float) -> bool:
+        return (
+            follower.log_end_offset == self.log.log_end_offset
+            or now_ms - follower.caught_up_ms <= self._rules.lag_time_max_ms
+        )
+
+    def _eligible(self, replica: int, follower: Follower) -> bool:
+        """KIP-903: alive, and its last fetch came from the incarnation that is registered now."""
+        registered = self._rules.broker_epoch_of(replica)
+        if registered is None or follower.last_fetch_ms == NEVER:
+            return False
+        return follower.broker_epoch == registered or NO_EPOCH in (follower.broker_epoch, registered)
+
+    # -- the ISR ------------------------------------------------------------------------------------------------
+
+    def propose_expand(self, replica: int, own_broker_epoch: int) -> IsrChange | None:
+        """Ask to add a follower that has reached the high watermark and this leader's first offset."""
+        if self.pending is not None or replica in self.isr or self.role is not Role.LEADER:
+            return None
+        follower = self.followers[replica]
+        if follower.log_end_offset < max(self.high_watermark, self.leader_epoch_start_offset):
+            return None
+        if not self._eligible(replica, follower):
+            return None
+        return self._propose((*self.isr, replica), own_broker_epoch)
+
+    def propose_shrink(self, now_ms: float, own_broker_epoch: int) -> IsrChange | None:
+        """Ask to drop members that neither have the whole log nor were caught up lately; none of an idle partition."""
+        if self.pending is not None or self.role is not Role.LEADER:
+            return None
+        kept = tuple(
+            member
+            for member in self.isr
+            if (follower := self.followers.get(member)) is None or self._caught_up(follower, now_ms)
+        )
+        return None if kept == self.isr else self._propose(kept, own_broker_epoch)
+
+    def _propose(self, isr: tuple[int, ...], own_broker_epoch: int) -> IsrChange:
+        epochs = tuple(
+            own_broker_epoch if member == self._rules.broker_id else self.followers[member].broker_epoch
+            for member in isr
+        )
+        self.pending = IsrChange(isr, epochs, self.leader_epoch, self.partition_epoch)
+        return self.pending
+
+    def on_answer(self, change: IsrChange, answer: PartitionDataResult) -> Verdict:
+        """Settle a proposal by the controller's answer (facts: `Partition.handleAlterPartitionError`)."""
+        if self.pending is not change:
+            return Verdict.OUTDATED
+        code = ErrorCode(answer.error_code)
+        if code is ErrorCode.NONE:
+            if answer.leader_epoch != self.leader_epoch or answer.partition_epoch < self.partition_epoch:
+                return Verdict.WAITING
+            self.isr = tuple(answer.isr)
+            self.partition_epoch = answer.partition_epoch
+            self.pending = None
+            return Verdict.COMMITTED
+        if code in _REVERTING:
+            self.pending = None
+            return Verdict.REVERTED
+        return Verdict.WAITING if code in _WAITING else Verdict.RETRY
+
+
+_REVERTING: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
+_WAITING: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NEW_LEADER_ELECTED,
+    }
+)

@@ -1,0 +1,483 @@
+"""All replicas of this broker: becomes leader or follower, appends, serves reads, and lets requests wait.
+
+The decisions are elsewhere (`partition`: roles, ISR, high watermark; `delayed`: who may go on); here they meet the
+logs, the fetchers, the controller and the clock. Everything but the waiting itself is synchronous, so the check
+order of rule R5 (duplicate, generation, append) cannot be interleaved with a LeaderAndIsr, and no lock is needed
+anywhere.
+
+Shells that run beside the requests: one timer for all deadlines, the ISR shrink check, the high watermark
+checkpoint and log retention. Source: Kafka's `ReplicaManager`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from broker.replication.delayed import DelayedRequests
+from broker.replication.fetcher import Fetcher
+from broker.replication.isr_changes import AskController, IsrChanges
+from broker.replication.partition import Partition, ReplicaRules, Role
+from broker.storage.log_manager import LogManager
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.config import BrokerSettings, TopicConfig
+    from broker.metadata_cache import MetadataCache
+    from broker.storage.files import Files
+    from broker.storage.log import AppendInfo
+    from broker.storage.validation import Origin
+    from protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
+
+log = logging.getLogger(__name__)
+
+ALL_REPLICAS: Final = -1
+LeaderListener = Callable[[str, int, int], None]
+ResignListener = Callable[[str, int], None]
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """Where an append went."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    leader_epoch: int
+
+
+class ReplicationWait:
+    """An appended batch that waits until every in-sync replica has it; `code` is None while it does."""
+
+    __slots__ = ("code", "partition", "required_offset")
+
+    def __init__(self, partition: Partition, required_offset: int) -> None:
+        self.partition = partition
+        self.required_offset = required_offset
+        self.code: ErrorCode | None = None
+
+    def settled(self) -> bool:
+        """Whether the outcome is known by now; a bump of our own leader epoch does not disturb the wait."""
+        if self.code is not None:
+            return True
+        partition = self.partition
+        if partition.role is not Role.LEADER:
+            self.code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif partition.high_watermark < self.required_offset:
+            return False
+        elif len(tuple(partition.maximal_isr)) < partition.effective_min_isr:
+            self.code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        else:
+            self.code = ErrorCode.NONE
+        return True
+
+
+class ReplicaManager:
+    """The partitions that live on this broker."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        files: Files,
+        *,
+        metadata: MetadataCache,
+        topic_config: Callable[[str], TopicConfig],
+        alter_partition: AskController,
+        broker_epoch: Callable[[], int],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self.settings = settings
+        self.clock_ms = clock_ms
+        self.logs = LogManager(files, settings, topic_config, clock_ms)
+        self.produces: DelayedRequests[Partition] = DelayedRequests()
+        """acks=all requests that wait for replication."""
+        self.fetches: DelayedRequests[Partition] = DelayedRequests()
+        """Fetches that wait for bytes."""
+        self._metadata = metadata
+        self._topic_config = topic_config
+        self._broker_epoch = broker_epoch
+        self._rules = ReplicaRules(settings.node_id, settings.replica_lag_time_max_ms, self._broker_epoch_of)
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._names: dict[bytes, str] = {}
+        self._leader_addresses: dict[int, tuple[str, int]] = {}
+        self._fetchers: dict[int, Fetcher] = {}
+        self._fetched_from: dict[Partition, Fetcher] = {}
+        self._isr_changes = IsrChanges(settings.node_id, broker_epoch, alter_partition, self._isr_settled)
+        self._on_leader: list[LeaderListener] = []
+        self._on_resign: list[ResignListener] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closing: set[asyncio.Task[None]] = set()
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Read the checkpoints and begin the periodic work; logs are opened when the controller names them."""
+        self._loop = asyncio.get_running_loop()
+        self.logs.load_checkpoints()
+        self._isr_changes.start()
+        settings = self.settings
+        for interval_ms, work in (
+            (settings.replica_lag_time_max_ms / 2, self.shrink_isrs),
+            (settings.replica_high_watermark_checkpoint_interval_ms, self.checkpoint),
+            (settings.log_retention_check_interval_ms, self.retain),
+        ):
+            self._tasks.append(self._loop.create_task(_periodically(interval_ms, work), name=work.__name__))
+
+    async def stop(self) -> None:
+        """Let waiting requests go, stop fetching, write the checkpoints, close the logs."""
+        tasks = [*self._tasks, *self._closing]
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._isr_changes.stop()
+        for fetcher in self._fetchers.values():
+            await fetcher.close()
+        self._fetchers.clear()
+        self.produces.finish_all()
+        self.fetches.finish_all()
+        if self._timer is not None:
+            self._timer.cancel()
+        self.checkpoint()
+        self.logs.close()
+
+    def on_leader(self, listener: LeaderListener) -> None:
+        """Call `listener(topic, index, leader_epoch)` whenever this broker leads a partition under a new epoch."""
+        self._on_leader.append(listener)
+
+    def on_resign(self, listener: ResignListener) -> None:
+        """Call `listener(topic, index)` whenever this broker turns out not to lead a partition (any more)."""
+        self._on_resign.append(listener)
+
+    # -- finding ------------------------------------------------------------------------------------------------
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """A replica that lives here. NOT_LEADER_OR_FOLLOWER when the cluster knows it elsewhere."""
+        found = self._partitions.get((topic, index))
+        if found is None:
+            if self._metadata.partition(topic, index) is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} is not known")
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} lives elsewhere")
+        return found
+
+    def leader_of(self, topic: str, index: int) -> Partition:
+        """A partition that this broker leads; raises NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION."""
+        found = self._partitions.get((topic, index))
+        if found is None:
+            found = self.partition(topic, index)
+        if found.role is not Role.LEADER:
+            found.check_leader()
+        return found
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """The name behind a topic id, as LeaderAndIsr or UpdateMetadata told it."""
+        return self._names.get(topic_id) or self._metadata.topic_name(topic_id)
+
+    def partitions(self) -> Iterable[Partition]:
+        """All replicas that live here."""
+        return self._partitions.values()
+
+    # -- appending ----------------------------------------------------------------------------------------------
+
+    def append_local(
+        self, partition: Partition, records: Buffer, *, acks: int, generation: int | None, origin: Origin = "client"
+    ) -> AppendInfo:
+        """Append as the leader, in the order of rule R5; `generation` None (coordinators) is not compared.
+
+        A batch that is here already is answered with its old offset even when it was partitioned for a generation that
+        has ended: the producer's order depends on learning where its batch went.
+        """
+        if partition.role is not Role.LEADER:
+            partition.check_leader()
+        if acks == ALL_REPLICAS:
+            partition.check_min_isr()
+        found = partition.log.find_duplicate(records)
+        if found is not None:
+            return found
+        if generation is not None:
+            partition.check_generation(generation)
+        info = partition.log.append_as_leader(
+            records, leader_epoch=partition.leader_epoch, now_ms=self.clock_ms(), origin=origin
+        )
+        if partition.advance_high_watermark(self._loop.time() * 1000):
+            self.produces.check(partition)
+        self.fetches.check(partition)
+        return info
+
+    async def append(
+        self, topic: str, index: int, records: Buffer, *, acks: int, timeout_ms: int, origin: Origin = "coordinator"
+    ) -> AppendResult:
+        """Append on behalf of this broker itself, and wait as `acks` demands. Raises KafkaError."""
+        partition = self.leader_of(topic, index)
+        info = self.append_local(partition, records, acks=acks, generation=None, origin=origin)
+        if acks == ALL_REPLICAS:
+            wait = ReplicationWait(partition, info.last_offset + 1)
+            await self.wait_replicated([wait], timeout_ms)
+            if wait.code is not ErrorCode.NONE:
+                raise KafkaError(wait.code or ErrorCode.REQUEST_TIMED_OUT, f"{topic}-{index}: not replicated")
+        return AppendResult(
+            base_offset=info.first_offset,
+            last_offset=info.last_offset,
+            log_append_time_ms=info.log_append_time_ms,
+            log_start_offset=info.log_start_offset,
+            leader_epoch=partition.leader_epoch,
+        )
+
+    async def wait_replicated(self, waits: Sequence[ReplicationWait], timeout_ms: float) -> None:
+        """Wait until all are settled or the time is up; those that are not then keep `code` None."""
+        waiting: dict[Partition, list[ReplicationWait]] = {}
+        for wait in waits:
+            if not wait.settled():
+                waiting.setdefault(wait.partition, []).append(wait)
+        if not waiting or timeout_ms <= 0:
+            return
+        keys = tuple(waiting)
+
+        def ready(changed: Partition) -> bool:
+            left = [wait for wait in waiting.pop(changed, ()) if not wait.settled()]
+            if left:
+                waiting[changed] = left
+            return not waiting
+
+        await self.park(self.produces, keys, timeout_ms, ready)
+
+    # -- waiting ------------------------------------------------------------------------------------------------
+
+    async def park(
+        self,
+        room: DelayedRequests[Partition],
+        keys: Iterable[Partition],
+        timeout_ms: float,
+        ready: Callable[[Partition], bool],
+    ) -> None:
+        """Wait in `produces` or `fetches` until `ready(changed partition)` or the deadline."""
+        released: asyncio.Future[None] = self._loop.create_future()
+        deadline = self._loop.time() + timeout_ms / 1000
+        parked = room.park(keys, deadline, ready, partial(_release, released))
+        if self._timer is None or deadline < self._timer.when():
+            self._arm(deadline)
+        try:
+            await released
+        finally:
+            room.discard(parked)
+
+    def _arm(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        # A timer may fire up to the clock's resolution early: what is due within it is due now.
+        now = self._loop.time() + 0.001
+        self.produces.expire(now)
+        self.fetches.expire(now)
+        deadlines = [room.next_deadline for room in (self.produces, self.fetches)]
+        if coming := [deadline for deadline in deadlines if deadline is not None]:
+            self._arm(min(coming))
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def read_local(self, topic: str, index: int, offset: int, max_bytes: int) -> bytes:
+        """Whole batches from a partition we lead, up to its log end: for coordinators that load their state."""
+        partition = self.leader_of(topic, index)
+        end = partition.log.log_end_offset
+        return bytes(partition.log.read(offset, max_bytes, limit_offset=end, min_one_batch=True))
+
+    def record_follower_fetch(
+        self, partition: Partition, replica: int, offset: int, *, log_start_offset: int, broker_epoch: int
+    ) -> None:
+        """A follower fetched: its progress may move the high watermark, or earn it a place in the ISR."""
+        registered = self._broker_epoch_of(replica)
+        if registered is not None and -1 < broker_epoch < registered:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} was registered again since epoch {broker_epoch}"
+            )
+        now = self._loop.time() * 1000
+        partition.record_fetch(replica, offset, log_start_offset, broker_epoch, now)
+        if partition.advance_high_watermark(now):
+            self._high_watermark_moved(partition)
+        if replica not in partition.isr:
+            change = partition.propose_expand(replica, self._broker_epoch())
+            if change is not None:
+                self._isr_changes.submit(partition, change)
+
+    # -- what the controller says -------------------------------------------------------------------------------
+
+    def apply_state(self, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState) -> ErrorCode:
+        """One row of LeaderAndIsr: role, epochs, ISR, generation and seal change together, or not at all."""
+        key = (topic, state.partition_index)
+        partition = self._partitions.get(key)
+        if partition is None:
+            if self.settings.node_id not in state.replicas:
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            try:
+                partition = self._open(topic, state.partition_index, topic_id)
+            except KafkaError as error:
+                return error.code
+            except OSError as error:
+                log.error("cannot open the log of %s-%d: %s", topic, state.partition_index, error)
+                return ErrorCode.KAFKA_STORAGE_ERROR
+        verdict = partition.judge(state, topic_id)
+        if verdict is not ErrorCode.NONE:
+            return verdict
+        self._partitions[key] = partition
+        if state.log_start_offset > partition.log.log_start_offset:
+            log.info("%r: starting over at %d", partition, state.log_start_offset)
+            partition.start_over_at(state.log_start_offset)
+        if any(partition.topic_id):
+            self._names[partition.topic_id] = topic
+        if state.leader == self.settings.node_id:
+            self._lead(partition, state)
+        else:
+            self._follow(partition, state)
+        return ErrorCode.NONE
+
+    def learn_addresses(self, addresses: Iterable[tuple[int, str, int]]) -> None:
+        """Where the leaders of a LeaderAndIsr listen: used while UpdateMetadata has not named them."""
+        for broker_id, host, port in addresses:
+            self._leader_addresses[broker_id] = (host, port)
+
+    def close_idle_fetchers(self) -> None:
+        """After a LeaderAndIsr or StopReplica: end the loops towards brokers from which nothing is fetched."""
+        for leader_id in [leader for leader, fetcher in self._fetchers.items() if not len(fetcher)]:
+            closing = self._loop.create_task(self._fetchers.pop(leader_id).close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+    def stop_replica(self, topic: str, index: int, leader_epoch: int, *, delete: bool) -> ErrorCode:
+        """One row of StopReplica; epoch -1 (not known) and -2 (topic deletion) always apply."""
+        partition = self._partitions.get((topic, index))
+        if partition is None:
+            if delete:
+                self.logs.delete(topic, index)
+            return ErrorCode.NONE
+        if -1 < leader_epoch < partition.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        del self._partitions[topic, index]
+        self._stop_fetching(partition)
+        partition.role = Role.NONE
+        self._role_changed(partition)
+        if not any(other.topic_id == partition.topic_id for other in self._partitions.values()):
+            self._names.pop(partition.topic_id, None)
+        if delete:
+            self.logs.delete(topic, index)
+        return ErrorCode.NONE
+
+    def config_changed(self, topic: str) -> None:
+        """The configuration of a topic is another one: hold its partitions to it."""
+        config = self._topic_config(topic)
+        for partition in self._partitions.values():
+            if partition.topic == topic:
+                partition.min_insync_replicas = config.min_insync_replicas
+                partition.legacy_producers = config.reshard_legacy_producers == "allow"
+                self.logs.config_changed(topic, partition.index)
+
+    def _open(self, topic: str, index: int, topic_id: bytes) -> Partition:
+        config = self._topic_config(topic)
+        return Partition(
+            topic,
+            index,
+            topic_id,
+            self.logs.open(topic, index, topic_id),
+            self._rules,
+            high_watermark=self.logs.high_watermark(topic, index),
+            min_insync_replicas=config.min_insync_replicas,
+            legacy_producers=config.reshard_legacy_producers == "allow",
+        )
+
+    def _lead(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
+        self._stop_fetching(partition)
+        partition.become_leader(state, self._loop.time() * 1000)
+        log.info("leading %r", partition)
+        for listener in self._on_leader:
+            listener(partition.topic, partition.index, partition.leader_epoch)
+        self._high_watermark_moved(partition)
+
+    def _follow(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
+        self._stop_fetching(partition)
+        partition.become_follower(state)
+        log.info("following broker %d: %r", partition.leader_id, partition)
+        self._role_changed(partition)
+        if partition.leader_id >= 0:
+            fetcher = self._fetcher(partition.leader_id)
+            self._fetched_from[partition] = fetcher
+            fetcher.follow(partition)
+
+    def _role_changed(self, partition: Partition) -> None:
+        for listener in self._on_resign:
+            listener(partition.topic, partition.index)
+        self._high_watermark_moved(partition)
+
+    def _stop_fetching(self, partition: Partition) -> None:
+        fetcher = self._fetched_from.pop(partition, None)
+        if fetcher is not None:
+            fetcher.forget(partition)
+
+    def _fetcher(self, leader_id: int) -> Fetcher:
+        fetcher = self._fetchers.get(leader_id)
+        if fetcher is None:
+            fetcher = self._fetchers[leader_id] = Fetcher(
+                leader_id,
+                self.settings,
+                address=lambda: self._address_of(leader_id),
+                broker_epoch=self._broker_epoch,
+                progressed=self.fetches.check,
+                clock_ms=self.clock_ms,
+            )
+        return fetcher
+
+    def _address_of(self, broker_id: int) -> tuple[str, int] | None:
+        broker = self._metadata.broker(broker_id)
+        return self._leader_addresses.get(broker_id) if broker is None else (broker.host, broker.port)
+
+    def _broker_epoch_of(self, broker_id: int) -> int | None:
+        broker = self._metadata.broker(broker_id)
+        return None if broker is None else broker.epoch
+
+    # -- periodic work ------------------------------------------------------------------------------------------
+
+    def shrink_isrs(self) -> None:
+        """Ask to drop every ISR member that has lagged for too long."""
+        now = self._loop.time() * 1000
+        for partition in self._partitions.values():
+            change = partition.propose_shrink(now, self._broker_epoch())
+            if change is not None:
+                self._isr_changes.submit(partition, change)
+
+    def checkpoint(self) -> None:
+        """Write every high watermark, so that a restart knows what was committed."""
+        self.logs.checkpoint((one.topic, one.index, one.high_watermark) for one in self._partitions.values())
+
+    def retain(self) -> None:
+        """Delete what the topics' retention no longer covers; what is not committed yet stays."""
+        now_ms = self.clock_ms()
+        for partition in self._partitions.values():
+            deleted = partition.log.apply_retention(now_ms, high_watermark=partition.high_watermark)
+            if deleted:
+                log.info("%r: %d segments expired, starts at %d", partition, deleted, partition.log.log_start_offset)
+
+    def _isr_settled(self, partition: Partition) -> None:
+        partition.advance_high_watermark(self._loop.time() * 1000)
+        self._high_watermark_moved(partition)
+
+    def _high_watermark_moved(self, partition: Partition) -> None:
+        self.produces.check(partition)
+        self.fetches.check(partition)
+
+
+def _release(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
+
+
+async def _periodically(interval_ms: float, work: Callable[[], None]) -> None:
+    while True:
+        await asyncio.sleep(interval_ms / 1000)
+        work()

@@ -1,0 +1,98 @@
+"""Parked requests: finished once, by their condition or their deadline, and forgotten when nobody waits."""
+
+from __future__ import annotations
+
+from broker.replication.delayed import DelayedRequests
+
+
+class Waiter:
+    def __init__(self) -> None:
+        self.satisfied = False
+        self.finished = 0
+        self.asked: list[str] = []
+
+    def ready(self, key: str) -> bool:
+        self.asked.append(key)
+        return self.satisfied
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+def test_a_request_is_asked_about_the_key_that_changed_and_finishes_once() -> None:
+    room: DelayedRequests[str] = DelayedRequests()
+    waiter = Waiter()
+    room.park(("a", "b"), 10.0, waiter.ready, waiter.finish)
+
+    assert room.check("other") == 0
+    assert room.check("a") == 0
+    assert waiter.asked == ["a"]
+    waiter.satisfied = True
+    assert room.check("b") == 1
+    assert room.check("a") == 0, "a finished request watches no key any more"
+    assert room.expire(99.0) == 0, "nor its deadline"
+    assert waiter.finished == 1
+    assert len(room) == 0
+
+
+def test_deadlines_pass_in_order_and_the_next_one_is_told() -> None:
+    room: DelayedRequests[str] = DelayedRequests()
+    early, late, settled = Waiter(), Waiter(), Waiter()
+    room.park("k", 20.0, late.ready, late.finish)
+    room.park("k", 10.0, early.ready, early.finish)
+    room.park("x", 5.0, settled.ready, settled.finish)
+    settled.satisfied = True
+    room.check("x")
+
+    assert room.next_deadline == 10.0, "a finished request has no deadline"
+    assert room.expire(9.9) == 0
+    assert room.expire(10.0) == 1
+    assert (early.finished, late.finished) == (1, 0)
+    assert room.next_deadline == 20.0
+    assert room.expire(20.0) == 1
+    assert room.next_deadline is None
+    assert settled.finished == 1
+
+
+def test_a_discarded_request_is_never_finished() -> None:
+    room: DelayedRequests[str] = DelayedRequests()
+    waiter = Waiter()
+    waiter.satisfied = True
+    parked = room.park("k", 10.0, waiter.ready, waiter.finish)
+    room.discard(parked)
+    room.discard(parked)
+
+    assert room.check("k") == 0
+    assert room.expire(11.0) == 0
+    assert waiter.finished == 0
+    assert len(room) == 0
+
+
+def test_a_waiter_that_parks_again_while_it_is_finished_is_not_lost() -> None:
+    room: DelayedRequests[str] = DelayedRequests()
+    second = Waiter()
+    room.park("k", 10.0, lambda _: True, lambda: room.park("k", 12.0, second.ready, second.finish) and None)
+
+    assert room.check("k") == 1
+    assert len(room) == 1
+    second.satisfied = True
+    assert room.check("k") == 1
+    assert second.finished == 1
+
+
+def test_finish_all_lets_everybody_go() -> None:
+    room: DelayedRequests[str] = DelayedRequests()
+    waiters = [Waiter() for _ in range(100)]
+    for waiter in waiters:
+        room.park("k", 10.0, waiter.ready, waiter.finish)
+    room.finish_all()
+    assert [waiter.finished for waiter in waiters] == [1] * 100
+    assert len(room) == 0
+
+
+def test_deadlines_of_finished_requests_are_not_kept() -> None:
+    room: DelayedRequests[str] = DelayedRequests()
+    for _ in range(10_000):
+        room.park("k", 30.0, lambda _: True, lambda: None)
+        room.check("k")
+    assert len(room._deadlines) < 1000

@@ -1,0 +1,391 @@
+"""The partition machine: roles, fences, high watermark, ISR; on real logs in memory."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from broker.replication.partition import NO_EPOCH, IsrChange, Partition, ReplicaRules, Role, Verdict
+from broker.storage.files import MemoryFiles
+from broker.storage.log import PartitionLog
+from broker.storage.settings import LogSettings
+from protocol.apis.alter_partition import PartitionDataResult
+from protocol.apis.leader_and_isr import GenerationStart, LeaderAndIsrPartitionState
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import BatchBuilder
+
+TOPIC_ID = b"0123456789abcdef"
+LAG_MS = 30_000
+
+
+class Registry:
+    """Which brokers are alive, and with which epoch: None is dead."""
+
+    def __init__(self) -> None:
+        self.epochs: dict[int, int] = {1: 101, 2: 102, 3: 103}
+
+    def __call__(self, broker_id: int) -> int | None:
+        return self.epochs.get(broker_id)
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry()
+
+
+@pytest.fixture
+def partition(registry: Registry) -> Partition:
+    files = MemoryFiles()
+    files.make_directory("t-0")
+    log = PartitionLog.open(files, "t-0", LogSettings(), 0)
+    return Partition("t", 0, TOPIC_ID, log, ReplicaRules(1, LAG_MS, registry), min_insync_replicas=2)
+
+
+def state(
+    leader: int = 1, epoch: int = 5, isr: tuple[int, ...] = (1, 2, 3), **more: object
+) -> LeaderAndIsrPartitionState:
+    fields: dict[str, object] = {"partition_epoch": 7, "replicas": [1, 2, 3], **more}
+    return LeaderAndIsrPartitionState(
+        partition_index=0,
+        controller_epoch=1,
+        leader=leader,
+        leader_epoch=epoch,
+        isr=list(isr),
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def append(partition: Partition, records: int) -> None:
+    for _ in range(records):
+        builder = BatchBuilder()
+        builder.append(b"k", b"v", timestamp_ms=1)
+        partition.log.append_as_leader(builder.build(), leader_epoch=partition.leader_epoch, now_ms=1, origin="client")
+
+
+def fetched(partition: Partition, replica: int, offset: int, now_ms: float, epoch: int | None = None) -> bool:
+    partition.record_fetch(replica, offset, 0, 100 + replica if epoch is None else epoch, now_ms)
+    return partition.advance_high_watermark(now_ms)
+
+
+def answer(code: ErrorCode = ErrorCode.NONE, *, isr: tuple[int, ...] = (), epoch: int = 5, partition_epoch: int = 8):
+    return PartitionDataResult(
+        partition_index=0,
+        error_code=code,
+        leader_id=1,
+        leader_epoch=epoch,
+        isr=list(isr),
+        partition_epoch=partition_epoch,
+    )
+
+
+# -- roles and fences ---------------------------------------------------------------------------------------------
+
+
+def test_only_a_higher_leader_epoch_is_news(partition: Partition) -> None:
+    assert partition.judge(state(), TOPIC_ID) is ErrorCode.NONE
+    partition.become_leader(state(), 0)
+    assert partition.judge(state(epoch=5), TOPIC_ID) is ErrorCode.STALE_CONTROLLER_EPOCH
+    assert partition.judge(state(epoch=4), TOPIC_ID) is ErrorCode.STALE_CONTROLLER_EPOCH
+    assert partition.judge(state(epoch=6), TOPIC_ID) is ErrorCode.NONE
+    assert partition.judge(state(epoch=6), b"another-topic-id") is ErrorCode.INCONSISTENT_TOPIC_ID
+    assert partition.judge(state(epoch=6, replicas=[2, 3]), TOPIC_ID) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_leader_epoch_generation_and_seal_change_together(partition: Partition) -> None:
+    partition.become_leader(state(epoch=5), 0)
+    append(partition, 3)
+    bump = state(
+        epoch=6,
+        generation=1,
+        gen_start=[GenerationStart(generation=0, leader_epoch=0), GenerationStart(generation=1, leader_epoch=6)],
+        marked_for_deletion=True,
+    )
+    partition.become_leader(bump, 10)
+    assert (partition.leader_epoch, partition.generation, partition.sealed) == (6, 1, True)
+    assert partition.gen_start == ((0, 0), (1, 6))
+    assert partition.leader_epoch_start_offset == 3
+    assert partition.log.epochs.end_offset_for(5, partition.log.log_end_offset) == (5, 3), "generation 0 ended at 3"
+
+
+def test_a_restarting_high_watermark_stays_inside_the_log(registry: Registry) -> None:
+    files = MemoryFiles()
+    files.make_directory("t-0")
+    log = PartitionLog.open(files, "t-0", LogSettings(), 0)
+    assert Partition("t", 0, TOPIC_ID, log, ReplicaRules(1), high_watermark=9).high_watermark == 0
+
+
+@pytest.mark.parametrize(
+    ("believed", "code"),
+    [(-1, None), (5, None), (4, ErrorCode.FENCED_LEADER_EPOCH), (6, ErrorCode.UNKNOWN_LEADER_EPOCH)],
+)
+def test_epochs_fence_both_ways(partition: Partition, believed: int, code: ErrorCode | None) -> None:
+    partition.become_leader(state(epoch=5), 0)
+    if code is None:
+        partition.check_epoch(believed)
+        return
+    with pytest.raises(KafkaError) as refused:
+        partition.check_epoch(believed)
+    assert refused.value.code is code
+
+
+@pytest.mark.parametrize(
+    ("generation", "sealed", "stamp", "legacy", "code"),
+    [
+        (0, False, 0, False, None),
+        (0, False, -1, False, None),
+        (0, False, 1, False, ErrorCode.INVALID_PARTITION_METADATA),
+        (0, True, 0, False, ErrorCode.INVALID_PARTITION_METADATA),
+        (0, True, -1, True, ErrorCode.POLICY_VIOLATION),
+        (2, False, 2, False, None),
+        (2, False, 1, False, ErrorCode.INVALID_PARTITION_METADATA),
+        (2, False, 3, False, ErrorCode.INVALID_PARTITION_METADATA),
+        (2, True, 2, False, ErrorCode.INVALID_PARTITION_METADATA),
+        (2, False, -1, False, ErrorCode.POLICY_VIOLATION),
+        (2, False, -1, True, None),
+    ],
+)
+def test_a_batch_must_be_partitioned_for_the_served_generation(
+    partition: Partition, generation: int, sealed: bool, stamp: int, legacy: bool, code: ErrorCode | None
+) -> None:
+    partition.become_leader(state(generation=generation, marked_for_deletion=sealed), 0)
+    partition.legacy_producers = legacy
+    if code is None:
+        partition.check_generation(stamp)
+        return
+    with pytest.raises(KafkaError) as refused:
+        partition.check_generation(stamp)
+    assert refused.value.code is code
+
+
+def test_a_controller_without_generations_means_generation_zero(partition: Partition) -> None:
+    partition.become_leader(state(), 0)
+    partition.check_generation(0)
+    partition.check_generation(-1)
+
+
+# -- the high watermark -------------------------------------------------------------------------------------------
+
+
+def test_the_high_watermark_is_what_every_member_has(partition: Partition) -> None:
+    partition.become_leader(state(), 0)
+    append(partition, 5)
+    assert not fetched(partition, 2, 5, 10), "broker 3 has not fetched yet"
+    assert fetched(partition, 3, 2, 20)
+    assert partition.high_watermark == 2
+    assert fetched(partition, 3, 5, 30)
+    assert partition.high_watermark == 5
+
+
+def test_the_high_watermark_never_goes_back_on_a_leader(partition: Partition) -> None:
+    partition.become_leader(state(), 0)
+    append(partition, 5)
+    fetched(partition, 2, 5, 10)
+    fetched(partition, 3, 5, 10)
+    partition.record_fetch(2, 1, 0, 102, 20)
+    assert not partition.advance_high_watermark(20)
+    assert partition.high_watermark == 5
+
+
+def test_offsets_reported_under_an_older_epoch_prove_nothing(partition: Partition) -> None:
+    partition.become_leader(state(epoch=5), 0)
+    append(partition, 2)
+    fetched(partition, 2, 2, 10)
+    fetched(partition, 3, 2, 10)
+    append(partition, 2)
+    partition.record_fetch(2, 4, 0, 102, 20)
+    partition.become_leader(state(epoch=6), 30)
+    partition.record_fetch(3, 4, 0, 103, 40)
+    assert not partition.advance_high_watermark(40)
+    assert partition.high_watermark == 2
+
+
+def test_no_advance_below_min_isr(partition: Partition) -> None:
+    partition.become_leader(state(isr=(1,)), 0)
+    append(partition, 3)
+    assert not partition.advance_high_watermark(10)
+    with pytest.raises(KafkaError) as refused:
+        partition.check_min_isr()
+    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    partition.min_insync_replicas = 1
+    assert partition.advance_high_watermark(10)
+    assert partition.high_watermark == 3
+
+
+def test_min_isr_is_never_more_than_there_are_replicas(partition: Partition) -> None:
+    partition.min_insync_replicas = 9
+    partition.become_leader(state(replicas=[1], isr=(1,)), 0)
+    append(partition, 1)
+    partition.check_min_isr()
+    assert partition.advance_high_watermark(0)
+
+
+def test_a_replica_about_to_join_holds_the_high_watermark_back(partition: Partition) -> None:
+    partition.become_leader(state(isr=(1, 2)), 0)
+    append(partition, 4)
+    fetched(partition, 2, 4, 10)
+    assert partition.high_watermark == 4
+    fetched(partition, 3, 4, 20)
+    change = partition.propose_expand(3, 101)
+    assert change is not None
+    append(partition, 1)
+    fetched(partition, 2, 5, 30)
+    assert partition.high_watermark == 4, "3 is in the maximal ISR already"
+    fetched(partition, 3, 5, 40)
+    assert partition.high_watermark == 5
+
+
+def test_a_follower_takes_what_its_log_has(partition: Partition) -> None:
+    partition.become_leader(state(epoch=4, replicas=[1], isr=(1,)), 0)
+    append(partition, 3)
+    partition.become_follower(state(leader=2, epoch=5))
+    partition.high_watermark = 0
+    assert partition.follow_high_watermark(10)
+    assert partition.high_watermark == 3
+    assert not partition.follow_high_watermark(1)
+    assert partition.high_watermark == 3, "committed stays committed"
+
+
+# -- the ISR ------------------------------------------------------------------------------------------------------
+
+
+def test_a_member_that_lags_too_long_is_dropped(partition: Partition) -> None:
+    partition.become_leader(state(), 0)
+    append(partition, 2)
+    fetched(partition, 2, 2, 1000)
+    fetched(partition, 3, 1, 1000)
+    assert partition.propose_shrink(LAG_MS, 101) is None, "not yet: every member got a fresh start with the epoch"
+    change = partition.propose_shrink(LAG_MS + 1, 101)
+    assert change is not None
+    assert (change.isr, change.epochs) == ((1, 2), (101, 102))
+    assert partition.propose_shrink(LAG_MS + 2, 101) is None, "one change at a time"
+    assert partition.high_watermark == 1, "the larger ISR counts until the change is committed"
+    assert partition.on_answer(change, answer(isr=(1, 2))) is Verdict.COMMITTED
+    assert partition.advance_high_watermark(LAG_MS + 3)
+    assert (partition.isr, partition.partition_epoch, partition.high_watermark) == ((1, 2), 8, 2)
+
+
+def test_an_idle_partition_drops_nobody(partition: Partition) -> None:
+    partition.become_leader(state(), 0)
+    append(partition, 2)
+    fetched(partition, 2, 2, 10)
+    fetched(partition, 3, 2, 10)
+    assert partition.propose_shrink(100 * LAG_MS, 101) is None
+
+
+def test_a_member_that_keeps_up_with_a_moving_end_stays(partition: Partition) -> None:
+    partition.become_leader(state(), 0)
+    now = 0.0
+    for _ in range(10):
+        append(partition, 1)
+        now += LAG_MS / 2
+        end = partition.log.log_end_offset
+        fetched(partition, 2, end, now)
+        # always one behind, but it has what existed when it last asked
+        fetched(partition, 3, end - 1, now)
+    assert partition.propose_shrink(now, 101) is None
+
+
+def test_a_follower_joins_at_the_high_watermark_and_the_leaders_first_offset(partition: Partition) -> None:
+    partition.min_insync_replicas = 1
+    partition.become_leader(state(epoch=4, isr=(1,)), 0)
+    append(partition, 3)
+    partition.advance_high_watermark(0)
+    partition.become_leader(state(epoch=5, isr=(1,)), 0)
+    fetched(partition, 2, 2, 10)
+    assert partition.propose_expand(2, 101) is None
+    fetched(partition, 2, 3, 20)
+    change = partition.propose_expand(2, 101)
+    assert change is not None
+    assert (change.isr, change.epochs, change.partition_epoch) == ((1, 2), (101, 102), 7)
+
+
+def ready_to_join(partition: Partition, epoch: int) -> None:
+    partition.become_leader(state(isr=(1, 2)), 0)
+    append(partition, 1)
+    fetched(partition, 2, 1, 10)
+    fetched(partition, 3, 1, 10, epoch)
+
+
+def test_kip_903_a_stale_incarnation_is_never_proposed(partition: Partition, registry: Registry) -> None:
+    ready_to_join(partition, epoch=103)
+    registry.epochs[3] = 203  # it was registered again, perhaps without the records it had
+    assert partition.propose_expand(3, 101) is None
+    fetched(partition, 3, 1, 20, epoch=203)
+    change = partition.propose_expand(3, 101)
+    assert change is not None
+    assert change.epochs == (101, 102, 203)
+
+
+def test_kip_903_an_incarnation_from_the_future_waits_for_the_metadata(partition: Partition) -> None:
+    ready_to_join(partition, epoch=203)
+    assert partition.propose_expand(3, 101) is None
+
+
+@pytest.mark.parametrize(("fetched_with", "registered"), [(NO_EPOCH, 103), (103, NO_EPOCH)])
+def test_kip_903_unknown_epochs_are_let_in(
+    partition: Partition, registry: Registry, fetched_with: int, registered: int
+) -> None:
+    registry.epochs[3] = registered
+    ready_to_join(partition, epoch=fetched_with)
+    assert partition.propose_expand(3, 101) is not None
+
+
+def test_a_dead_broker_is_not_proposed(partition: Partition, registry: Registry) -> None:
+    ready_to_join(partition, epoch=103)
+    del registry.epochs[3]
+    assert partition.propose_expand(3, 101) is None
+
+
+def proposed(partition: Partition) -> IsrChange:
+    ready_to_join(partition, epoch=103)
+    change = partition.propose_expand(3, 101)
+    assert change is not None
+    return change
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict"),
+    [
+        (ErrorCode.INELIGIBLE_REPLICA, Verdict.REVERTED),
+        (ErrorCode.OPERATION_NOT_ATTEMPTED, Verdict.REVERTED),
+        (ErrorCode.UNKNOWN_TOPIC_ID, Verdict.WAITING),
+        (ErrorCode.FENCED_LEADER_EPOCH, Verdict.WAITING),
+        (ErrorCode.INVALID_UPDATE_VERSION, Verdict.WAITING),
+        (ErrorCode.NOT_CONTROLLER, Verdict.RETRY),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, Verdict.RETRY),
+    ],
+)
+def test_refused_proposals(partition: Partition, code: ErrorCode, verdict: Verdict) -> None:
+    change = proposed(partition)
+    assert partition.on_answer(change, answer(code)) is verdict
+    assert partition.isr == (1, 2)
+    assert (partition.pending is None) == (verdict is Verdict.REVERTED)
+    # after a revert, and only then, a later fetch may try again
+    assert (partition.propose_expand(3, 101) is not None) == (verdict is Verdict.REVERTED)
+
+
+def test_an_answer_of_another_epoch_is_not_taken(partition: Partition) -> None:
+    change = proposed(partition)
+    assert partition.on_answer(change, answer(isr=(1, 2, 3), epoch=6)) is Verdict.WAITING
+    assert partition.on_answer(change, answer(isr=(1, 2, 3), partition_epoch=6)) is Verdict.WAITING
+    assert partition.on_answer(change, answer(isr=(1, 2, 3))) is Verdict.COMMITTED
+    assert partition.on_answer(change, answer(isr=(1, 2))) is Verdict.OUTDATED
+    assert partition.isr == (1, 2, 3)
+
+
+def test_a_new_leader_epoch_drops_the_pending_change(partition: Partition) -> None:
+    change = proposed(partition)
+    partition.become_leader(state(epoch=6, isr=(1, 2)), 50)
+    assert partition.on_answer(change, answer(isr=(1, 2, 3))) is Verdict.OUTDATED
+    assert partition.isr == (1, 2)
+
+
+def test_a_follower_has_no_isr_and_proposes_nothing(partition: Partition) -> None:
+    proposed(partition)
+    partition.become_follower(state(leader=2, epoch=6))
+    assert (partition.role, partition.isr, partition.pending) == (Role.FOLLOWER, (), None)
+    assert partition.propose_shrink(math.inf, 101) is None
+    with pytest.raises(KafkaError) as refused:
+        partition.check_leader()
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
