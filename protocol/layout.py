@@ -185,7 +185,10 @@ class _Tags(c.Adapter):  # type: ignore[misc]
         for entry in obj:
             if entry.tag in self.known:
                 field, layout = self.known[entry.tag]
-                values[field.name] = (layout * _all_used).parse(entry.payload)
+                payload = io.BytesIO(entry.payload)
+                values[field.name] = layout.parse_stream(payload)
+                if payload.read(1):
+                    raise c.ValidationError(f"tag {entry.tag} is longer than its value", path=path)
         return values
 
     def _encode(self, obj: dict[str, Any], context: Any, path: str) -> list[dict[str, Any]]:
@@ -194,9 +197,3 @@ class _Tags(c.Adapter):  # type: ignore[misc]
             if obj[field.name] != field.absent_value():
                 payloads[tag] = layout.build(obj[field.name])
         return [{"tag": tag, "payload": payload} for tag, payload in sorted(payloads.items())]
-
-
-def _all_used(obj: Any, context: Any) -> None:
-    """A tagged value ends where its size says."""
-    if context._io.read(1):
-        raise c.ValidationError("a tagged field is longer than its value")

@@ -1,0 +1,51 @@
+"""The generated code as people meet it: in listings, tracebacks and import times."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import traceback
+
+import pytest
+
+from protocol import codec
+from protocol.apis.fetch import FetchRequest
+from protocol.compiler import source_of
+from protocol.registry import api_of
+from tests.protocol.messages import MESSAGES
+
+
+def test_fixed_width_neighbours_are_read_at_once() -> None:
+    source = source_of(FetchRequest, 4)
+    assert "partition.partition, partition.fetch_offset, partition.partition_max_bytes = read_iqi(buf, pos)" in source
+    assert "session_id" not in source.split("def encode")[1]
+
+
+def test_a_value_that_does_not_fit_fails_on_a_line_that_can_be_read() -> None:
+    request = FetchRequest(max_wait_ms=2**40, min_bytes=1, topics=[])
+    try:
+        codec.encode(request, 0)
+    except Exception:
+        shown = traceback.format_exc()
+    else:
+        pytest.fail("an int32 of 41 bits was encoded")
+    assert "<encode FetchRequest v0>" in shown
+    assert "message.max_wait_ms" in shown
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.__name__)
+def test_a_version_outside_the_range_has_no_codec(message: type) -> None:
+    for version in (-1, api_of(message).last_version + 1):
+        with pytest.raises(ValueError, match="has versions 0 to"):
+            source_of(message, version)
+
+
+def test_nothing_heavy_is_imported_to_talk() -> None:
+    code = (
+        "import sys, protocol.connection, protocol.apis.fetch as f;"
+        "from protocol import codec;"
+        "codec.decode(f.FetchRequest, 12, codec.encode(f.FetchRequest(max_wait_ms=1, min_bytes=1, topics=[]), 12));"
+        "print(sorted({'construct', 'click', 'rich', 'numpy', 'hypothesis'} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

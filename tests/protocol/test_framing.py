@@ -1,0 +1,141 @@
+"""Frames out of any cutting of the stream; lengths that lie; memory that stays with what arrived."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.errors import DecodeError
+from protocol.framing import BUFFER_BYTES, FrameReader
+from tests.protocol.messages import settings
+
+assert settings  # its profile keeps these tests quick
+
+
+def framed(*frames: bytes) -> bytes:
+    return b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+
+
+def drain(reader: FrameReader) -> list[bytes]:
+    frames = []
+    while (frame := reader.next_frame()) is not None:
+        frames.append(frame)
+    return frames
+
+
+sizes = st.integers(0, 40) | st.integers(BUFFER_BYTES - 8, BUFFER_BYTES + 8) | st.integers(200_000, 300_000)
+
+
+@given(st.lists(sizes, max_size=6), st.lists(st.integers(1, 150_000), min_size=1, max_size=8), st.booleans())
+def test_any_cutting_gives_the_same_frames(lengths: list[int], cuts: list[int], buffered: bool) -> None:
+    frames = [bytes([index]) * length for index, length in enumerate(lengths, 1)]
+    stream, reader, found, turn = framed(*frames), FrameReader(), [], 0
+    while stream:
+        piece, stream = stream[: cuts[turn % len(cuts)]], stream[cuts[turn % len(cuts)] :]
+        turn += 1
+        if buffered:
+            while piece:
+                room = reader.get_buffer()
+                assert len(room) > 0
+                count = min(len(room), len(piece))
+                room[:count] = piece[:count]
+                reader.buffer_updated(count)
+                piece = piece[count:]
+                found += drain(reader)
+        else:
+            reader.feed(piece)
+            found += drain(reader)
+    assert found == frames
+    assert reader.buffered == 0
+
+
+def test_one_byte_at_a_time() -> None:
+    reader, found = FrameReader(), []
+    for byte in framed(b"abc", b"", b"d"):
+        reader.feed(bytes((byte,)))
+        found += drain(reader)
+    assert found == [b"abc", b"", b"d"]
+
+
+@pytest.mark.parametrize("length", [-1, -(2**31), 101, 2**31 - 1])
+def test_a_length_that_is_negative_or_too_large_is_refused(length: int) -> None:
+    reader = FrameReader(frame_bytes_max=100)
+    reader.feed(framed(b"good"))
+    reader.feed(length.to_bytes(4, "big", signed=True))
+    assert reader.next_frame() == b"good"
+    for _ in range(2):
+        with pytest.raises(DecodeError, match=f"frame of {length} bytes, allowed are 0 to 100"):
+            reader.next_frame()
+
+
+def test_the_largest_allowed_frame_passes() -> None:
+    reader = FrameReader(frame_bytes_max=100)
+    reader.feed(framed(bytes(100)))
+    assert reader.next_frame() == bytes(100)
+
+
+def test_a_claimed_length_reserves_nothing() -> None:
+    tracemalloc.start()
+    try:
+        readers = [FrameReader() for _ in range(10)]
+        for reader in readers:
+            reader.feed((100_000_000).to_bytes(4, "big") + b"only this")
+            assert reader.next_frame() is None
+            reader.get_buffer()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * 3 * BUFFER_BYTES
+
+
+def test_the_buffer_of_a_large_frame_is_given_back() -> None:
+    reader = FrameReader()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        reader.feed(framed(bytes(5_000_000)))
+        assert len(reader.next_frame() or b"") == 5_000_000
+        reader.get_buffer()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 2 * BUFFER_BYTES
+
+
+def test_growing_copies_each_byte_a_bounded_number_of_times() -> None:
+    """A frame of many pieces must not be copied anew for every piece."""
+    reader, capacities = FrameReader(), set()
+    remaining = framed(bytes(8_000_000))
+    while remaining:
+        room = reader.get_buffer()
+        capacities.add(id(room.obj))
+        count = min(len(room), 4096, len(remaining))
+        room[:count] = remaining[:count]
+        reader.buffer_updated(count)
+        remaining = remaining[count:]
+    assert len(capacities) <= 10
+    assert len(reader.next_frame() or b"") == 8_000_000
+
+
+def test_a_frame_is_not_touched_by_what_arrives_later() -> None:
+    reader = FrameReader()
+    reader.feed(framed(b"first"))
+    frame = reader.next_frame()
+    reader.feed(framed(b"other"))
+    assert frame == b"first" and reader.next_frame() == b"other"
+
+
+def test_small_frames_use_one_buffer_for_ever() -> None:
+    reader = FrameReader()
+    reader.feed(framed(b"x"))
+    reader.next_frame()
+    buffer = reader.get_buffer().obj
+    for _ in range(1000):
+        reader.feed(framed(bytes(500), bytes(300))[:-1])
+        assert reader.next_frame() is not None and reader.next_frame() is None
+        reader.feed(b"\0")
+        assert reader.next_frame() == bytes(300)
+    assert reader.get_buffer().obj is buffer

@@ -1,0 +1,50 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.errors import DecodeError
+from protocol.varint import decode_uvarint, decode_varint, decode_varlong, encode_uvarint, encode_varint, size_of_varint
+
+
+@pytest.mark.parametrize(
+    ("value", "wire"),
+    [(0, "00"), (1, "01"), (127, "7f"), (128, "8001"), (300, "ac02"), (2**32 - 1, "ffffffff0f")],
+)
+def test_unsigned(value: int, wire: str) -> None:
+    assert encode_uvarint(value).hex() == wire
+    assert decode_uvarint(b"\xaa" + bytes.fromhex(wire) + b"\xaa", 1) == (value, 1 + len(wire) // 2)
+
+
+@pytest.mark.parametrize(
+    ("value", "wire"),
+    [(0, "00"), (-1, "01"), (1, "02"), (63, "7e"), (-64, "7f"), (64, "8001"), (-(2**31), "ffffffff0f")],
+)
+def test_zig_zag(value: int, wire: str) -> None:
+    assert encode_varint(value).hex() == wire
+    assert decode_varint(bytes.fromhex(wire), 0) == (value, len(wire) // 2)
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_varlong_round_trip(value: int) -> None:
+    wire = encode_varint(value)
+    assert decode_varlong(memoryview(wire), 0) == (value, len(wire))
+    assert size_of_varint(value) == len(wire)
+    with pytest.raises(DecodeError, match="ends inside a varint"):
+        decode_varlong(wire[:-1], 0)
+
+
+@pytest.mark.parametrize("wire", ["ffffffff1f", "808080808000", "ffffffffff01"])
+def test_more_than_32_bits(wire: str) -> None:
+    with pytest.raises(DecodeError, match="more than 32 bits"):
+        decode_uvarint(bytes.fromhex(wire), 0)
+
+
+def test_more_than_64_bits() -> None:
+    with pytest.raises(DecodeError, match="more than 64 bits"):
+        decode_varlong(b"\xff" * 9 + b"\x02", 0)
+
+
+@pytest.mark.parametrize("value", [-1, 2**32])
+def test_what_is_not_unsigned_32_bit_is_our_own_mistake(value: int) -> None:
+    with pytest.raises(ValueError, match="not an unsigned"):
+        encode_uvarint(value)
