@@ -14,7 +14,7 @@ import enum
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from clients.consumer.assignors import ASSIGNORS, Assignment, MemberView, TopicView
 from protocol.apis.heartbeat import HeartbeatRequest
@@ -67,12 +67,21 @@ _FATES: Final[Mapping[ErrorCode, Fate]] = {
 }
 
 
+class TopicShape(NamedTuple):
+    """What an assignment of a topic depends on; when it changes, somebody has to join again."""
+
+    generation: int
+    partitions: frozenset[int]
+
+
 @dataclass(frozen=True, slots=True)
 class Assigned:
     """What a member was given, and the generation of each topic that the leader made it from."""
 
     partitions: tuple[TopicPartition, ...]
     generations: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, TopicShape] = field(default_factory=dict)
+    """What the assignment was made from, as far as this member knows: all of it if it is the leader."""
 
 
 class Membership:

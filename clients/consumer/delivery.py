@@ -1,0 +1,160 @@
+"""What may be handed out next, and what has to happen first: the consumer's side of rules R9-R11 and contract F18.
+
+A partition's log is a row of segments. Between two of them the owner stops: when everything below a boundary was handed
+out *and the application came back for more*, its keys may go elsewhere, so the application flushes
+(`on_partition_key_maybe_revoked`), the position is committed, and only then is the boundary crossed. A segment that
+waits for other partitions is announced (`on_partition_key_assigned`) once its gate is open and before its first record.
+
+This module looks and decides; the consumer runs the callbacks, commits, and says when it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from clients.consumer.gate import TopicGate
+from clients.consumer.gatekeeper import Gatekeeper
+from clients.consumer.positions import UNKNOWN, Assignment, PartitionProgress
+from clients.network import Network
+from protocol.lineage import Segment
+from protocol.topic_partition import TopicPartition
+
+NO_GENERATION = -1
+
+
+class ConsumerRecord(NamedTuple):
+    """A record as the application gets it. `generation` is that of its segment, -1 in a topic without lineage."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    generation: int
+
+
+class Boundary(NamedTuple):
+    """A segment that was read to its end."""
+
+    progress: PartitionProgress
+    segment: Segment
+    handed_over: bool
+    """Whether keys went to other partitions there: only then is there anything to flush for others."""
+
+
+class Deliveries:
+    """Hands out records of the assigned partitions, in turn, as far as the gates allow."""
+
+    def __init__(self, network: Network, assignment: Assignment, gatekeeper: Gatekeeper, *, in_group: bool) -> None:
+        self._network = network
+        self._assignment = assignment
+        self._gatekeeper = gatekeeper
+        self._in_group = in_group
+
+    def take(self, limit: int) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Up to `limit` records that may be handed out now."""
+        taken: dict[TopicPartition, list[ConsumerRecord]] = {}
+        for progress in self._assignment.in_turn():
+            rows = taken.setdefault(progress.partition, [])
+            while limit > 0 and (segment := self._deliverable(progress)) is not None:
+                records = progress.take(limit)
+                limit -= len(records)
+                topic, index = progress.partition
+                generation = segment.generation
+                rows.extend(
+                    ConsumerRecord(topic, index, offset, timestamp, key, value, headers, generation)
+                    for offset, timestamp, key, value, headers in records
+                )
+        return {partition: rows for partition, rows in taken.items() if rows}
+
+    def boundaries(self) -> list[Boundary]:
+        """The boundaries that have been reached and not yet crossed."""
+        reached: list[Boundary] = []
+        for progress in self._assignment:
+            gate = self._gatekeeper.gate(progress.partition.topic)
+            if gate is None or progress.position == UNKNOWN:
+                continue
+            for segment in gate.boundaries(progress.partition.partition):
+                if segment in progress.crossed:
+                    continue
+                end = gate.end(segment)
+                if end == UNKNOWN:
+                    self._gatekeeper.want_end(progress.partition.topic, segment)
+                    break
+                if progress.committed >= end:
+                    progress.crossed.add(segment)
+                elif self._reached(progress) >= end:
+                    reached.append(Boundary(progress, segment, bool(gate.lineage.successors(segment))))
+                else:
+                    break
+        return reached
+
+    def announcements(self) -> list[tuple[PartitionProgress, Segment]]:
+        """The segments whose gates have opened and whose keys the application has not been told of."""
+        opened: list[tuple[PartitionProgress, Segment]] = []
+        for progress in self._assignment:
+            segment = self._next_segment(progress)
+            gate = self._gatekeeper.gate(progress.partition.topic)
+            if segment is None or gate is None or not self._needs_announcing(gate, progress, segment):
+                continue
+            if self._passes(progress, segment):
+                opened.append((progress, segment))
+        return opened
+
+    def _deliverable(self, progress: PartitionProgress) -> Segment | None:
+        """The segment of the next batch if it may be handed out now."""
+        if progress.paused or not progress.buffered:
+            return None
+        gate = self._gatekeeper.gate(progress.partition.topic)
+        if gate is None:
+            return Segment(progress.partition.partition, NO_GENERATION)
+        segment = self._next_segment(progress)
+        if segment is None or not self._passes(progress, segment):
+            return None
+        if self._needs_announcing(gate, progress, segment):
+            return None
+        return segment
+
+    def _next_segment(self, progress: PartitionProgress) -> Segment | None:
+        """The segment of the next batch, if all boundaries before it were crossed and metadata knows it (R11)."""
+        gate = self._gatekeeper.gate(progress.partition.topic)
+        if gate is None or not progress.buffered:
+            return None
+        segment = gate.segment_at(progress.partition.partition, progress.buffered[0].header.partition_leader_epoch)
+        if segment is None:
+            self._network.request_refresh()
+            return None
+        for earlier in gate.boundaries(progress.partition.partition):
+            if earlier.generation < segment.generation and earlier not in progress.crossed:
+                return None
+        return segment
+
+    def _passes(self, progress: PartitionProgress, segment: Segment) -> bool:
+        topic = progress.partition.topic
+        gate = self._gatekeeper.gate(topic)
+        assert gate is not None, "only topics with lineage have gates"
+        if self._in_group:
+            return self._gatekeeper.passes(topic, segment)
+        # Without a group nobody else commits: order can be kept among the partitions that are read here (F10).
+        ours = [one for one in gate.waits(segment) if TopicPartition(topic, one.segment.partition) in self._assignment]
+        for wait in ours:
+            self._gatekeeper.want_end(topic, wait.segment)
+        return not ours
+
+    def _needs_announcing(self, gate: TopicGate, progress: PartitionProgress, segment: Segment) -> bool:
+        return segment not in progress.announced and bool(gate.lineage.predecessors(segment))
+
+    def _reached(self, progress: PartitionProgress) -> int:
+        """The position, or beyond it the first offset that still exists: compaction leaves gaps."""
+        if progress.buffered and progress.buffered[0].records is None:
+            return max(progress.position, progress.buffered[0].header.base_offset)
+        return progress.position
+
+
+def mark_crossed(boundaries: Iterable[Boundary]) -> None:
+    """The boundaries were flushed and committed."""
+    for boundary in boundaries:
+        boundary.progress.crossed.add(boundary.segment)

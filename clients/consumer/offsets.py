@@ -1,0 +1,67 @@
+"""Where to begin in a partition that the group has no committed offset for, or whose offset is gone.
+
+`auto.offset.reset` decides, with one exception (rule R20): a partition that a resize created is read from its start by
+a group that has already been reading the topic, whatever the policy says. With `latest` the records produced between
+the split and its discovery would be lost otherwise.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from clients.network import Network
+from protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from protocol.errors import ErrorCode, KafkaError
+from protocol.topic_partition import TopicPartition
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+_POLICIES: Final = {"latest": LATEST, "earliest": EARLIEST}
+
+
+class OffsetResets:
+    """One consumer's reset policy."""
+
+    def __init__(self, policy: str) -> None:
+        if policy not in (*_POLICIES, "none"):
+            raise ValueError(f'auto_offset_reset is "earliest", "latest" or "none", not {policy!r}')
+        self._policy = policy
+
+    async def find(
+        self, network: Network, partitions: Sequence[TopicPartition], resumed: Collection[str]
+    ) -> dict[TopicPartition, int]:
+        """The starting offset of each partition. `resumed`: topics that the group has committed offsets of."""
+        found: dict[TopicPartition, int] = {}
+        for partition in partitions:
+            timestamp = self._timestamp(network, partition, resumed)
+            found[partition] = await network.retry(functools.partial(_ask, network, partition, timestamp))
+        return found
+
+    def _timestamp(self, network: Network, partition: TopicPartition, resumed: Collection[str]) -> int:
+        topic = network.metadata.topics.get(partition.topic)
+        if topic is not None and topic.lineage is not None and partition.topic in resumed:
+            created = topic.lineage.class_generations(partition.partition)
+            if created and created[0] > topic.lineage.history[0][0]:
+                return EARLIEST
+        if self._policy == "none":
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition} has no committed offset and auto_offset_reset is none"
+            )
+        return _POLICIES[self._policy]
+
+
+async def _ask(network: Network, partition: TopicPartition, timestamp: int) -> int:
+    leader = await network.leader_of(partition)
+    known = network.metadata.partition(*partition)
+    epoch = known.leader_epoch if known is not None else -1
+    question = ListOffsetsPartition(
+        partition_index=partition.partition, current_leader_epoch=epoch, timestamp=timestamp
+    )
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=partition.topic, partitions=[question])])
+    response: ListOffsetsResponse = await network.call(leader, request)
+    row = response.topics[0].partitions[0]
+    if row.error_code != ErrorCode.NONE:
+        raise KafkaError(ErrorCode(row.error_code), f"start of {partition}")
+    return row.offset
