@@ -95,7 +95,6 @@ class Node:
             await self.server.start()
             if self.settings.is_broker:
                 await self.services.replicas.start()
-                await self.services.groups.start()
             await self._join(session)
         except BaseException:
             await session.close()

@@ -149,13 +149,13 @@ def refusal_or_none(request: Request, code: ErrorCode) -> Any:
 
 
 def empty(field: WireField) -> Any:
-    """The plainest legal value of a field."""
-    if field.default is not MISSING:
+    """The plainest value of a field that is legal in every version."""
+    if field.default is not MISSING and field.absent_value() is not None:
         return field.absent_value()
+    if field.nullable and field.nullable_since == 0:
+        return None
     if field.is_array:
         return []
-    if field.nullable:
-        return None
     if field.kind is None:
         assert field.struct is not None
         return field.struct(**{inner.name: empty(inner) for inner in fields_of(field.struct)})

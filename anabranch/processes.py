@@ -1,0 +1,329 @@
+"""A cluster of real processes against a real ZooKeeper: `anabranch up --processes`, the demonstration and the fault tests.
+
+Every node is `anabranch node` in a process of its own, so killing it is killing it: `kill` is SIGKILL, nothing is flushed and nobody
+is told. A node keeps its port and data directory over restarts; what it says goes to a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from broker.config import ConfigError
+
+if TYPE_CHECKING:
+    from anabranch.zookeeper import LocalZooKeeper
+
+log: Final = logging.getLogger(__name__)
+
+READY_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 30.0
+FIRST_CONTROLLER_ID: Final = 100
+LOG_TAIL_BYTES: Final = 2000
+SMALL_CLUSTER: Final[Mapping[str, str]] = {
+    "offsets.topic.num.partitions": "8",
+    "group.initial.rebalance.delay.ms": "0",
+    "zookeeper.session.timeout.ms": "6000",
+    "controlled.shutdown.retry.backoff.ms": "500",
+}
+
+
+class NodeFailed(RuntimeError):
+    """A node process ended, or did not become ready; the message has the last lines it wrote."""
+
+
+@dataclass(slots=True)
+class NodeProcess:
+    """One node: how it is started, and the process while it runs."""
+
+    node_id: int
+    roles: str
+    host: str
+    port: int
+    directory: Path
+    zookeeper: str
+    properties: Mapping[str, str]
+    log_level: str = "info"
+    environment: Mapping[str, str] | None = None
+    process: asyncio.subprocess.Process | None = field(default=None, init=False)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def log_path(self) -> Path:
+        """Where the node's log lines go."""
+        return self.directory / f"node-{self.node_id}.log"
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self.process is not None and self.process.returncode is None
+
+    @property
+    def pid(self) -> int:
+        """Process id; -1 when it does not run."""
+        return self.process.pid if self.process is not None and self.running else -1
+
+    def command(self) -> list[str]:
+        """The command line of the node."""
+        words = [sys.executable, "-m", "anabranch.main", "node", "--id", str(self.node_id), "--roles", self.roles]
+        words += ["--zookeeper", self.zookeeper, "--listen", self.address, "--log-level", self.log_level]
+        if "broker" in self.roles:
+            words += ["--data-dir", str(self.directory / f"node-{self.node_id}")]
+        for name, value in self.properties.items():
+            words += ["--config", f"{name}={value}"]
+        return words
+
+    async def start(self, *, extra: Mapping[str, str] | None = None) -> None:
+        """Start the process; `extra` properties count for this start alone."""
+        assert not self.running, f"node {self.node_id} is running already"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        words = self.command()
+        for name, value in (extra or {}).items():
+            words += ["--config", f"{name}={value}"]
+        with self.log_path.open("ab") as log_file:
+            self.process = await asyncio.create_subprocess_exec(
+                *words,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log_file,
+                env=None if self.environment is None else dict(self.environment),
+            )
+
+    async def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait for its ready line."""
+        assert self.process is not None and self.process.stdout is not None
+        try:
+            async with asyncio.timeout(timeout_s):
+                line = await self.process.stdout.readline()
+        except TimeoutError:
+            raise NodeFailed(f"node {self.node_id} was not ready within {timeout_s:g} s\n{self.log_tail()}") from None
+        if not line.startswith(b"ready"):
+            await self.process.wait()
+            raise NodeFailed(f"node {self.node_id} ended with {self.process.returncode}\n{self.log_tail()}")
+
+    async def kill(self) -> None:
+        """SIGKILL, and wait until the process is gone."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+            await self.process.wait()
+
+    async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """SIGTERM: leaderships move away, logs are closed. SIGKILL when that takes too long."""
+        if self.process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self.process.terminate()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.process.wait()
+        except TimeoutError:
+            log.warning("node %d did not stop within %g s", self.node_id, timeout_s)
+            await self.kill()
+
+    def log_tail(self) -> str:
+        """The last lines of its log."""
+        if not self.log_path.exists():
+            return ""
+        with self.log_path.open("rb") as log_file:
+            log_file.seek(max(0, self.log_path.stat().st_size - LOG_TAIL_BYTES))
+            return log_file.read().decode(errors="replace")
+
+
+class ProcessCluster:
+    """Brokers 1..n and spare controllers 100.. as processes.
+
+    `zookeeper` "local" starts one; anything else is an ensemble that is there. `port` 0 takes free ports.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        controllers: int = 0,
+        zookeeper: str = "local",
+        host: str = "127.0.0.1",
+        port: int = 0,
+        directory: str | Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        log_level: str = "info",
+    ) -> None:
+        replicas = str(min(3, brokers))
+        self._properties = {
+            **SMALL_CLUSTER,
+            "default.replication.factor": replicas,
+            "offsets.topic.replication.factor": replicas,
+            **(properties or {}),
+        }
+        self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="anabranch-")
+        self.directory = Path(self._temporary.name if self._temporary is not None else directory or "")
+        self.nodes: dict[int, NodeProcess] = {}
+        self._ids = [*range(1, brokers + 1), *range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + controllers)]
+        self._host = host
+        self._port = port
+        self._log_level = log_level
+        self._zookeeper = zookeeper
+        self._server: LocalZooKeeper | None = None
+
+    @property
+    def brokers(self) -> list[NodeProcess]:
+        """The nodes that hold data."""
+        return [node for node in self.nodes.values() if "broker" in node.roles]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients begin."""
+        return ",".join(node.address for node in self.brokers)
+
+    @property
+    def zookeeper(self) -> str:
+        """The ensemble's connect string."""
+        return self._zookeeper if self._server is None else self._server.hosts
+
+    async def start(self) -> None:
+        """Start ZooKeeper, if it is ours, and all nodes; returns when every broker knows every other."""
+        if self._zookeeper == "local":
+            from anabranch.zookeeper import LocalZooKeeper
+
+            self._server = LocalZooKeeper()
+            await self._server.__aenter__()
+        ports = free_ports(self._host, len(self._ids)) if not self._port else None
+        for place, node_id in enumerate(self._ids):
+            self.nodes[node_id] = NodeProcess(
+                node_id=node_id,
+                roles="controller" if node_id >= FIRST_CONTROLLER_ID else "broker,controller",
+                host=self._host,
+                port=ports[place] if ports else self._port + place,
+                directory=self.directory,
+                zookeeper=self.zookeeper,
+                properties=self._properties,
+                log_level=self._log_level,
+            )
+        for node in self.nodes.values():
+            await node.start()
+        for node in self.nodes.values():
+            await node.wait_ready()
+        await self.wait_brokers(len(self.brokers))
+
+    async def stop(self) -> None:
+        """Stop all nodes, then ZooKeeper."""
+        # All at once, and with nothing left to move leaderships to: there is no point in asking for it.
+        await asyncio.gather(*(node.kill() for node in self.nodes.values()))
+        if self._server is not None:
+            server, self._server = self._server, None
+            await server.__aexit__(None, None, None)
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    async def kill(self, node_id: int) -> None:
+        """SIGKILL a node."""
+        await self.nodes[node_id].kill()
+
+    async def restart(self, node_id: int) -> None:
+        """Start a node that was stopped or killed, and wait until it is ready."""
+        node = self.nodes[node_id]
+        await node.start()
+        await node.wait_ready()
+
+    async def wait_brokers(self, count: int, *, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait until every running broker's metadata shows `count` live brokers."""
+        async with asyncio.timeout(timeout_s):
+            for node in self.brokers:
+                while node.running and await known_brokers(node.host, node.port) != count:
+                    await asyncio.sleep(0.05)
+
+    async def __aenter__(self) -> ProcessCluster:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+
+async def known_brokers(host: str, port: int) -> int:
+    """How many live brokers a broker knows; -1 when it does not answer."""
+    from clients.connection import Connection
+    from protocol.apis.metadata import MetadataRequest
+
+    try:
+        connection = await Connection.open(host, port, client_id="anabranch-launcher")
+        try:
+            response = await connection.call(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+        finally:
+            await connection.close()
+    except (ConnectionError, TimeoutError):
+        return -1
+    return len(response.brokers)
+
+
+def free_ports(host: str, count: int) -> list[int]:
+    """Ports that nobody listens on right now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind((host, 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+async def serve_processes(
+    *,
+    brokers: int,
+    host: str,
+    port: int,
+    data_dir: str | None,
+    zookeeper: str,
+    properties: Mapping[str, str],
+    log_level: str,
+) -> None:
+    """Run a cluster of processes until told to stop, or until one of them ends."""
+    from anabranch.running import until_told_to_stop
+    from broker.config import BrokerSettings, with_properties
+
+    with_properties(BrokerSettings(), properties)  # a wrong property is told here, once, and not by every node
+    if zookeeper != "local" and ":" not in zookeeper:
+        raise ConfigError(f"--zookeeper {zookeeper!r}: write local, or HOST:PORT of an ensemble")
+    cluster = ProcessCluster(
+        brokers,
+        zookeeper=zookeeper,
+        host=host,
+        port=port,
+        directory=data_dir,
+        properties=properties,
+        log_level=log_level,
+    )
+    async with cluster:
+        sys.stdout.write(f"ready bootstrap={cluster.bootstrap_servers}\n")
+        sys.stdout.flush()
+        try:
+            await until_told_to_stop(first_end(list(cluster.nodes.values())))
+        finally:
+            await asyncio.gather(*(node.stop() for node in cluster.nodes.values()))
+
+
+async def first_end(nodes: Sequence[NodeProcess]) -> None:
+    """Wait until a node ends that nobody stopped, and say so."""
+    waiting = {asyncio.ensure_future(node.process.wait()): node for node in nodes if node.process is not None}
+    done, pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for one in pending:
+        one.cancel()
+    node = waiting[done.pop()]
+    raise NodeFailed(f"node {node.node_id} ended\n{node.log_tail()}")

@@ -1,0 +1,269 @@
+"""A real ZooKeeper server on this machine, from the jars that PySpark carries: nothing else has to be installed.
+
+`LocalZooKeeper` is an ordinary standalone server in a child process: small heap, no admin server, on 127.0.0.1 only. Its
+data lives in a temporary directory unless one is given. It can be killed and started again on the same port and data,
+which is how the ensemble's failure is rehearsed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+JARS: Final = (
+    "zookeeper-*.jar",
+    "netty-buffer-*.jar",
+    "netty-codec-*.jar",
+    "netty-common-*.jar",
+    "netty-handler-*.jar",
+    "netty-resolver-*.jar",
+    "netty-transport-*.jar",
+    "slf4j-api-*.jar",
+    "log4j-api-*.jar",
+    "log4j-core-*.jar",
+    "log4j-slf4j2-impl-*.jar",
+    "metrics-core-*.jar",
+    "snappy-java-*.jar",
+    "commons-cli-*.jar",
+    "commons-io-*.jar",
+)
+JVM_OPTIONS: Final = (
+    "-Xms16m",
+    "-Xmx64m",
+    "-Xss512k",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-Djava.net.preferIPv4Stack=true",
+    "-Dzookeeper.jmx.log4j.disable=true",
+    "-Dzookeeper.preAllocSize=1024",  # KiB; the default of 64 MiB is for disks that seek
+)
+LOGGING: Final = """\
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %c{1}: %m%n
+"""
+START_TIMEOUT_S: Final = 30.0
+STOP_TIMEOUT_S: Final = 10.0
+POLL_S: Final = 0.02
+
+
+class ZooKeeperUnavailable(RuntimeError):
+    """A local ZooKeeper cannot run here; the message says what to do about it."""
+
+
+def java_command() -> str:
+    """The `java` to run: that of JAVA_HOME, or the first on the PATH."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home) / "bin")) if home else None
+    found = found or shutil.which("java")
+    if found is None:
+        raise ZooKeeperUnavailable(
+            "a local ZooKeeper needs Java 17 or newer: install one (such as `apt-get install openjdk-17-jre-headless`) "
+            "or set JAVA_HOME, or name a running ensemble with --zookeeper HOST:PORT, or use --zookeeper memory"
+        )
+    return found
+
+
+def class_path() -> str:
+    """ZooKeeper and what it needs, from the jars of PySpark (which is not imported)."""
+    spec = importlib.util.find_spec("pyspark")
+    for place in (spec.submodule_search_locations or []) if spec else []:
+        jars = [str(jar) for pattern in JARS for jar in sorted((Path(place) / "jars").glob(pattern))]
+        if any(Path(jar).name.startswith("zookeeper-") for jar in jars):
+            return os.pathsep.join(jars)
+    raise ZooKeeperUnavailable(
+        "a local ZooKeeper needs the jars that PySpark carries: `pip install 'anabranch[audit]'`, "
+        "or name a running ensemble with --zookeeper HOST:PORT, or use --zookeeper memory"
+    )
+
+
+def why_unavailable() -> str | None:
+    """What is missing here, or None if a local ZooKeeper can run."""
+    try:
+        java_command()
+        class_path()
+    except ZooKeeperUnavailable as error:
+        return str(error)
+    return None
+
+
+class LocalZooKeeper:
+    """One standalone server; `async with` (or plain `with`, outside of a loop) starts and stops it."""
+
+    def __init__(self, *, data_dir: str | Path | None = None, port: int = 0, tick_ms: int = 500) -> None:
+        self.port = port
+        self._tick_ms = tick_ms
+        self._given_dir = Path(data_dir) if data_dir is not None else None
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __repr__(self) -> str:
+        state = f"pid {self._process.pid}" if self._process else "not running"
+        return f"<ZooKeeper at {self.hosts}, {state}>"
+
+    @property
+    def hosts(self) -> str:
+        """What clients connect to."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process, if it runs."""
+        return self._process.pid if self._process else None
+
+    async def start(self) -> None:
+        """Start and wait until the server answers. A chosen port that was taken in the meantime is chosen anew."""
+        chosen_here = self.port == 0
+        for last_try in (False, False, True) if chosen_here else (True,):
+            if chosen_here:
+                self.port = free_port()
+            self._launch()
+            try:
+                await self._await_ready()
+            except ZooKeeperUnavailable:
+                await self.stop()
+                if last_try:
+                    raise
+            else:
+                return
+
+    async def stop(self) -> None:
+        """Stop the server and remove its temporary data."""
+        await self._end(signal.SIGTERM)
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
+
+    async def kill(self) -> None:
+        """Kill the server as a crash would; `start` brings it back with its port and data."""
+        await self._end(signal.SIGKILL)
+
+    async def __aenter__(self) -> LocalZooKeeper:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def __enter__(self) -> LocalZooKeeper:
+        asyncio.run(self.start())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        asyncio.run(self.stop())
+
+    def _launch(self) -> None:
+        java, jars = java_command(), class_path()
+        directory = self._directory()
+        config, logging, log = (directory / name for name in ("zoo.cfg", "log4j2.properties", "zookeeper.log"))
+        config.write_text(self._config(directory))
+        logging.write_text(LOGGING)
+        durable = [] if self._given_dir else ["-Dzookeeper.forceSync=no"]
+        options = [*JVM_OPTIONS, *durable, f"-Dlog4j2.configurationFile={logging}"]
+        command = [*dying_with_us(), java, *options, "-cp", jars, MAIN_CLASS, str(config)]
+        with log.open("ab") as output:
+            # In a session of its own: Ctrl-C at the terminal is for the nodes, which still need ZooKeeper to say goodbye.
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=directory, start_new_session=True
+            )
+
+    def _directory(self) -> Path:
+        if self._given_dir is not None:
+            self._given_dir.mkdir(parents=True, exist_ok=True)
+            return self._given_dir.resolve()
+        if self._temporary is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="anabranch-zookeeper-", ignore_cleanup_errors=True)
+        return Path(self._temporary.name)
+
+    def _config(self, directory: Path) -> str:
+        settings = {
+            "dataDir": directory / "data",
+            "clientPort": self.port,
+            "clientPortAddress": "127.0.0.1",
+            "tickTime": self._tick_ms,
+            "minSessionTimeout": self._tick_ms,
+            "maxSessionTimeout": 120_000,
+            "maxClientCnxns": 0,
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "srvr,ruok",
+        }
+        return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+    async def _await_ready(self) -> None:
+        assert self._process is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(START_TIMEOUT_S):
+                while self._process.poll() is None:
+                    if await self._answers():
+                        return
+                    await asyncio.sleep(POLL_S)
+        code = self._process.poll()
+        what = f"did not answer within {START_TIMEOUT_S:g} s" if code is None else f"ended at once with code {code}"
+        raise ZooKeeperUnavailable(f"ZooKeeper at {self.hosts} {what}; its log ends with:\n{self._log_tail()}")
+
+    async def _answers(self) -> bool:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        except OSError:
+            return False
+        try:
+            writer.write(b"srvr")
+            return b"Mode:" in await reader.read()
+        except OSError:
+            return False
+        finally:
+            writer.close()
+
+    def _log_tail(self) -> str:
+        log = self._directory() / "zookeeper.log"
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        return "\n".join(lines[-15:]) or "(nothing)"
+
+    async def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                while process.poll() is None:
+                    await asyncio.sleep(POLL_S)
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def free_port() -> int:
+    """A port on 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def dying_with_us() -> list[str]:
+    """A prefix that lets the kernel kill the server when this process is killed, where util-linux can arrange it.
+
+    The kernel watches the thread that forks, so only the main thread may ask for it.
+    """
+    setpriv = shutil.which("setpriv") if threading.current_thread() is threading.main_thread() else None
+    return [setpriv, "--pdeathsig", "KILL"] if setpriv else []

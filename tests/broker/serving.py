@@ -1,0 +1,115 @@
+"""A server without a cluster behind it: real sockets, real dispatch, handlers of the test's choice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import random
+import struct
+from collections.abc import AsyncIterator, Callable
+
+from broker.config import BrokerSettings
+from broker.controller_link import ControllerLink
+from broker.dispatch import HANDLERS, Dispatcher, Handler
+from broker.metadata_cache import MetadataCache
+from broker.producer_ids import ProducerIds
+from broker.server import Server
+from broker.services import Services
+from broker.topic_configs import TopicConfigs
+from controller.zk.memory import MemoryZooKeeper
+from protocol.registry import BY_NAME
+
+SETTINGS = BrokerSettings(port=0)
+
+
+async def lone_services(settings: BrokerSettings = SETTINGS, zookeeper: MemoryZooKeeper | None = None) -> Services:
+    """What handlers get on a broker that has not met its cluster yet."""
+    session = await (zookeeper or MemoryZooKeeper()).connect()
+    return Services(
+        settings=settings,
+        metadata=MetadataCache(),
+        topic_configs=TopicConfigs(settings, lambda: session),
+        controller_link=ControllerLink(lambda: session, client_id="test", request_timeout_ms=1000),
+        producer_ids=ProducerIds(settings.node_id, lambda: session),
+        session=session,
+        clock_ms=lambda: 0,
+        rng=random.Random(0),
+        cluster_id="test-cluster",
+    )
+
+
+@contextlib.asynccontextmanager
+async def serving(handlers: dict[str, Handler] | None = None, **settings: int) -> AsyncIterator[Server]:
+    """A listening server; `handlers` replaces the real ones by API name."""
+    chosen = dataclasses.replace(SETTINGS, **settings)  # type: ignore[arg-type]
+    dispatcher = Dispatcher(await lone_services(chosen), HANDLERS)
+    for name, handler in (handlers or {}).items():
+        dispatcher._handlers[BY_NAME[name].key] = handler
+    server = Server(chosen, dispatcher)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+@dataclasses.dataclass
+class Peer:
+    """The other end of a raw connection."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def send(self, frame: bytes) -> None:
+        """Write one frame."""
+        self.writer.write(struct.pack(">i", len(frame)) + frame)
+
+    async def frame(self, timeout_s: float = 5) -> bytes:
+        """Read one frame."""
+        async with asyncio.timeout(timeout_s):
+            (length,) = struct.unpack(">i", await self.reader.readexactly(4))
+            return await self.reader.readexactly(length)
+
+    async def closed(self, timeout_s: float = 5) -> bool:
+        """Whether the server closes the connection."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while await self.reader.read(65536):
+                    pass
+        except ConnectionError:
+            return True
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Close our end."""
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def peer(port: int) -> AsyncIterator[Peer]:
+    """A raw connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    one = Peer(reader, writer)
+    try:
+        yield one
+    finally:
+        await one.close()
+
+
+def request_frame(
+    key: int, version: int, body: bytes = b"", *, correlation_id: int = 1, flexible: bool = False
+) -> bytes:
+    """Header and body of a request whose client id is "t"."""
+    return struct.pack(">hhih", key, version, correlation_id, 1) + b"t" + (b"\0" if flexible else b"") + body
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 5) -> None:
+    """Give the loop turns until the condition holds."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 the conditions are plain attributes of running code
+            await asyncio.sleep(0.001)

@@ -1,0 +1,104 @@
+"""Checks and plans of new topics, as Kafka makes them (facts 2.3)."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from broker import admin
+from broker.config import BrokerSettings
+from broker.metadata_cache import BrokerImage, ClusterImage, TopicImage
+from protocol.apis.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
+from protocol.errors import ErrorCode, KafkaError
+
+IMAGE = ClusterImage(
+    brokers={broker: BrokerImage(broker, "h", 9000 + broker, None, broker) for broker in (1, 2, 3)},
+    topics={"my.topic": TopicImage("my.topic", bytes(16), {})},
+    controller_id=2,
+)
+SETTINGS = BrokerSettings(num_partitions=4, default_replication_factor=2)
+
+
+def asked(name: str = "t", partitions: int = -1, replicas: int = -1, **fields: Any) -> CreatableTopic:
+    fields = {"assignments": [], "configs": [], **fields}
+    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, **fields)
+
+
+def rows(*replicas: list[int]) -> list[CreatableReplicaAssignment]:
+    return [CreatableReplicaAssignment(partition_index=i, broker_ids=ids) for i, ids in enumerate(replicas)]
+
+
+def plan(topic: CreatableTopic, version: int = 7) -> admin.TopicPlan:
+    return admin.plan_topic(SETTINGS, IMAGE, topic, version=version, rng=random.Random(1))
+
+
+def config(name: str, value: str | None) -> list[CreatableTopicConfig]:
+    return [CreatableTopicConfig(name=name, value=value)]
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (asked("my.topic"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (asked("my_topic"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked(""), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked(".."), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked("a" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked("späti"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked("line\n"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked("__cluster_metadata"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked(partitions=0), ErrorCode.INVALID_PARTITIONS),
+        (asked(replicas=0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (asked(replicas=4), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (asked(partitions=1, assignments=rows([1])), ErrorCode.INVALID_REQUEST),
+        (asked(assignments=rows([1, 1])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (asked(assignments=rows([1, 9])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (asked(assignments=rows([1], [1, 2])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (asked(assignments=rows([])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (asked(assignments=rows([1], [2])[1:]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (asked(configs=config("retention.ms", None)), ErrorCode.INVALID_CONFIG),
+        (asked(configs=config("retention.ms", "soon")), ErrorCode.INVALID_CONFIG),
+        (asked(configs=config("no.such.thing", "1")), ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_what_is_refused(topic: CreatableTopic, code: ErrorCode) -> None:
+    with pytest.raises(KafkaError) as caught:
+        plan(topic)
+    assert caught.value.code == code
+
+
+def test_defaults_are_the_brokers_from_version_4_on() -> None:
+    made = plan(asked())
+    assert (len(made.assignment), made.replication_factor) == (4, 2)
+    with pytest.raises(KafkaError) as caught:
+        plan(asked(), version=3)
+    assert caught.value.code == ErrorCode.INVALID_PARTITIONS
+
+
+def test_replicas_by_hand() -> None:
+    assert plan(asked(assignments=rows([3, 1], [1, 2]))).assignment == {0: [3, 1], 1: [1, 2]}
+
+
+def test_topic_ids_are_random_uuids() -> None:
+    ids = {admin.fresh_topic_id(random.Random(seed)) for seed in range(50)}
+    assert len(ids) == 50
+    assert all(one[6] >> 4 == 4 and one[8] >> 6 == 2 for one in ids)
+
+
+def test_the_offsets_topic_is_compacted_and_sized_by_its_own_settings() -> None:
+    settings = BrokerSettings(offsets_topic_num_partitions=8, offsets_topic_replication_factor=3)
+    made = admin.plan_automatic(settings, IMAGE, "__consumer_offsets", random.Random(1))
+    assert (len(made.assignment), made.replication_factor) == (8, 3)
+    assert made.configs["cleanup.policy"] == "compact"
+
+
+@pytest.mark.parametrize(
+    ("controller", "brokers", "shown"), [(2, (1, 2), 2), (100, (3, 2), 2), (-1, (1,), 1), (1, (), -1)]
+)
+def test_clients_are_shown_a_broker_that_can_reach_the_controller(
+    controller: int, brokers: tuple[int, ...], shown: int
+) -> None:
+    image = ClusterImage(brokers={one: BrokerImage(one, "h", 1, None, 1) for one in brokers}, controller_id=controller)
+    assert admin.controller_to_show(image) == shown

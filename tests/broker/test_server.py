@@ -1,0 +1,307 @@
+"""The connection shell: order, back-pressure, limits, and who pays for a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from typing import Any
+
+import pytest
+
+from broker.api import CloseConnection, RequestContext
+from protocol import codec
+from protocol.apis.api_versions import ApiVersionsResponse
+from protocol.apis.heartbeat import HeartbeatResponse
+from protocol.apis.metadata import MetadataResponse
+from protocol.errors import ErrorCode, KafkaError
+from tests.broker.serving import peer, request_frame, serving, until
+
+API_VERSIONS_V0 = request_frame(18, 0)
+HEARTBEAT_BODY = struct.pack(">h", 1) + b"g" + struct.pack(">ih", 1, 1) + b"m"
+
+
+def heartbeat(correlation_id: int) -> bytes:
+    return request_frame(12, 0, HEARTBEAT_BODY, correlation_id=correlation_id)
+
+
+def test_api_versions_tells_what_is_served_and_answers_every_version() -> None:
+    async def scenario() -> None:
+        async with serving() as server, peer(server.port) as one:
+            one.send(API_VERSIONS_V0)
+            frame = await one.frame()
+            assert frame[:4] == struct.pack(">i", 1)
+            response, _ = codec.decode(ApiVersionsResponse, 0, frame, 4)
+            ranges = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+            assert ranges == server.dispatcher.served
+            one.send(request_frame(18, 3, b"\x07kafka-p\x041.0\x00"[:0] + b"\x06kafka\x041.0\x00", flexible=True))
+            response, _ = codec.decode(ApiVersionsResponse, 3, await one.frame(), 4)
+            assert response.error_code == ErrorCode.NONE
+            one.send(request_frame(18, 3, b"\x03-a\x041.0\x00", flexible=True))
+            response, _ = codec.decode(ApiVersionsResponse, 3, await one.frame(), 4)
+            assert response.error_code == ErrorCode.INVALID_REQUEST
+
+    asyncio.run(scenario())
+
+
+def test_api_versions_from_the_future_gets_a_version_0_answer() -> None:
+    async def scenario() -> None:
+        async with serving() as server, peer(server.port) as one:
+            one.send(request_frame(18, 99, b"whatever that will mean", flexible=True))
+            response, _ = codec.decode(ApiVersionsResponse, 0, await one.frame(), 4)
+            assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+            assert [(row.api_key, row.max_version) for row in response.api_keys] == [(18, 4)]
+            one.send(API_VERSIONS_V0)
+            await one.frame()
+
+    asyncio.run(scenario())
+
+
+def test_pipelined_requests_are_processed_one_by_one_and_in_order() -> None:
+    running, order = 0, []
+
+    async def slow(ctx: RequestContext, request: Any) -> HeartbeatResponse:
+        nonlocal running
+        running += 1
+        assert running == 1, "two requests of one connection at a time"
+        await asyncio.sleep(0)
+        order.append(len(order))
+        running -= 1
+        return HeartbeatResponse(error_code=0)
+
+    async def scenario() -> None:
+        async with serving({"Heartbeat": slow}) as server, peer(server.port) as one:
+            for correlation_id in range(50):
+                one.send(heartbeat(correlation_id))
+            got = [struct.unpack(">i", (await one.frame())[:4])[0] for _ in range(50)]
+            assert got == list(range(50)) == order
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (struct.pack(">i", -5), "frame of -5 bytes"),
+        (struct.pack(">i", 2**31 - 1), "frame of 2147483647 bytes"),
+        (struct.pack(">i", 3) + b"abc", "shorter than its header"),
+        (struct.pack(">i", 8) + struct.pack(">hhi", 999, 0, 1), "unknown API 999"),
+        (struct.pack(">i", 11) + request_frame(3, 99), "Metadata v99"),
+        (struct.pack(">i", 15) + request_frame(3, 0, b"\x7f\xff\xff\xff"), "Metadata v0"),
+    ],
+)
+def test_nonsense_costs_the_connection_and_one_log_line(
+    raw: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with serving() as server, peer(server.port) as good, peer(server.port) as bad:
+            bad.writer.write(raw)
+            assert await bad.closed()
+            good.send(API_VERSIONS_V0)
+            await good.frame()
+
+    with caplog.at_level(logging.WARNING, logger="broker"):
+        asyncio.run(scenario())
+    (record,) = [one for one in caplog.records if one.name.startswith("broker")]
+    assert reason in record.getMessage()
+    assert record.exc_info is None
+
+
+def test_a_bug_is_answered_where_possible_and_closes_one_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async def broken(ctx: RequestContext, request: Any) -> Any:
+        raise ZeroDivisionError
+
+    async def scenario() -> None:
+        async with serving({"Heartbeat": broken, "Metadata": broken}) as server:
+            async with peer(server.port) as one, peer(server.port) as other:
+                one.send(heartbeat(7))
+                response, _ = codec.decode(HeartbeatResponse, 0, await one.frame(), 4)
+                assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+                assert await one.closed()
+                other.send(API_VERSIONS_V0)
+                await other.frame()
+                other.send(request_frame(3, 0, struct.pack(">i", 0)))
+                assert await other.closed(), "Metadata v0 has no place for the error"
+            async with peer(server.port) as another:
+                another.send(API_VERSIONS_V0)
+                await another.frame()
+
+    with caplog.at_level(logging.ERROR, logger="broker"):
+        asyncio.run(scenario())
+    assert "bug in the handler of Heartbeat v0" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_refusal_that_leaves_a_handler_becomes_the_top_level_code() -> None:
+    async def refusing(ctx: RequestContext, request: Any) -> Any:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR, "elsewhere")
+
+    async def scenario() -> None:
+        async with serving({"Heartbeat": refusing}) as server, peer(server.port) as one:
+            for correlation_id in (1, 2):
+                one.send(heartbeat(correlation_id))
+                response, _ = codec.decode(HeartbeatResponse, 0, await one.frame(), 4)
+                assert response.error_code == ErrorCode.NOT_COORDINATOR
+
+    asyncio.run(scenario())
+
+
+def test_a_handler_may_close_the_connection() -> None:
+    async def closing(ctx: RequestContext, request: Any) -> Any:
+        raise CloseConnection("acks=0 failed")
+
+    async def scenario() -> None:
+        async with serving({"Heartbeat": closing}) as server, peer(server.port) as one:
+            one.send(heartbeat(1))
+            assert await one.closed()
+
+    asyncio.run(scenario())
+
+
+def test_reading_pauses_while_a_request_is_in_work() -> None:
+    """Goal: a peer that pipelines without end cannot fill our memory. Method: block the first request, then flood."""
+
+    async def scenario() -> None:
+        release = asyncio.Event()
+
+        async def blocked(ctx: RequestContext, request: Any) -> HeartbeatResponse:
+            await release.wait()
+            return HeartbeatResponse(error_code=0)
+
+        async with serving({"Heartbeat": blocked}) as server, peer(server.port) as one:
+            frames = 400_000
+            flood = b"".join(struct.pack(">i", len(heartbeat(0))) + heartbeat(0) for _ in range(1000))
+            one.send(heartbeat(0))
+            one.writer.transport.set_write_buffer_limits(high=1 << 30)
+            for _ in range(frames // 1000):
+                one.writer.write(flood)
+            (connection,) = server._connections
+            await until(lambda: connection._read_paused)
+            for _ in range(50):
+                await asyncio.sleep(0.001)
+            assert connection._core.buffered <= 4 * server.buffered_bytes_max
+            release.set()
+            await until(lambda: not connection._read_paused)
+
+    asyncio.run(scenario())
+
+
+def test_no_request_is_taken_up_while_answers_pile_up() -> None:
+    """Goal: a peer that never reads cannot make us queue answers without end."""
+    answered = 0
+
+    async def large(ctx: RequestContext, request: Any) -> MetadataResponse:
+        nonlocal answered
+        answered += 1
+        return MetadataResponse(brokers=[], topics=[], cluster_id="x" * 30000)
+
+    async def scenario() -> None:
+        async with serving({"Metadata": large}) as server, peer(server.port) as one:
+            one.writer.transport.pause_reading()
+            frame = request_frame(3, 2, struct.pack(">i", 0))
+            for _ in range(2000):
+                one.send(frame)
+            (connection,) = server._connections
+            await until(lambda: connection._write_paused)
+            seen = answered
+            for _ in range(50):
+                await asyncio.sleep(0.001)
+            assert answered == seen < 2000
+            one.writer.transport.resume_reading()
+            for _ in range(2000):
+                await one.frame()
+            assert answered == 2000
+
+    asyncio.run(scenario())
+
+
+def test_idle_connections_are_closed() -> None:
+    async def scenario() -> None:
+        async with serving(connections_max_idle_ms=100) as server, peer(server.port) as one:
+            one.send(API_VERSIONS_V0)
+            await one.frame()
+            assert await one.closed()
+            await until(lambda: server.connection_count == 0)
+
+    asyncio.run(scenario())
+
+
+def test_connections_are_bounded() -> None:
+    async def scenario() -> None:
+        async with serving(max_connections=2) as server:
+            async with peer(server.port) as first, peer(server.port) as second:
+                for one in (first, second):
+                    one.send(API_VERSIONS_V0)
+                    await one.frame()
+                async with peer(server.port) as third:
+                    assert await third.closed()
+            await until(lambda: server.connection_count == 0)
+            async with peer(server.port) as fourth:
+                fourth.send(API_VERSIONS_V0)
+                await fourth.frame()
+
+    asyncio.run(scenario())
+
+
+def test_what_was_sent_before_the_peer_left_is_processed() -> None:
+    """Goal: a Produce with acks=0 counts even if its producer closes right after."""
+    seen = 0
+
+    async def counting(ctx: RequestContext, request: Any) -> None:
+        nonlocal seen
+        await asyncio.sleep(0)
+        seen += 1
+
+    async def scenario() -> None:
+        async with serving({"Heartbeat": counting}) as server:
+            async with peer(server.port) as one:
+                for correlation_id in range(20):
+                    one.send(heartbeat(correlation_id))
+                await one.writer.drain()
+            await until(lambda: server.connection_count == 0 and seen == 20)
+
+    asyncio.run(scenario())
+
+
+def test_a_long_poll_ends_with_its_connection() -> None:
+    async def scenario() -> None:
+        dropped = asyncio.Event()
+
+        async def waiting(ctx: RequestContext, request: Any) -> Any:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                dropped.set()
+
+        async with serving({"Fetch": waiting}) as server:
+            async with peer(server.port) as one:
+                one.send(request_frame(1, 0, struct.pack(">iiii", -1, 2**31 - 1, 1, 0)))
+                await until(lambda: any(connection.busy for connection in server._connections))
+            async with asyncio.timeout(5):
+                await dropped.wait()
+            await until(lambda: server.connection_count == 0)
+
+    asyncio.run(scenario())
+
+
+def test_stopping_lets_the_request_in_work_finish() -> None:
+    async def scenario() -> None:
+        started = asyncio.Event()
+
+        async def slow(ctx: RequestContext, request: Any) -> HeartbeatResponse:
+            started.set()
+            await asyncio.sleep(0.05)
+            return HeartbeatResponse(error_code=0)
+
+        async with serving({"Heartbeat": slow}) as server, peer(server.port) as one:
+            one.send(heartbeat(1))
+            one.send(heartbeat(2))
+            await started.wait()
+            stopping = asyncio.ensure_future(server.stop())
+            response, _ = codec.decode(HeartbeatResponse, 0, await one.frame(), 4)
+            assert response.error_code == 0
+            assert await one.closed()
+            await stopping
+            assert server.connection_count == 0
+
+    asyncio.run(scenario())
