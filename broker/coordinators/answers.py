@@ -1,0 +1,166 @@
+"""The responses of a group: pure functions from what the group knows to what the wire says.
+
+A refused JoinGroup names no protocol; up to v6 the wire cannot say "none" and says "" instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, assert_never
+
+from broker.coordinators.events import Answer, Close, Event, Heartbeat, Join, Leave, Persisted, Sync, Tick
+from broker.coordinators.members import Member, Protocols
+from protocol.apis.describe_groups import DescribedGroup, DescribedGroupMember
+from protocol.apis.heartbeat import HeartbeatResponse
+from protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from protocol.apis.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
+from protocol.apis.sync_group import SyncGroupResponse
+from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.coordinators.groups import Group
+
+FIRST_VERSION_WITHOUT_PROTOCOL_NAME = 7
+FIRST_VERSION_THAT_SKIPS_ASSIGNMENT = 9
+FIRST_VERSION_WITH_SEVERAL_LEAVING = 3
+
+
+def protocols_of(request: JoinGroupRequest) -> Protocols:
+    """The protocols a client offers, most wanted first. Copied out of the frame, because members outlive it."""
+    return tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
+
+
+def refusal(event: Event, error: ErrorCode) -> Answer:
+    """The answer that tells a request it was refused."""
+    match event:
+        case Join():
+            return Answer(event.ticket, join_refusal(event, error, member_id=event.request.member_id))
+        case Sync():
+            return Answer(event.ticket, sync_refusal(error))
+        case Heartbeat():
+            return Answer(event.ticket, heartbeat(error))
+        case Leave():
+            return Answer(event.ticket, LeaveGroupResponse(error_code=error))
+        case Persisted() | Tick() | Close():
+            raise AssertionError(f"{event} is not a request and cannot be refused")
+        case _:
+            assert_never(event)
+
+
+def join_refusal(event: Join, error: ErrorCode, *, member_id: str) -> JoinGroupResponse:
+    """Not a member, or not yet: `member_id` is the id to come back with, if there is one."""
+    named = event.version < FIRST_VERSION_WITHOUT_PROTOCOL_NAME
+    return JoinGroupResponse(
+        error_code=error, protocol_name="" if named else None, leader="", member_id=member_id, members=[]
+    )
+
+
+def joined(group: Group, member: Member) -> JoinGroupResponse:
+    """A member of the current generation; its leader also learns who the others are."""
+    leads = member.member_id == group.members.leader_id
+    return JoinGroupResponse(
+        error_code=ErrorCode.NONE,
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol,
+        leader=group.members.leader_id or "",
+        member_id=member.member_id,
+        members=_subscriptions(group) if leads else [],
+    )
+
+
+def joined_without_rebalance(group: Group, member: Member, event: Join, old_leader: str) -> JoinGroupResponse:
+    """A static member is back in an undisturbed group (KIP-345, KIP-814).
+
+    A leader of v9 is told to skip the assignment; an older one must believe that somebody else leads, or it would make
+    one.
+    """
+    response = joined(group, member)
+    if event.version >= FIRST_VERSION_THAT_SKIPS_ASSIGNMENT:
+        return dataclasses.replace(response, skip_assignment=member.member_id == group.members.leader_id)
+    return dataclasses.replace(response, leader=old_leader, members=[])
+
+
+def with_error(response: JoinGroupResponse, error: ErrorCode) -> JoinGroupResponse:
+    """A join that succeeded but could not be remembered."""
+    return dataclasses.replace(response, error_code=error, member_id="", members=[])
+
+
+def _subscriptions(group: Group) -> list[JoinGroupResponseMember]:
+    return [
+        JoinGroupResponseMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            metadata=member.metadata(group.protocol),
+        )
+        for member in group.members
+    ]
+
+
+def synced(group: Group, member: Member) -> SyncGroupResponse:
+    """What the member has to do."""
+    return SyncGroupResponse(
+        error_code=ErrorCode.NONE,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol,
+        assignment=member.assignment,
+    )
+
+
+def sync_refusal(error: ErrorCode) -> SyncGroupResponse:
+    """No assignment."""
+    return SyncGroupResponse(error_code=error, assignment=b"")
+
+
+def heartbeat(error: ErrorCode) -> HeartbeatResponse:
+    """Carry on, or not."""
+    return HeartbeatResponse(error_code=error)
+
+
+def leaving(event: Leave) -> list[MemberIdentity]:
+    """Who wants to go, in either form of the request."""
+    if event.version < FIRST_VERSION_WITH_SEVERAL_LEAVING:
+        return [MemberIdentity(member_id=event.request.member_id)]
+    return event.request.members
+
+
+def left(event: Leave, rows: Iterable[tuple[MemberIdentity, ErrorCode]]) -> LeaveGroupResponse:
+    """Who went. The single-member versions have one error, on top."""
+    members = [
+        MemberResponse(member_id=one.member_id, group_instance_id=one.group_instance_id, error_code=error)
+        for one, error in rows
+    ]
+    alone = event.version < FIRST_VERSION_WITH_SEVERAL_LEAVING
+    return LeaveGroupResponse(error_code=members[0].error_code if alone else ErrorCode.NONE, members=members)
+
+
+def described(group: Group) -> DescribedGroup:
+    """The group for administrators; metadata and assignments are only shown while they are in force."""
+    stable = group.state.value == "Stable"
+    return DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol or "") if stable else "",
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(group.protocol) if stable else b"",
+                member_assignment=member.assignment if stable else b"",
+            )
+            for member in group.members
+        ],
+    )
+
+
+def not_described(group_id: str, error: ErrorCode) -> DescribedGroup:
+    """A group that does not exist (Dead, no error, as Kafka says it) or is not here."""
+    state = "Dead" if error is ErrorCode.NONE else ""
+    return DescribedGroup(
+        error_code=error, group_id=group_id, group_state=state, protocol_type="", protocol_data="", members=[]
+    )

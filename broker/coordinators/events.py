@@ -1,0 +1,106 @@
+"""What can happen to a consumer group, and what a group can ask its surroundings to do.
+
+A `Ticket` stands for one request that waits for its answer. The machine only hands it back inside an `Answer`; what it
+is (a future, a number in a test) is the business of whoever applied the event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from protocol.apis.heartbeat import HeartbeatRequest
+from protocol.apis.join_group import JoinGroupRequest
+from protocol.apis.leave_group import LeaveGroupRequest
+from protocol.apis.sync_group import SyncGroupRequest
+from protocol.errors import ErrorCode
+from protocol.internal_topics import GroupMetadataValue
+
+Ticket = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """A client wants to be a member. `version` decides what it understands."""
+
+    ticket: Ticket
+    request: JoinGroupRequest
+    version: int
+    client_id: str
+    client_host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sync:
+    """A member wants its assignment; the leader brings everybody's."""
+
+    ticket: Ticket
+    request: SyncGroupRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """A member is alive."""
+
+    ticket: Ticket
+    request: HeartbeatRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """Members go, one (v0-v2) or several (v3 on)."""
+
+    ticket: Ticket
+    request: LeaveGroupRequest
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Persisted:
+    """The journal took, or refused, what a `Persist` asked it to write."""
+
+    generation: int
+    error: ErrorCode
+    answer: Answer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A deadline may have passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """This node stops coordinating the group, or the group is deleted: everybody who waits is told `error`."""
+
+    error: ErrorCode
+
+
+Event = Join | Sync | Heartbeat | Leave | Persisted | Tick | Close
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Send `response` to the request behind `ticket`."""
+
+    ticket: Ticket
+    response: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Write the group to the journal, then come back with `Persisted` (and its `answer`, which waits for that)."""
+
+    generation: int
+    value: GroupMetadataValue
+    answer: Answer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbed:
+    """The assignment is no longer in force: whoever waits for the group's progress is told `error`."""
+
+    error: ErrorCode
+
+
+Effect = Answer | Persist | Disturbed

@@ -1,0 +1,151 @@
+"""The journal of the group coordinator: appends to `__consumer_offsets`, and reads it back.
+
+An append returns only when the records are replicated to all in-sync replicas; its failures are already translated to
+what a member of the group should hear. `replay` yields what the partition says, oldest first: puts and tombstones, the
+staged puts of transactions, and the markers that settle them.
+
+Source: kafka.coordinator.group.GroupMetadataManager (storeOffsets, storeGroup, doLoadGroupsAndOffsets).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, Key, decode_key
+from protocol.records.batch import NO_PRODUCER_ID, BatchBuilder, Buffer, iter_batches, iter_records
+from protocol.records.control import ControlType, read_control
+
+ACKS_ALL: Final = -1
+Origin = Literal["client", "coordinator"]
+LOAD_BYTES: Final = 5242880
+"""How much one read of a load takes (offsets.load.buffer.size)."""
+
+_NOT_STORED: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+COMMIT_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = _NOT_STORED | {
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+"""What an OffsetCommit answers when its records could not be appended; anything else stays what it is."""
+GROUP_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = _NOT_STORED | {
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What members of a group hear when its assignment could not be stored."""
+
+
+class Appended(Protocol):
+    """Where the records went."""
+
+    @property
+    def base_offset(self) -> int:
+        """The first one's offset."""
+
+
+class Replicas(Protocol):
+    """What the journal needs of the replica manager."""
+
+    async def append(
+        self, topic: str, index: int, records: Buffer, *, acks: int, timeout_ms: int, origin: Origin = ...
+    ) -> Appended:
+        """Append and wait as `acks` demands. Raises KafkaError."""
+
+    def leader_of(self, topic: str, index: int) -> Any:
+        """The partition (its `log` knows where it starts), if this broker leads it. Raises KafkaError."""
+
+    def read_local(self, topic: str, index: int, offset: int, max_bytes: int) -> bytes:
+        """Whole batches from `offset` on, up to the log end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """One record; a `value` of None deletes. `producer_id` is -1 unless it belongs to an open transaction."""
+
+    key: Key
+    value: bytes | None
+    offset: int
+    producer_id: int = NO_PRODUCER_ID
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """A transaction of this producer ended here."""
+
+    producer_id: int
+    commit: bool
+
+
+class Journal:
+    """Writes and reads the partitions of `__consumer_offsets` that this broker leads."""
+
+    def __init__(self, replicas: Replicas, *, timeout_ms: int, clock_ms: Callable[[], int]) -> None:
+        self._replicas = replicas
+        self._timeout_ms = timeout_ms
+        self._clock_ms = clock_ms
+
+    async def append(
+        self, partition: int, records: Sequence[tuple[bytes, bytes | None]], errors: Mapping[ErrorCode, ErrorCode]
+    ) -> int:
+        """Append records as one batch and wait until all in-sync replicas have it; returns the first one's offset.
+
+        Raises KafkaError with a code out of `errors`.
+        """
+        builder = BatchBuilder(limit_bytes=_NO_LIMIT)
+        now_ms = self._clock_ms()
+        for key, value in records:
+            builder.append(key, value, timestamp_ms=now_ms)
+        try:
+            appended = await self._replicas.append(
+                CONSUMER_OFFSETS_TOPIC,
+                partition,
+                builder.build(),
+                acks=ACKS_ALL,
+                timeout_ms=self._timeout_ms,
+                origin="coordinator",
+            )
+        except KafkaError as error:
+            raise KafkaError(errors.get(error.code, error.code), error.message) from error
+        return appended.base_offset
+
+    def first_offset(self, partition: int) -> int:
+        """Where reading starts. Raises KafkaError when this broker does not lead the partition."""
+        offset: int = self._replicas.leader_of(CONSUMER_OFFSETS_TOPIC, partition).log.log_start_offset
+        return offset
+
+    def read(self, partition: int, offset: int) -> tuple[list[Put | Settle], int]:
+        """The next stretch of a partition and the offset to go on from; an unchanged offset means the end."""
+        data = self._replicas.read_local(CONSUMER_OFFSETS_TOPIC, partition, offset, LOAD_BYTES)
+        entries = list(entries_of(data, offset))
+        for _, header in iter_batches(data):
+            offset = max(offset, header.next_offset)
+        return entries, offset
+
+
+_NO_LIMIT: Final = 2**31 - 1
+
+
+def entries_of(data: Buffer, first_offset: int = 0) -> Iterator[Put | Settle]:
+    """What the batches say, in order. Records of kinds that only newer software knows are skipped."""
+    for position, header in iter_batches(data):
+        if header.is_control:
+            control = read_control(data, position)
+            if control.ends_transaction:
+                yield Settle(header.producer_id, control.type is ControlType.COMMIT)
+            continue
+        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+        for record in iter_records(data, position):
+            key = None if record.key is None or record.offset < first_offset else decode_key(record.key)
+            if key is not None:
+                yield Put(key, record.value, record.offset, producer_id)

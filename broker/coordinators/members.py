@@ -1,0 +1,135 @@
+"""The members of one classic consumer group: who they are, which protocols they share, who leads.
+
+Kept here: members in the order in which they joined, the instance ids of static ones (KIP-345), and the ids that were
+handed out but whose owners have not come back with them yet (KIP-394). No states and no timers: `groups` has those.
+
+Invariant: the leader is a member (or nobody is), and every instance id names a member that carries it.
+Source: kafka.coordinator.group.GroupMetadata and MemberMetadata.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from broker.coordinators.events import Join, Ticket
+from protocol.errors import ErrorCode, KafkaError
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""(name, metadata) in the order of the member's preference."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """One member. It is `parked` while its Join or Sync waits for the others."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    is_new: bool = False
+    """Has not got through its first join: kept alive by the new-member timeout instead of its session."""
+    joining: Join | None = None
+    syncing: Ticket | None = None
+    session_deadline_ms: int | None = None
+    """None while the member is parked: it cannot send heartbeats then."""
+
+    def supports(self, protocol: str) -> bool:
+        """Whether the member listed this protocol."""
+        return any(name == protocol for name, _ in self.protocols)
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What the member said under this protocol; nothing when it does not know it."""
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+    def vote(self, candidates: Iterable[str]) -> str:
+        """The first of the member's protocols that everybody supports."""
+        common = set(candidates)
+        return next(name for name, _ in self.protocols if name in common)
+
+
+@dataclass(slots=True)
+class Members:
+    """All members of a group."""
+
+    by_id: dict[str, Member] = field(default_factory=dict)
+    static: dict[str, str] = field(default_factory=dict)
+    """Instance id -> member id."""
+    pending: dict[str, int] = field(default_factory=dict)
+    """Member ids that were handed out (v4 on) -> when they lapse."""
+    leader_id: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.by_id)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self.by_id.values())
+
+    def add(self, member: Member) -> None:
+        """Let a member in; the first one leads."""
+        self.by_id[member.member_id] = member
+        self.pending.pop(member.member_id, None)
+        if member.instance_id is not None:
+            self.static[member.instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+
+    def remove(self, member: Member) -> None:
+        """Let a member go; the longest-standing one left takes over as leader."""
+        del self.by_id[member.member_id]
+        if member.instance_id is not None and self.static.get(member.instance_id) == member.member_id:
+            del self.static[member.instance_id]
+        if self.leader_id == member.member_id:
+            self.leader_id = next(iter(self.by_id), None)
+
+    def replace_static(self, old: Member, member_id: str) -> None:
+        """The instance restarted: its new member id takes the old one's place, leadership and order included."""
+        assert old.instance_id is not None, f"{old.member_id} is not static"
+        leads = self.leader_id == old.member_id
+        self.by_id = {member_id if key == old.member_id else key: member for key, member in self.by_id.items()}
+        old.member_id = member_id
+        self.static[old.instance_id] = member_id
+        if leads:
+            self.leader_id = member_id
+
+    def check(self, member_id: str, instance_id: str | None) -> Member:
+        """The member behind an id, or the reason why the sender is not it: UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        if instance_id is not None:
+            current = self.static.get(instance_id)
+            if current is None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"no member has the instance id {instance_id}")
+            if current != member_id:
+                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, f"instance {instance_id} is now {current}")
+        member = self.by_id.get(member_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id!r} is not a member")
+        return member
+
+    def common_protocols(self) -> list[str]:
+        """The protocols that all members support, in the first member's order."""
+        first = next(iter(self.by_id.values()), None)
+        if first is None:
+            return []
+        return [name for name, _ in first.protocols if all(member.supports(name) for member in self)]
+
+    def choose_protocol(self) -> str:
+        """Every member votes for its first common protocol; most votes win, the earlier voter's on a tie."""
+        common = self.common_protocols()
+        assert common, "a member was let in that shares no protocol with the others"
+        votes = Counter(member.vote(common) for member in self)
+        return max(votes, key=votes.__getitem__)
+
+    @property
+    def joining_count(self) -> int:
+        """How many members wait for the join phase to end."""
+        return sum(member.joining is not None for member in self)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """How long the slowest member asked to be waited for."""
+        return max((member.rebalance_timeout_ms for member in self), default=0)

@@ -1,0 +1,125 @@
+"""The committed offsets of one group, and those that wait for their transaction to end.
+
+Every change comes from a record of the journal, live (after it was replicated) or in replay, and carries that record's
+offset there. Per partition the record with the highest journal offset wins, whatever order completions arrive in: so
+replaying the journal gives the very map that the live coordinator had.
+
+Offsets of a transaction are staged per producer and take effect at its commit marker, in the order of their records
+(KIP-98); until then they make a partition unstable for readers that ask for stable offsets only (KIP-447).
+Source: kafka.coordinator.group.GroupMetadata, CommitRecordMetadataAndOffset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from protocol.internal_topics import OffsetCommitValue
+
+TopicPartition = tuple[str, int]
+
+UNKNOWN_OFFSET: Final = -1
+NO_LEADER_EPOCH: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedOffset:
+    """How far the group is in one partition. `journal_offset` is where that is written."""
+
+    offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int = -1
+    journal_offset: int = -1
+
+    def to_value(self) -> OffsetCommitValue:
+        """As the journal keeps it."""
+        return OffsetCommitValue(
+            offset=self.offset,
+            leader_epoch=self.leader_epoch,
+            metadata=self.metadata,
+            commit_timestamp=self.commit_timestamp_ms,
+            expire_timestamp=self.expire_timestamp_ms,
+        )
+
+    @classmethod
+    def from_value(cls, value: OffsetCommitValue, journal_offset: int) -> CommittedOffset:
+        """As the journal tells it."""
+        return cls(
+            offset=value.offset,
+            leader_epoch=value.leader_epoch,
+            metadata=value.metadata,
+            commit_timestamp_ms=value.commit_timestamp,
+            expire_timestamp_ms=value.expire_timestamp,
+            journal_offset=journal_offset,
+        )
+
+
+@dataclass(slots=True)
+class Offsets:
+    """All offsets of one group."""
+
+    committed: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    staged: dict[int, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
+    """Producer id -> what its open transaction will commit."""
+    _deleted_at: dict[TopicPartition, int] = field(default_factory=dict)
+    """Journal offset of the tombstone, so that an older commit that completes late does not bring the offset back."""
+
+    def commit(self, partition: TopicPartition, value: CommittedOffset) -> bool:
+        """Take over a commit unless a later record is known already; says whether it did."""
+        current = self.committed.get(partition)
+        newest = self._deleted_at.get(partition, -1) if current is None else current.journal_offset
+        if value.journal_offset < newest:
+            return False
+        self._deleted_at.pop(partition, None)
+        self.committed[partition] = value
+        return True
+
+    def delete(self, partition: TopicPartition, journal_offset: int) -> None:
+        """Take over a tombstone unless a later commit is known already."""
+        current = self.committed.get(partition)
+        if current is None or current.journal_offset <= journal_offset:
+            self.committed.pop(partition, None)
+            self._deleted_at[partition] = max(journal_offset, self._deleted_at.get(partition, -1))
+
+    def stage(self, producer_id: int, partition: TopicPartition, value: CommittedOffset) -> None:
+        """Remember what a transaction wants to commit."""
+        self.staged.setdefault(producer_id, {})[partition] = value
+
+    def settle(self, producer_id: int, *, commit: bool) -> list[TopicPartition]:
+        """The transaction ended. Returns the partitions whose committed offset changed."""
+        staged = self.staged.pop(producer_id, {})
+        if not commit:
+            return []
+        return [partition for partition, value in staged.items() if self.commit(partition, value)]
+
+    def unstable(self, partition: TopicPartition) -> bool:
+        """Whether an open transaction may change the partition's offset."""
+        return any(partition in staged for staged in self.staged.values())
+
+    def offset_of(self, partition: TopicPartition) -> int:
+        """The committed offset, -1 when unknown."""
+        known = self.committed.get(partition)
+        return UNKNOWN_OFFSET if known is None else known.offset
+
+    def __bool__(self) -> bool:
+        return bool(self.committed or self.staged)
+
+    def expired(self, now_ms: int, retention_ms: int, *, idle_since_ms: int | None) -> list[TopicPartition]:
+        """Which offsets nobody needs any more.
+
+        An explicit expiry wins; otherwise an offset lives `retention_ms` past the later of its commit and the moment
+        since when the group has been without members. `idle_since_ms` is None while it has some: nothing expires then.
+        """
+        gone = []
+        for partition, value in self.committed.items():
+            if value.expire_timestamp_ms != -1:
+                due_ms = value.expire_timestamp_ms
+            elif idle_since_ms is not None:
+                due_ms = max(value.commit_timestamp_ms, idle_since_ms) + retention_ms
+            else:
+                continue
+            if due_ms <= now_ms and not self.unstable(partition):
+                gone.append(partition)
+        return gone

@@ -1,0 +1,19 @@
+"""ConsumerGroupPosition: how far the others in my group are (KIP-253 section 7, repaired by R9 and R10).
+
+v0 is the KIP's exchange of reported positions. v1 tells *committed* offsets and waits: the answer comes when one of the
+awaited partitions is committed up to its `awaited_offset`, after `max_wait_ms`, or with REBALANCE_IN_PROGRESS as soon
+as the assignment no longer stands. Any offset that is not known is -1.
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, handles
+from protocol.apis.consumer_group_position import ConsumerGroupPositionRequest, ConsumerGroupPositionResponse
+
+
+@handles(ConsumerGroupPositionRequest, versions="0-1")
+async def consumer_group_position(
+    ctx: RequestContext, request: ConsumerGroupPositionRequest
+) -> ConsumerGroupPositionResponse:
+    """Exchange, or wait."""
+    return await ctx.services.groups.position(request, version=ctx.version)

@@ -1,0 +1,29 @@
+"""DeleteGroups: forget groups without members, with their offsets (KIP-229).
+
+Versions 0 to 2. Answered when the tombstones are replicated. GROUP_ID_NOT_FOUND and NON_EMPTY_GROUP are told per group.
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, handles
+from protocol.apis.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from protocol.errors import ErrorCode, KafkaError
+
+
+@handles(DeleteGroupsRequest, versions="0-2")
+async def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    """Delete each group."""
+    results = [
+        DeletableGroupResult(group_id=group_id, error_code=await delete(ctx, group_id))
+        for group_id in dict.fromkeys(request.groups_names)
+    ]
+    return DeleteGroupsResponse(results=results)
+
+
+async def delete(ctx: RequestContext, group_id: str) -> ErrorCode:
+    """One group; says what went wrong."""
+    try:
+        await ctx.services.groups.delete(group_id)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE

@@ -1,0 +1,27 @@
+"""DescribeGroups: members and state of groups (KIP-345, KIP-430).
+
+Versions 0 to 5. A group that nobody has heard of is Dead, without an error, as Kafka says it. Authorized operations are
+never told: there are no ACLs.
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, handles
+from broker.coordinators import answers
+from protocol.apis.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from protocol.errors import ErrorCode, KafkaError
+
+
+@handles(DescribeGroupsRequest, versions="0-5")
+async def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    """Describe each group."""
+    return DescribeGroupsResponse(groups=[describe(ctx, group_id) for group_id in request.groups])
+
+
+def describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
+    """One group."""
+    try:
+        group = ctx.services.groups.group(group_id)
+    except KafkaError as error:
+        return answers.not_described(group_id, error.code)
+    return answers.not_described(group_id, ErrorCode.NONE) if group is None else answers.described(group)

@@ -1,0 +1,15 @@
+"""Heartbeat: a member is alive, and learns whether it has to join again (KIP-345).
+
+Versions 0 to 4. While the group is being loaded every heartbeat is fine: sessions start anew after the load.
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, handles
+from protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+@handles(HeartbeatRequest, versions="0-4")
+async def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    """Stay a member."""
+    return await ctx.services.groups.heartbeat(request)

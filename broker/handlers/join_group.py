@@ -1,0 +1,23 @@
+"""JoinGroup: become a member of a group, or take part in its next generation (KIP-62, KIP-345, KIP-394, KIP-814).
+
+Versions 0 to 9. The answer comes when the join phase ends. From v4 a new dynamic member is first told its id
+(MEMBER_ID_REQUIRED) and has to come back with it; from v9 a returning static leader may be told to skip the assignment.
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, handles
+from protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
+
+
+@handles(JoinGroupRequest, versions="0-9")
+async def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
+    """Join."""
+    return await ctx.services.groups.join(
+        request, version=ctx.version, client_id=ctx.client_id, client_host=host_of(ctx.peer)
+    )
+
+
+def host_of(peer: str) -> str:
+    """The client's address without the port, the way Java prints it."""
+    return "/" + peer.rpartition(":")[0]

@@ -1,0 +1,16 @@
+"""LeaveGroup: members go without waiting for their sessions to end (KIP-345, KIP-800).
+
+Versions 0 to 5. From v3 one request names several members and each has its own error; before, the member's error is on
+top.
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, handles
+from protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
+
+
+@handles(LeaveGroupRequest, versions="0-5")
+async def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    """Leave."""
+    return await ctx.services.groups.leave(request, version=ctx.version)

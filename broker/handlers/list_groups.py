@@ -1,0 +1,35 @@
+"""ListGroups: the groups that this broker coordinates (KIP-518, KIP-848).
+
+Versions 0 to 5. v4 filters by state, v5 by type; all groups here are of the type "classic". A group that is still being
+loaded is missing, and the error COORDINATOR_LOAD_IN_PROGRESS says so.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.api import RequestContext, handles
+from protocol.apis.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from protocol.errors import ErrorCode
+
+GROUP_TYPE: Final = "classic"
+
+
+@handles(ListGroupsRequest, versions="0-5")
+async def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    """List those that pass the filters."""
+    coordinator = ctx.services.groups
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    groups = [
+        ListedGroup(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type or "",
+            group_state=group.state.value,
+            group_type=GROUP_TYPE,
+        )
+        for group in coordinator.groups()
+        if (not states or group.state.value.lower() in states) and (not types or GROUP_TYPE in types)
+    ]
+    error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if coordinator.loading else ErrorCode.NONE
+    return ListGroupsResponse(error_code=error, groups=groups)

@@ -1,0 +1,74 @@
+"""OffsetCommit: remember how far a group is (KIP-320, KIP-345, KIP-447).
+
+Versions 0 to 9. v1 may bring a commit time per partition, v2 to v4 a retention; v0, which Kafka keeps in ZooKeeper, is
+stored like all others here. A partition that does not exist, or whose metadata is too long, is refused alone;
+everything else concerns the group and is told for each partition, because the response has no other place for it.
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, handles
+from broker.coordinators.offsets import CommittedOffset, TopicPartition
+from protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+
+@handles(OffsetCommitRequest, versions="0-9")
+async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    """Commit what can be committed; answered when it is replicated."""
+    now_ms = ctx.services.now_ms()
+    accepted: dict[TopicPartition, CommittedOffset] = {}
+    refused: dict[TopicPartition, ErrorCode] = {}
+    for topic in request.topics:
+        for one in topic.partitions:
+            error = objection(ctx, topic.name, one)
+            if error is ErrorCode.NONE:
+                accepted[topic.name, one.partition_index] = value_of(one, request.retention_time_ms, now_ms)
+            else:
+                refused[topic.name, one.partition_index] = error
+    outcome = ErrorCode.NONE
+    try:
+        await ctx.services.groups.commit(request, accepted)
+    except KafkaError as error:
+        outcome = error.code
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=one.partition_index,
+                        error_code=refused.get((topic.name, one.partition_index), outcome),
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def objection(ctx: RequestContext, topic: str, asked: OffsetCommitRequestPartition) -> ErrorCode:
+    """What is wrong with this one partition."""
+    if ctx.services.metadata.partition(topic, asked.partition_index) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if len((asked.committed_metadata or "").encode()) > ctx.services.settings.offset_metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def value_of(asked: OffsetCommitRequestPartition, retention_ms: int, now_ms: int) -> CommittedOffset:
+    """What is to be remembered."""
+    return CommittedOffset(
+        offset=asked.committed_offset,
+        leader_epoch=asked.committed_leader_epoch,
+        metadata=asked.committed_metadata or "",
+        commit_timestamp_ms=now_ms if asked.commit_timestamp == -1 else asked.commit_timestamp,
+        expire_timestamp_ms=-1 if retention_ms == -1 else now_ms + retention_ms,
+    )

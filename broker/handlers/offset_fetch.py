@@ -1,0 +1,128 @@
+"""OffsetFetch: how far a group is (KIP-320, KIP-447, KIP-709).
+
+Versions 0 to 9. From v8 one request asks for several groups; null topics (v2 on) mean all that were committed. A
+partition or group that nobody has heard of is not an error: its offset is -1. With `require_stable` (v7 on) a partition
+with an open transactional commit is UNSTABLE_OFFSET_COMMIT. v0 and v1 have no place for a group's error but the
+partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.api import RequestContext, handles
+from broker.coordinators.offsets import NO_LEADER_EPOCH, UNKNOWN_OFFSET, Offsets
+from protocol.apis.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+Topics = Iterable[tuple[str, list[int]]]
+Row = tuple[int, int, int, str, ErrorCode]
+"""Partition, committed offset, leader epoch, metadata, error."""
+
+
+@handles(OffsetFetchRequest, versions="0-9")
+async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Answer each group."""
+    if ctx.version >= 8:
+        return OffsetFetchResponse(
+            groups=[answer_group(ctx, group, request.require_stable) for group in request.groups]
+        )
+    error, found = look_up(ctx, request.group_id, request.topics, request.require_stable)
+    return OffsetFetchResponse(
+        error_code=error,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=index,
+                        committed_offset=offset,
+                        committed_leader_epoch=leader_epoch,
+                        metadata=metadata,
+                        error_code=row_error,
+                    )
+                    for index, offset, leader_epoch, metadata, row_error in rows
+                ],
+            )
+            for topic, rows in found
+        ],
+    )
+
+
+def answer_group(ctx: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
+    """One group of a v8 request; its error stands alone, without partitions."""
+    error, found = look_up(ctx, group.group_id, group.topics, require_stable)
+    return OffsetFetchResponseGroup(
+        group_id=group.group_id,
+        error_code=error,
+        topics=[]
+        if error is not ErrorCode.NONE
+        else [
+            OffsetFetchResponseTopics(
+                name=topic,
+                partitions=[
+                    OffsetFetchResponsePartitions(
+                        partition_index=index,
+                        committed_offset=offset,
+                        committed_leader_epoch=leader_epoch,
+                        metadata=metadata,
+                        error_code=row_error,
+                    )
+                    for index, offset, leader_epoch, metadata, row_error in rows
+                ],
+            )
+            for topic, rows in found
+        ],
+    )
+
+
+def look_up(
+    ctx: RequestContext,
+    group_id: str,
+    asked: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
+    require_stable: bool,
+) -> tuple[ErrorCode, list[tuple[str, list[Row]]]]:
+    """The group's error and, per topic, its rows."""
+    topics = None if asked is None else [(topic.name, topic.partition_indexes) for topic in asked]
+    try:
+        offsets = ctx.services.groups.offsets(group_id)
+    except KafkaError as refused:
+        code = refused.code
+        rows = [
+            (name, [(one, UNKNOWN_OFFSET, NO_LEADER_EPOCH, "", code) for one in ones]) for name, ones in topics or ()
+        ]
+        return code, rows
+    chosen = topics if topics is not None else all_topics(offsets)
+    return ErrorCode.NONE, [
+        (name, [row_of(offsets, name, index, require_stable) for index in indexes]) for name, indexes in chosen
+    ]
+
+
+def all_topics(offsets: Offsets) -> Topics:
+    """Everything the group has committed, by topic."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(offsets.committed):
+        topics.setdefault(topic, []).append(index)
+    return topics.items()
+
+
+def row_of(offsets: Offsets, topic: str, index: int, require_stable: bool) -> Row:
+    """What the group has committed for one partition."""
+    partition = (topic, index)
+    if require_stable and offsets.unstable(partition):
+        return index, UNKNOWN_OFFSET, NO_LEADER_EPOCH, "", ErrorCode.UNSTABLE_OFFSET_COMMIT
+    known = offsets.committed.get(partition)
+    if known is None:
+        return index, UNKNOWN_OFFSET, NO_LEADER_EPOCH, "", ErrorCode.NONE
+    return index, known.offset, known.leader_epoch, known.metadata, ErrorCode.NONE

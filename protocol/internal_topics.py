@@ -1,0 +1,141 @@
+"""The records of `__consumer_offsets`: who they are about (key) and what they say (value).
+
+Every key and value starts with an int16 schema version. A key's version is also its kind: 0 and 1 are an offset commit,
+2 is a group. Kafka writes offset values as v3 (v1 when the commit carries its own expiry) and group values as v3; v4 is
+the flexible form of v3, which is read here but never written. A null value deletes.
+
+Source: OffsetCommitKey/Value.json, GroupMetadataKey/Value.json and GroupMetadataManager.scala of Kafka.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from protocol import codec
+from protocol.errors import DecodeError
+from protocol.wire import Bytes, Int32, Int64, Text, since
+
+CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+OFFSET_KEY_VERSION: Final = 1
+GROUP_KEY_VERSION: Final = 2
+OFFSET_VALUE_VERSION: Final = 3
+OFFSET_VALUE_VERSION_WITH_EXPIRY: Final = 1
+GROUP_VALUE_VERSION: Final = 3
+
+_VALUE_VERSION_LAST: Final = 4
+_VERSION: Final = struct.Struct(">h")
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class OffsetCommitKey:
+    """The offset of one partition, as one group sees it."""
+
+    group: Text
+    topic: Text
+    partition: Int32
+
+
+@dataclass(slots=True, kw_only=True)
+class OffsetCommitValue:
+    """How far the group is."""
+
+    flexible_from: ClassVar[int] = 4
+    offset: Int64
+    leader_epoch: Int32 = since(3, absent=-1)
+    metadata: Text
+    commit_timestamp: Int64
+    expire_timestamp: Int64 = since(1, absent=-1, until=1)
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class GroupMetadataKey:
+    """One group."""
+
+    group: Text
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupMetadataMember:
+    """A member with what it subscribed to and what it was given."""
+
+    member_id: Text
+    group_instance_id: Text | None = since(3, absent=None)
+    client_id: Text
+    client_host: Text
+    rebalance_timeout: Int32 = since(1, absent=-1)
+    session_timeout: Int32
+    subscription: Bytes
+    assignment: Bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupMetadataValue:
+    """A generation of a group: enough to carry on after a failover without a rebalance."""
+
+    flexible_from: ClassVar[int] = 4
+    protocol_type: Text
+    generation: Int32
+    protocol: Text | None
+    leader: Text | None
+    current_state_timestamp: Int64 = since(2, absent=-1)
+    members: list[GroupMetadataMember]
+
+
+Key = OffsetCommitKey | GroupMetadataKey
+
+
+def encode_key(key: Key) -> bytes:
+    """The key of a record."""
+    return _encode(key, OFFSET_KEY_VERSION if isinstance(key, OffsetCommitKey) else GROUP_KEY_VERSION)
+
+
+def encode_offset(value: OffsetCommitValue) -> bytes:
+    """The value of an offset commit; an explicit expiry only exists in the old version."""
+    expires = value.expire_timestamp != -1
+    return _encode(value, OFFSET_VALUE_VERSION_WITH_EXPIRY if expires else OFFSET_VALUE_VERSION)
+
+
+def encode_group(value: GroupMetadataValue) -> bytes:
+    """The value of a group."""
+    return _encode(value, GROUP_VALUE_VERSION)
+
+
+def decode_key(data: bytes) -> Key | None:
+    """Who a record is about; None for kinds of a newer software, which a reader must leave alone."""
+    version = _version(data)
+    if version in (0, OFFSET_KEY_VERSION):
+        return codec.decode(OffsetCommitKey, version, data, _VERSION.size)[0]
+    if version == GROUP_KEY_VERSION:
+        return codec.decode(GroupMetadataKey, version, data, _VERSION.size)[0]
+    return None
+
+
+def decode_offset(data: bytes) -> OffsetCommitValue:
+    """The value of an offset commit. Raises DecodeError."""
+    return codec.decode(OffsetCommitValue, _value_version(data), data, _VERSION.size)[0]
+
+
+def decode_group(data: bytes) -> GroupMetadataValue:
+    """The value of a group. Raises DecodeError."""
+    return codec.decode(GroupMetadataValue, _value_version(data), data, _VERSION.size)[0]
+
+
+def _encode(schema: Any, version: int) -> bytes:
+    return _VERSION.pack(version) + codec.encode(schema, version)
+
+
+def _version(data: bytes) -> int:
+    if len(data) < _VERSION.size:
+        raise DecodeError("no schema version", buffer=data)
+    version: int = _VERSION.unpack_from(data)[0]
+    return version
+
+
+def _value_version(data: bytes) -> int:
+    version = _version(data)
+    if not 0 <= version <= _VALUE_VERSION_LAST:
+        raise DecodeError(f"schema version {version} is not known", buffer=data)
+    return version
