@@ -1,8 +1,8 @@
 """A real ZooKeeper server on this machine, from the jars that PySpark carries: nothing else has to be installed.
 
-`LocalZooKeeper` is an ordinary standalone server in a child process: small heap, no admin server, on 127.0.0.1 only. Its
-data lives in a temporary directory unless one is given. It can be killed and started again on the same port and data,
-which is how the ensemble's failure is rehearsed.
+`LocalZooKeeper` is an ordinary standalone server in a child process: small heap, no admin server, on 127.0.0.1 only.
+Its data lives in a temporary directory unless one is given. It can be killed and started again on the same port and
+data, which is how the ensemble's failure is rehearsed.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class LocalZooKeeper:
         options = [*JVM_OPTIONS, *durable, f"-Dlog4j2.configurationFile={logging}"]
         command = [*dying_with_us(), java, *options, "-cp", jars, MAIN_CLASS, str(config)]
         with log.open("ab") as output:
-            # In a session of its own: Ctrl-C at the terminal is for the nodes, which still need ZooKeeper to say goodbye.
+            # A session of its own: Ctrl-C at the terminal is for the nodes, which still need ZooKeeper to say goodbye.
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=directory, start_new_session=True
             )
@@ -244,13 +244,12 @@ class LocalZooKeeper:
         if process is None:
             return
         process.send_signal(how)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STOP_TIMEOUT_S):
-                while process.poll() is None:
-                    await asyncio.sleep(POLL_S)
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        for _ in range(int(STOP_TIMEOUT_S / POLL_S)):
+            if process.poll() is not None:
+                return
+            await asyncio.sleep(POLL_S)
+        process.kill()
+        process.wait()
 
 
 def free_port() -> int:

@@ -1,0 +1,377 @@
+"""A real ZooKeeper through kazoo: the only module that imports it, and one of two that see a thread.
+
+kazoo runs one connection thread per client and by default two more that deliver completions and watches, which lets
+changed data overtake the news of the change. Here both are posted to the event loop from the connection thread, in the
+order in which they arrived, so the order that ZooKeeper promises is kept and no further thread exists.
+
+A session ends once. After expiry kazoo would go on with a new session under the same client object; this adapter stops
+the connection thread at the moment of expiry, so that nothing asked of the old session can happen in a new one.
+
+Only kazoo's `*_async` calls are used: a blocking one would wait for the loop it stands on. `stop` joins the connection
+thread and so runs in an executor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, assert_never
+
+from kazoo import exceptions as kz
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.states import EventType, KazooState, WatchedEvent, ZnodeStat
+from kazoo.retry import KazooRetry
+
+from controller.zk import session as zk
+from controller.zk.session import (
+    ANY_VERSION,
+    Check,
+    Create,
+    Delete,
+    Op,
+    SessionCallback,
+    SessionEvent,
+    SessionExpired,
+    Set,
+    Stat,
+    WatchCallback,
+    WatchEvent,
+    ZkError,
+    ZkSession,
+)
+
+log = logging.getLogger(__name__)
+
+ERRORS: Final[tuple[tuple[type[Exception], type[ZkError]], ...]] = (
+    (kz.NoNodeError, zk.NoNode),
+    (kz.NodeExistsError, zk.NodeExists),
+    (kz.BadVersionError, zk.BadVersion),
+    (kz.NotEmptyError, zk.NotEmpty),
+    (kz.NoChildrenForEphemeralsError, zk.NoChildrenForEphemerals),
+    (kz.SessionExpiredError, zk.SessionExpired),  # also when closed
+    (kz.ConnectionLoss, zk.ConnectionLoss),
+    (kz.OperationTimeoutError, zk.ConnectionLoss),
+    (kz.SessionMovedError, zk.ConnectionLoss),
+)
+WATCH_KINDS: Final[dict[str, Literal["created", "deleted", "changed", "children", "lost"]]] = {
+    EventType.CREATED: "created",
+    EventType.DELETED: "deleted",
+    EventType.CHANGED: "changed",
+    EventType.CHILD: "children",
+    EventType.NONE: "lost",
+}
+
+
+async def open_kazoo(
+    hosts: str, *, session_timeout_ms: int = 18000, chroot: str = "", connect_timeout_ms: int | None = None
+) -> ZkSession:
+    """Open a session with an ensemble, "host:port,host:port" with an optional "/chroot" at the end, created if missing.
+
+    Raises ConnectionLoss when no server answers within the connect timeout (by default the session timeout).
+    """
+    servers, slash, path = hosts.partition("/")
+    root = "/".join(["", *[name for name in f"{slash}{path}/{chroot}".split("/") if name]])
+    session = KazooSession(servers, session_timeout_ms, root)
+    await session.open((connect_timeout_ms or session_timeout_ms) / 1000)
+    return session
+
+
+class PostTo:
+    """Stands in for kazoo's completion queue: what is put there is called on the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def put(self, call: Callable[[], object]) -> None:
+        """Post; a loop that is gone has no one left to tell."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(call)
+
+
+class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Delivers kazoo's completions and watches on the event loop, in the order in which ZooKeeper sent them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self.completion_queue = PostTo(loop)
+
+    @property
+    def running(self) -> bool:
+        """Always: a handler that is not running would call back from the connection thread."""
+        return True
+
+    def start(self) -> None:
+        """Start no worker threads."""
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
+
+    def dispatch_callback(self, callback: Any) -> None:
+        """Post a watch's callback."""
+        self.completion_queue.put(functools.partial(callback.func, *callback.args))
+
+
+class OneSessionClient(KazooClient):  # type: ignore[misc]
+    """A client that does not outlive its session."""
+
+    def end_reconnecting(self) -> None:
+        """Let the connection thread finish instead of opening the next session. Called on that thread, at expiry."""
+        self._stopped.set()
+
+    def stop(self) -> None:
+        """End the session if it lives, and wait for the connection thread."""
+        if self._stopped.is_set():
+            self._safe_close()
+        else:
+            super().stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """What kazoo keeps for a watch. Equal for equal callbacks, so that one registered twice on a path fires once."""
+
+    session: KazooSession
+    callback: WatchCallback
+
+    def __call__(self, event: WatchedEvent) -> None:
+        """Hand the event on in the port's words."""
+        self.session.deliver(self.callback, event)
+
+    def __hash__(self) -> int:
+        return hash(self.callback)
+
+
+class KazooSession:
+    """One session with a real server (see `ZkSession`)."""
+
+    def __init__(self, servers: str, timeout_ms: int, root: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._servers = servers
+        self._root = root
+        self._listeners: list[SessionCallback] = []
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._id = 0
+        self._over: SessionEvent | None = None
+        self._client = OneSessionClient(
+            hosts=servers,
+            timeout=timeout_ms / 1000,
+            handler=LoopHandler(self._loop),
+            connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
+        )
+        self._client.add_listener(self._on_state)
+
+    def __repr__(self) -> str:
+        return f"<ZooKeeper session 0x{self._id & (1 << 64) - 1:x} at {self._servers}{self._root}>"
+
+    @property
+    def session_id(self) -> int:
+        """The `ephemeral_owner` of this session's ephemerals."""
+        return self._id
+
+    @property
+    def credentials(self) -> tuple[int, bytes]:
+        """Session id and password: who has them can take the session over, or close it."""
+        session_id, password = self._client.client_id
+        return session_id, password
+
+    async def open(self, timeout_s: float) -> None:
+        """Wait for the first connection and create the chroot."""
+        self._client.start_async()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._opened
+                if self._root:
+                    await self._create_root()
+        except TimeoutError:
+            await self.close()
+            raise zk.ConnectionLoss(f"no ZooKeeper answered at {self._servers} within {timeout_s:g} s") from None
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _create_root(self) -> None:
+        with contextlib.suppress(zk.NodeExists):
+            await self._ask("", self._client.create_async, self._root, b"", makepath=True)
+
+    # ---------------------------------------------------------------------------------------------- requests
+
+    async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
+        """See ZkSession."""
+        data, stat = await self._ask(path, self._client.get_async, self._real(path), self._watcher(watch))
+        return data or b"", stat_of(stat)
+
+    async def children(self, path: str, watch: WatchCallback | None = None) -> list[str]:
+        """See ZkSession."""
+        names = await self._ask(path, self._client.get_children_async, self._real(path), self._watcher(watch))
+        return sorted(names)
+
+    async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
+        """See ZkSession."""
+        stat = await self._ask(path, self._client.exists_async, self._real(path), self._watcher(watch))
+        return None if stat is None else stat_of(stat)
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        """See ZkSession."""
+        created, _ = await self.create_with_stat(
+            path, data, ephemeral=ephemeral, sequence=sequence, make_parents=make_parents
+        )
+        return created
+
+    async def create_with_stat(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        make_parents: bool = False,
+    ) -> tuple[str, Stat]:
+        """See ZkSession."""
+        how = {"ephemeral": ephemeral, "sequence": sequence, "makepath": make_parents, "include_data": True}
+        created, stat = await self._ask(path, self._client.create_async, self._real(path), data, **how)
+        return self._shown(created), stat_of(stat)
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        """See ZkSession."""
+        return stat_of(await self._ask(path, self._client.set_async, self._real(path), data, version))
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """See ZkSession."""
+        await self._ask(path, self._client.delete_async, self._real(path), version)
+
+    async def multi(self, ops: Sequence[Op]) -> list[str | Stat | None]:
+        """See ZkSession."""
+        request = self._client.transaction()
+        for op in ops:
+            match op:
+                case Create():
+                    request.create(self._real(op.path), op.data, ephemeral=op.ephemeral)
+                case Set():
+                    request.set_data(self._real(op.path), op.data, op.version)
+                case Delete():
+                    request.delete(self._real(op.path), op.version)
+                case Check():
+                    request.check(self._real(op.path), op.version)
+                case _:
+                    assert_never(op)
+        answers = await self._ask("", request.commit_async)
+        raise_first_failure(ops, answers)
+        return [self._answer(answer) for answer in answers]
+
+    def _answer(self, answer: object) -> str | Stat | None:
+        if isinstance(answer, ZnodeStat):
+            return stat_of(answer)
+        return self._shown(answer) if isinstance(answer, str) else None
+
+    async def _ask(self, path: str, call: Callable[..., Any], *args: object, **kwargs: object) -> Any:
+        """Make one asynchronous call. Completions run on the loop; their waiter may have been cancelled."""
+        if self._over is not None:
+            raise SessionExpired(path)
+        future: asyncio.Future[Any] = self._loop.create_future()
+
+        def settle(result: Any) -> None:
+            if future.done():
+                return
+            if result.successful():
+                future.set_result(result.value)
+            else:
+                future.set_exception(translated(result.exception, path))
+
+        call(*args, **kwargs).rawlink(settle)
+        return await future
+
+    # ---------------------------------------------------------------------------------------------- events
+
+    def on_session(self, callback: SessionCallback) -> None:
+        """See ZkSession."""
+        self._listeners.append(callback)
+
+    def _on_state(self, state: str) -> None:
+        """Runs on the connection thread: only posts, but for the one thing that cannot wait."""
+        if state == KazooState.LOST:
+            self._client.end_reconnecting()
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._changed, state, self._client.client_id)
+
+    def _changed(self, state: str, credentials: tuple[int, bytes] | None) -> None:
+        if self._over is not None:
+            return
+        if state == KazooState.SUSPENDED:
+            self._tell(SessionEvent.SUSPENDED)
+        elif state == KazooState.LOST:
+            self._over = SessionEvent.EXPIRED
+            self._tell(SessionEvent.EXPIRED)
+        elif self._opened.done():
+            self._tell(SessionEvent.CONNECTED)
+        elif credentials is not None:
+            self._id = credentials[0]
+            self._opened.set_result(None)
+
+    def _tell(self, event: SessionEvent) -> None:
+        log.info("%r: %s", self, event.value)
+        for callback in self._listeners:
+            callback(event)
+
+    def deliver(self, callback: WatchCallback, event: WatchedEvent) -> None:
+        """A watch fired; after `close` nobody listens any more."""
+        if self._over is not SessionEvent.CLOSED:
+            path = None if event.path is None else self._shown(event.path)
+            callback(WatchEvent(path, WATCH_KINDS[event.type]))
+
+    def _watcher(self, callback: WatchCallback | None) -> Watcher | None:
+        return None if callback is None else Watcher(self, callback)
+
+    async def close(self) -> None:
+        """See ZkSession."""
+        if self._over is SessionEvent.CLOSED:
+            return
+        expired, self._over = self._over is not None, SessionEvent.CLOSED
+        await self._loop.run_in_executor(None, self._stop)
+        if not expired:
+            self._tell(SessionEvent.CLOSED)
+
+    def _stop(self) -> None:
+        """Runs in an executor, because it joins the connection thread."""
+        self._client.stop()
+        self._client.close()
+
+    # ---------------------------------------------------------------------------------------------- chroot
+
+    def _real(self, path: str) -> str:
+        return self._root if path == "/" and self._root else self._root + path
+
+    def _shown(self, path: str) -> str:
+        return path.removeprefix(self._root) or "/"
+
+
+def stat_of(stat: ZnodeStat) -> Stat:
+    """The part of kazoo's stat that the port knows."""
+    return Stat(stat.czxid, stat.mzxid, stat.version, stat.ephemeralOwner, stat.numChildren)
+
+
+def translated(error: Exception, path: str, index: int | None = None) -> Exception:
+    """The port's error for kazoo's. What has no name there is a plain ZkError; what is not kazoo's stays what it is."""
+    for theirs, ours in ERRORS:
+        if isinstance(error, theirs):
+            return ours(path, index)
+    return ZkError(f"{path} ({error!r})", index) if isinstance(error, kz.KazooException) else error
+
+
+def raise_first_failure(ops: Sequence[Op], answers: Sequence[object]) -> None:
+    """Raise what made a multi fail: neither the operations rolled back before it nor those never tried after it."""
+    for index, answer in enumerate(answers):
+        if isinstance(answer, Exception) and not isinstance(answer, kz.RolledBackError | kz.RuntimeInconsistency):
+            raise translated(answer, ops[index].path, index)
