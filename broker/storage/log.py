@@ -12,7 +12,6 @@ Reference: `UnifiedLog` and `LogLoader` of Kafka.
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
@@ -21,18 +20,17 @@ from broker.storage.epochs import CHECKPOINT_NAME, EpochEntry, LeaderEpochCache,
 from broker.storage.files import Files
 from broker.storage.producer_state import AbortedTransaction, BatchMetadata, ProducerStates
 from broker.storage.segment import Segment
-from broker.storage.settings import UNLIMITED, LogSettings
+from broker.storage.segments import Segments, TimestampedOffset
+from broker.storage.settings import LogSettings
 from broker.storage.validation import Origin, RecordsRefused
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.records.batch import (
     HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
     MAGIC,
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
     iter_batches,
-    iter_records,
     read_header,
     recompress,
     stamp_log_append_time,
@@ -59,19 +57,11 @@ class AppendInfo(NamedTuple):
     """The batch was in the log already; these are its offsets, and nothing has been appended."""
 
 
-class TimestampedOffset(NamedTuple):
-    """The answer to a search by time."""
-
-    timestamp_ms: int
-    offset: int
-    leader_epoch: int
-
-
 class PartitionLog:
     """One partition's log in one directory, `<topic>-<partition>`."""
 
     __slots__ = (
-        "_bases",
+        "_clock_ms",
         "_files",
         "_segments",
         "_unflushed",
@@ -91,8 +81,8 @@ class PartitionLog:
         self.log_end_offset = log_start_offset
         self.producers = ProducerStates()
         self.epochs = LeaderEpochCache()
-        self._segments: list[Segment] = []
-        self._bases: list[int] = []
+        self._segments = Segments(files, directory)
+        self._clock_ms = 0  # the latest time anybody told: segments made by a follower are dated with it
         self._unflushed = 0
 
     @classmethod
@@ -115,7 +105,7 @@ class PartitionLog:
     @property
     def size_bytes(self) -> int:
         """All batches together."""
-        return sum(segment.file.size_bytes for segment in self._segments)
+        return self._segments.size_bytes
 
     @property
     def segment_count(self) -> int:
@@ -156,7 +146,8 @@ class PartitionLog:
             log_append_time_ms = header.max_timestamp if header.is_log_append_time else NO_TIMESTAMP
         first_offset = self.log_end_offset
         stamp = _STAMP.pack(first_offset, header.batch_length, leader_epoch)
-        self._write(header, first_offset, leader_epoch, now_ms, stamp, memoryview(records)[16:])
+        self._clock_ms = now_ms
+        self._write(header, first_offset, leader_epoch, stamp, memoryview(records)[16:])
         self._note(header, first_offset, control)
         return AppendInfo(
             first_offset,
@@ -168,7 +159,7 @@ class PartitionLog:
             header.size_bytes,
         )
 
-    def append_as_follower(self, records: Buffer, *, now_ms: int = 0) -> AppendInfo:
+    def append_as_follower(self, records: Buffer) -> AppendInfo:
         """Store batches as the leader has stamped them; an incomplete one at the end is left out.
 
         Batches before an unsound one stay: they are what the leader has. The unsound one raises KafkaError.
@@ -183,7 +174,7 @@ class PartitionLog:
                 first_offset = header.base_offset
             batch = view[position : position + header.size_bytes]
             control = _read_control(batch) if header.is_control else None
-            self._write(header, header.base_offset, header.partition_leader_epoch, now_ms, batch)
+            self._write(header, header.base_offset, header.partition_leader_epoch, batch)
             self._note(header, header.base_offset, control)
             next_offset = header.next_offset
             record_count += header.record_count
@@ -231,21 +222,22 @@ class PartitionLog:
             stamp_log_append_time(changed, 0, header, now_ms)
         return changed
 
-    def _write(self, header: BatchHeader, first_offset: int, leader_epoch: int, now_ms: int, *chunks: Buffer) -> None:
+    def _write(self, header: BatchHeader, first_offset: int, leader_epoch: int, *chunks: Buffer) -> None:
         last_offset = first_offset + header.last_offset_delta
+        settings = self.settings
         try:
-            segment = self._segment_for(header, first_offset, last_offset, now_ms)
+            segment = self._segments.for_append(header, first_offset, settings, self._clock_ms)
             if leader_epoch > self.epochs.latest_epoch:
                 self.epochs.assign(leader_epoch, first_offset)
             segment.append(
                 *chunks,
                 last_offset=last_offset,
-                size_bytes=LOG_OVERHEAD_BYTES + header.batch_length,
+                size_bytes=header.size_bytes,
                 max_timestamp_ms=header.max_timestamp,
-                index_interval_bytes=self.settings.index_interval_bytes,
+                index_interval_bytes=settings.index_interval_bytes,
             )
             self._unflushed += header.record_count
-            if self._unflushed >= self.settings.flush_messages:
+            if self._unflushed >= settings.flush_messages:
                 self.flush()
         except OSError as reason:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {reason}") from reason
@@ -258,29 +250,6 @@ class PartitionLog:
             self.producers.append(header, first_offset)
         elif control.ends_transaction:
             self.producers.end_transaction(header, first_offset, control)
-
-    def _segment_for(self, header: BatchHeader, first_offset: int, last_offset: int, now_ms: int) -> Segment:
-        settings = self.settings
-        active = self._segments[-1]
-        if not active.file.size_bytes:
-            return active
-        fits = active.has_room(
-            last_offset,
-            LOG_OVERHEAD_BYTES + header.batch_length,
-            segment_bytes=settings.segment_bytes,
-            index_bytes=settings.segment_index_bytes,
-        )
-        if fits and active.age_ms(now_ms, header.max_timestamp) <= settings.segment_ms:
-            return active
-        return self._roll(first_offset, now_ms)
-
-    def _roll(self, base_offset: int, now_ms: int) -> Segment:
-        if self._segments:
-            self._segments[-1].seal()
-        segment = Segment(self._files, self.directory, base_offset, now_ms)
-        self._segments.append(segment)
-        self._bases.append(base_offset)
-        return segment
 
     # ------------------------------------------------------------------------------------------------------------ read
 
@@ -298,41 +267,13 @@ class PartitionLog:
         if offset >= limit:
             return b""
         try:
-            return self._read(offset, max_bytes, limit, min_one_batch)
+            return self._segments.read(offset, max_bytes, limit, end, min_one_batch)
         except OSError as reason:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {reason}") from reason
 
-    def _read(self, offset: int, max_bytes: int, limit: int, min_one_batch: bool) -> bytes:
-        slot = bisect_right(self._bases, offset) - 1
-        last = len(self._segments) - 1
-        while True:
-            segment = self._segments[slot]
-            segment_end = self.log_end_offset if slot == last else self._bases[slot + 1]
-            inside = limit < segment_end
-            data = segment.read(
-                offset,
-                max_bytes,
-                stop=segment.position_of(limit) if inside else segment.file.size_bytes,
-                stop_offset=limit if inside else segment_end,
-                min_one_batch=min_one_batch,
-            )
-            if data or inside or slot == last or segment.position_of(offset) < segment.file.size_bytes:
-                return data
-            slot += 1  # compaction has removed what stood at the end of this segment
-
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
         """The first record that is as late as a timestamp, or None."""
-        for segment in self._segments:
-            if segment.max_timestamp_ms < timestamp_ms:
-                continue
-            start = segment.position_of(segment.time_index.offset_before(timestamp_ms))
-            for position, header in segment.headers(start):
-                if header.max_timestamp < timestamp_ms or header.last_offset < self.log_start_offset:
-                    continue
-                for record in iter_records(segment.read_batch(position, header)):
-                    if record.timestamp_ms >= timestamp_ms and record.offset >= self.log_start_offset:
-                        return TimestampedOffset(record.timestamp_ms, record.offset, header.partition_leader_epoch)
-        return None
+        return self._segments.search(timestamp_ms, self.log_start_offset)
 
     def offset_of_max_timestamp(self) -> TimestampedOffset | None:
         """The first record with the latest timestamp of the log (ListOffsets -3), or None."""
@@ -357,13 +298,14 @@ class PartitionLog:
     def truncate_to(self, offset: int) -> bool:
         """Cut the log so that it ends at an offset; whether there was something to cut."""
         if offset >= self.log_end_offset:
+            # A leader that never wrote has left an epoch at the end which the next leader may know nothing of.
+            self.epochs.truncate_from_end(self.log_end_offset)
             return False
         if offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
             return True
-        keep = bisect_right(self._bases, offset)
-        self._drop(slice(keep, None))
-        segment = self._segments[-1]
+        self._segments.drop_above(offset)
+        segment = self._segments.active
         position = segment.position_of(offset)
         # An offset inside a batch takes the whole batch with it: half a batch could never be filled up again.
         cut = next(segment.headers(position), None)
@@ -373,13 +315,13 @@ class PartitionLog:
         self._replay_producers()
         return True
 
-    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
+    def truncate_fully_and_start_at(self, offset: int) -> None:
         """Forget everything; the log is empty and goes on at an offset."""
-        self._drop(slice(0, None))
+        self._segments.drop_all()
         self.epochs.clear()
         self.producers = ProducerStates()
         self.log_start_offset = self.log_end_offset = offset
-        self._roll(offset, now_ms)
+        self._segments.roll(offset, self._clock_ms)
 
     def increment_log_start_offset(self, offset: int) -> bool:
         """Records below an offset, itself below the high watermark, are gone for good; whether the start moved."""
@@ -393,62 +335,43 @@ class PartitionLog:
         self.epochs.truncate_from_start(offset)
         aborted = self.producers.aborted
         self.producers.aborted = [transaction for transaction in aborted if transaction.last_offset >= offset]
-        self._drop(slice(0, bisect_right(self._bases, offset) - 1))
+        self._segments.drop_below(offset)
         return True
 
     def apply_retention(self, now_ms: int, *, high_watermark: int | None = None) -> int:
         """Delete the segments that are too old or too much, below the high watermark; how many went."""
+        self._clock_ms = now_ms
         self.producers.expire(now_ms, self.settings.producer_id_expiration_ms)
         if not self.settings.deletes:
             return 0
         bound = self.log_end_offset if high_watermark is None else high_watermark
-        expired = self._expired_segments(now_ms, bound)
+        expired = self._segments.expired(self.settings, now_ms, log_end=self.log_end_offset, bound=bound)
         if expired == len(self._segments):
-            self._roll(self.log_end_offset, now_ms)
+            self._segments.roll(self.log_end_offset, now_ms)
         if expired:
-            self.increment_log_start_offset(max(self._bases[expired], self.log_start_offset))
-            self._drop(slice(0, bisect_right(self._bases, self.log_start_offset) - 1))
+            self.increment_log_start_offset(self._segments.base_after(expired))
+        self._segments.drop_below(self.log_start_offset)
         return expired
-
-    def _expired_segments(self, now_ms: int, bound: int) -> int:
-        settings = self.settings
-        surplus = self.size_bytes - settings.retention_bytes if settings.retention_bytes != UNLIMITED else 0
-        ends = [*self._bases[1:], self.log_end_offset]
-        for count, (segment, end) in enumerate(zip(self._segments, ends, strict=True)):
-            written_ms = segment.max_timestamp_ms if segment.max_timestamp_ms != NO_TIMESTAMP else segment.created_ms
-            too_old = settings.retention_ms != UNLIMITED and now_ms - written_ms > settings.retention_ms
-            surplus -= segment.file.size_bytes
-            if not segment.file.size_bytes or end > bound or not (too_old or surplus >= 0 < settings.retention_bytes):
-                return count
-        return len(self._segments)
-
-    def _drop(self, which: slice) -> None:
-        for segment in self._segments[which]:
-            segment.delete()
-        del self._segments[which]
-        del self._bases[which]
 
     # ----------------------------------------------------------------------------------------------------- load, close
 
     def flush(self) -> None:
         """Come back when everything survives a power failure."""
-        self._segments[-1].file.flush()
+        self._segments.active.file.flush()
         self._unflushed = 0
 
     def close(self) -> None:
         """Write what only memory knows, and give back the files."""
-        for segment in self._segments:
-            segment.close()
-        if self._segments:
-            self._segments[-1].seal()
+        self._segments.active.seal()
+        self._segments.close()
 
     def delete(self) -> None:
         """Remove the log with its directory."""
-        for segment in self._segments:
-            segment.close()
+        self._segments.close()
         self._files.remove_directory(self.directory)
 
     def _load(self, now_ms: int) -> None:
+        self._clock_ms = now_ms
         path = f"{self.directory}/{CHECKPOINT_NAME}"
         self.epochs = LeaderEpochCache(_read_epochs(self._files, path), _writer(self._files, path))
         known_epochs = self.epochs.entries
@@ -458,22 +381,19 @@ class PartitionLog:
             if name.endswith(_LOG_SUFFIX) and name.removesuffix(_LOG_SUFFIX).isdigit()
         )
         for slot, base_offset in enumerate(bases):
-            segment = Segment(self._files, self.directory, base_offset, now_ms)
+            segment = self._segments.add(base_offset, now_ms)
             written_bytes = segment.file.size_bytes
-            self._segments.append(segment)
-            self._bases.append(base_offset)
             self.log_end_offset = max(base_offset, self.log_end_offset if slot else 0)
             self._recover(segment, verify=slot == len(bases) - 1)
             if segment.file.size_bytes < written_bytes:
                 for lost in bases[slot + 1 :]:  # what follows a hole cannot be served
                     Segment(self._files, self.directory, lost, now_ms).delete()
                 break
-        if not self._segments:
-            self.log_end_offset = self.log_start_offset
-            self._roll(self.log_start_offset, now_ms)
-        self.log_start_offset = max(self.log_start_offset, self._bases[0])
+        if not bases:
+            self._segments.roll(self.log_start_offset, now_ms)
+        self.log_start_offset = max(self.log_start_offset, self._segments.first_offset)
         if self.log_start_offset > self.log_end_offset:  # the records it points behind are gone with the torn end
-            self.truncate_fully_and_start_at(self.log_start_offset, now_ms=now_ms)
+            self.truncate_fully_and_start_at(self.log_start_offset)
         self.epochs.truncate_from_end(self.log_end_offset)
         if self.epochs.entries != known_epochs:
             self.epochs.save()

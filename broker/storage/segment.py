@@ -188,7 +188,7 @@ class Segment:
                 and header.batch_length >= HEADER_BYTES - LOG_OVERHEAD_BYTES
                 and position + header.size_bytes <= size
                 and header.last_offset_delta >= 0
-                and (header.base_offset >= next_offset or not position)
+                and header.base_offset >= next_offset
             )
             if not sound:
                 return

@@ -44,17 +44,18 @@ def check_produced(records: Buffer, settings: LogSettings, now_ms: int, origin: 
     header = _the_only_batch(records)
     if header.base_offset != 0 and origin == "client":
         raise _invalid(f"the base offset is {header.base_offset} instead of 0")
-    if header.size_bytes > settings.max_message_bytes:
+    size_bytes = len(records)
+    if size_bytes > settings.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {header.size_bytes} bytes, max.message.bytes is {settings.max_message_bytes}",
+            f"the batch has {size_bytes} bytes, max.message.bytes is {settings.max_message_bytes}",
         )
     if not check_crc(records, 0, header):
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the checksum of the batch is wrong")
-    if header.size_bytes > settings.segment_bytes:
+    if size_bytes > settings.segment_bytes:
         raise KafkaError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"the batch has {header.size_bytes} bytes, segment.bytes is {settings.segment_bytes}",
+            f"the batch has {size_bytes} bytes, segment.bytes is {settings.segment_bytes}",
         )
     _check_header(header, origin)
     if origin == "client":

@@ -1,0 +1,159 @@
+"""The segments of one log, in the order of their offsets: which one takes a batch, holds an offset, or has to go.
+
+Invariant: there is always an active segment, the last one, and only that one grows; base offsets grow; a segment holds
+the offsets from its own base up to the next one's.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from broker.storage.files import Files
+from broker.storage.segment import Segment
+from broker.storage.settings import UNLIMITED, LogSettings
+from protocol.records.batch import NO_TIMESTAMP, BatchHeader, iter_records
+
+
+class TimestampedOffset(NamedTuple):
+    """The answer to a search by time."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+class Segments:
+    """A sorted list of segments."""
+
+    __slots__ = ("_bases", "_directory", "_files", "_segments")
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+        self._segments: list[Segment] = []
+        self._bases: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    @property
+    def active(self) -> Segment:
+        """The segment that grows."""
+        return self._segments[-1]
+
+    @property
+    def first_offset(self) -> int:
+        """Where the oldest segment begins."""
+        return self._bases[0]
+
+    @property
+    def size_bytes(self) -> int:
+        """All batches together."""
+        return sum(segment.file.size_bytes for segment in self._segments)
+
+    def add(self, base_offset: int, now_ms: int) -> Segment:
+        """Open the next segment, without touching the one before it."""
+        segment = Segment(self._files, self._directory, base_offset, now_ms)
+        self._segments.append(segment)
+        self._bases.append(base_offset)
+        return segment
+
+    def roll(self, base_offset: int, now_ms: int) -> Segment:
+        """Seal the active segment and begin a new one."""
+        if self._segments:
+            self._segments[-1].seal()
+        return self.add(base_offset, now_ms)
+
+    def for_append(self, header: BatchHeader, first_offset: int, settings: LogSettings, now_ms: int) -> Segment:
+        """The segment that takes a batch: the active one, or a new one if that is full or old."""
+        active = self._segments[-1]
+        if not active.file.size_bytes:
+            return active
+        fits = active.has_room(
+            first_offset + header.last_offset_delta,
+            header.size_bytes,
+            segment_bytes=settings.segment_bytes,
+            index_bytes=settings.segment_index_bytes,
+        )
+        if fits and active.age_ms(now_ms, header.max_timestamp) <= settings.segment_ms:
+            return active
+        return self.roll(first_offset, now_ms)
+
+    def read(self, offset: int, max_bytes: int, limit: int, log_end: int, min_one_batch: bool) -> bytes:
+        """Batches of one segment, beginning with the one that holds `offset`, below `limit`; offset < limit."""
+        slot = bisect_right(self._bases, offset) - 1
+        last = len(self._segments) - 1
+        while True:
+            segment = self._segments[slot]
+            segment_end = log_end if slot == last else self._bases[slot + 1]
+            inside = limit < segment_end
+            data = segment.read(
+                offset,
+                max_bytes,
+                stop=segment.position_of(limit) if inside else segment.file.size_bytes,
+                stop_offset=limit if inside else segment_end,
+                min_one_batch=min_one_batch,
+            )
+            if data or inside or slot == last or segment.position_of(offset) < segment.file.size_bytes:
+                return data
+            slot += 1  # compaction has removed what stood at the end of this segment
+
+    def search(self, timestamp_ms: int, start_offset: int) -> TimestampedOffset | None:
+        """The first record from an offset on that is as late as a timestamp."""
+        for segment in self._segments:
+            if segment.max_timestamp_ms < timestamp_ms:
+                continue
+            start = segment.position_of(segment.time_index.offset_before(timestamp_ms))
+            for position, header in segment.headers(start):
+                if header.max_timestamp < timestamp_ms or header.last_offset < start_offset:
+                    continue
+                for record in iter_records(segment.read_batch(position, header)):
+                    if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
+                        return TimestampedOffset(record.timestamp_ms, record.offset, header.partition_leader_epoch)
+        return None
+
+    def expired(self, settings: LogSettings, now_ms: int, *, log_end: int, bound: int) -> int:
+        """How many of the oldest segments retention by time or size gives up; none that reach beyond `bound`."""
+        keep_all = settings.retention_bytes == UNLIMITED
+        surplus = -1 if keep_all else self.size_bytes - settings.retention_bytes
+        ends = [*self._bases[1:], log_end]
+        for count, (segment, end) in enumerate(zip(self._segments, ends, strict=True)):
+            size_bytes = segment.file.size_bytes
+            written_ms = segment.max_timestamp_ms if segment.max_timestamp_ms != NO_TIMESTAMP else segment.created_ms
+            too_old = settings.retention_ms != UNLIMITED and now_ms - written_ms > settings.retention_ms
+            surplus -= size_bytes  # a segment goes if what stays is still as large as it may be
+            if not size_bytes or end > bound or not (too_old or surplus >= 0):
+                return count
+        return len(self._segments)
+
+    def base_after(self, count: int) -> int:
+        """Where the log begins once so many of the oldest segments are gone."""
+        return self._bases[count]
+
+    def drop_below(self, offset: int) -> None:
+        """Delete the segments that end at or below an offset."""
+        self._drop(slice(0, bisect_right(self._bases, offset) - 1))
+
+    def drop_above(self, offset: int) -> None:
+        """Delete the segments that begin behind an offset."""
+        self._drop(slice(bisect_right(self._bases, offset), None))
+
+    def drop_all(self) -> None:
+        """Delete every segment; the caller adds one at once."""
+        self._drop(slice(0, None))
+
+    def close(self) -> None:
+        """Give back all files."""
+        for segment in self._segments:
+            segment.close()
+
+    def _drop(self, which: slice) -> None:
+        for segment in self._segments[which]:
+            segment.delete()
+        del self._segments[which]
+        del self._bases[which]
