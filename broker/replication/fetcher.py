@@ -5,9 +5,9 @@ last record we have (Fetch v12 on); where that is not the leader's history it an
 epoch, and we cut our log back (KIP-595's truncation on fetch, which replaces KIP-101's separate round). Our broker
 epoch travels in ReplicaState, so that the leader knows which life of this broker has the records (KIP-903).
 
-`request_of`, `take` and `realign` are plain functions over partitions and messages; `Fetcher` adds the
-connection and the waiting. A partition that begins to be followed ends a running long poll, because the leader would not wake it for
-that partition.
+`request_of`, `take` and `realign` are plain functions over partitions and messages; `Fetcher` adds the connection
+and the waiting. A partition that begins to be followed ends a running long poll, because the leader would not wake
+it for that partition.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def request_of(
     return request, asked
 
 
-def take(asked: Asked, row: PartitionData, now_ms: int) -> Outcome:
+def take(asked: Asked, row: PartitionData) -> Outcome:
     """Apply one partition's row of the answer to its log."""
     following = asked.following
     partition = following.partition
@@ -122,7 +122,7 @@ def take(asked: Asked, row: PartitionData, now_ms: int) -> Outcome:
         return Outcome.GO_ON
     if row.records:
         try:
-            partition.log.append_as_follower(row.records, now_ms=now_ms)
+            partition.log.append_as_follower(row.records)
         except KafkaError as error:
             log.warning("%r: cannot append what the leader sent: %s", partition, error)
             return Outcome.BACK_OFF
@@ -169,8 +169,6 @@ def _truncate_to(partition: Partition, offset: int) -> None:
     level = logging.WARNING if offset < partition.high_watermark else logging.INFO
     log.log(level, "%r: truncating to %d", partition, offset)
     partition.log.truncate_to(offset)
-    # Non-obvious: an epoch that wrote nothing ends where the log ends; unless it goes too, we would ask the same again.
-    partition.log.epochs.truncate_from_end(partition.log.log_end_offset)
     partition.high_watermark = min(partition.high_watermark, partition.log.log_end_offset)
 
 
@@ -185,14 +183,12 @@ class Fetcher:
         address: Callable[[], tuple[str, int] | None],
         broker_epoch: Callable[[], int],
         progressed: Callable[[Partition], object],
-        clock_ms: Callable[[], int],
     ) -> None:
         self._leader_id = leader_id
         self._settings = settings
         self._address = address
         self._broker_epoch = broker_epoch
         self._progressed = progressed
-        self._clock_ms = clock_ms
         self._loop = asyncio.get_running_loop()
         self._following: dict[Partition, Following] = {}
         self._connection: Connection | None = None
@@ -237,6 +233,9 @@ class Fetcher:
                     log.info("fetching from broker %d: %s", self._leader_id, error)
                     failures += 1
                     await asyncio.sleep(self._backoff_ms(failures) / 1000)
+        except Exception:
+            log.exception("bug while fetching from broker %d: %s", self._leader_id, list(self._following.values()))
+            raise
         finally:
             await self._disconnect()
 
@@ -275,7 +274,7 @@ class Fetcher:
             for row in topic.partitions:
                 one = asked[key, row.partition_index]
                 following = one.following
-                match take(one, row, self._clock_ms()):
+                match take(one, row):
                     case Outcome.GO_ON:
                         following.failures = 0
                         self._progressed(following.partition)

@@ -60,6 +60,13 @@ class IsrChanges:
         self._wanted.set()
 
     async def _run(self) -> None:
+        try:
+            await self._deliver_all()
+        except Exception:
+            log.exception("bug while changing ISRs: %s", self._queue)
+            raise
+
+    async def _deliver_all(self) -> None:
         while True:
             await self._wanted.wait()
             self._wanted.clear()

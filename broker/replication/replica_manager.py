@@ -429,7 +429,6 @@ class ReplicaManager:
                 address=lambda: self._address_of(leader_id),
                 broker_epoch=self._broker_epoch,
                 progressed=self.fetches.check,
-                clock_ms=self.clock_ms,
             )
         return fetcher
 
@@ -480,4 +479,10 @@ def _release(waiting: asyncio.Future[None]) -> None:
 async def _periodically(interval_ms: float, work: Callable[[], None]) -> None:
     while True:
         await asyncio.sleep(interval_ms / 1000)
-        work()
+        try:
+            work()
+        except OSError as error:
+            log.error("%s has to wait for its next turn: %s", work.__name__, error)
+        except Exception:
+            log.exception("bug in %s", work.__name__)
+            raise

@@ -1,0 +1,419 @@
+"""Brokers that replicate over real TCP in one process, and a scripted controller that tells them what to be.
+
+Everything on a broker is real: listener, dispatcher, handlers, replica manager, logs. The controller is a script,
+because these tests need to say exactly which LeaderAndIsr is sent when, and to hold an AlterPartition back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.config import BrokerSettings
+from broker.controller_link import ControllerLink
+from broker.dispatch import Dispatcher
+from broker.metadata_cache import MetadataCache
+from broker.producer_ids import ProducerIds
+from broker.replication.partition import Partition
+from broker.replication.replica_manager import ReplicaManager
+from broker.server import Server
+from broker.services import Services
+from broker.storage.files import MemoryFiles
+from broker.topic_configs import TopicConfigs
+from clients.connection import Connection
+from controller.zk.memory import MemoryZooKeeper
+from controller.zk.session import ZkSession
+from protocol.apis.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    PartitionDataResult,
+    TopicDataResult,
+)
+from protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from protocol.apis.leader_and_isr import (
+    GenerationStart,
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from protocol.apis.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData
+from protocol.apis.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from protocol.errors import ErrorCode
+from protocol.records.batch import BatchBuilder, iter_batches, iter_records
+
+NOW_MS = 1_700_000_000_000
+WAIT_S = 5.0
+
+
+def topic_id_of(topic: str) -> bytes:
+    return topic.encode().ljust(16, b"-")
+
+
+def batch(*values: str, producer: tuple[int, int] = (-1, -1), sequence: int = -1, timestamp_ms: int = NOW_MS) -> bytes:
+    builder = BatchBuilder()
+    for value in values:
+        builder.append(b"key", value.encode(), timestamp_ms=timestamp_ms)
+    return builder.build(*producer, sequence)
+
+
+def values(records: Any) -> list[str]:
+    """The values of all records in these batches."""
+    found = []
+    for position, header in iter_batches(records):
+        for record in iter_records(bytes(records[position : position + header.size_bytes])):
+            assert record.value is not None
+            found.append(record.value.decode())
+    return found
+
+
+def log_values(partition: Partition) -> list[str]:
+    return values(partition.log.read(partition.log.log_start_offset, 1 << 30))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Give the loop turns until something is so; the only way these tests wait."""
+    async with asyncio.timeout(WAIT_S):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+@dataclass
+class TestBroker:
+    """One broker without a controller and without groups."""
+
+    __test__ = False
+
+    id: int
+    epoch: int
+    files: MemoryFiles
+    services: Services
+    server: Server
+
+    @property
+    def replicas(self) -> ReplicaManager:
+        return self.services.replicas
+
+    async def connect(self) -> Connection:
+        return await Connection.open("127.0.0.1", self.server.port, client_id="test")
+
+    async def stop(self, *, clean: bool = True) -> None:
+        """An unclean stop leaves the files as they are: no checkpoint, no seal."""
+        if not clean:
+            self.replicas.logs.close = lambda: None  # type: ignore[method-assign]
+            self.replicas.checkpoint = lambda: None  # type: ignore[method-assign]
+        await self.replicas.stop()
+        await self.server.stop(drain_s=0)
+
+
+@dataclass
+class Assigned:
+    """What the scripted controller believes about a partition."""
+
+    replicas: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int = 0
+    generation: int = -1
+    gen_start: tuple[tuple[int, int], ...] = ()
+    sealed: bool = False
+    log_start_offset: int = -1
+
+
+@dataclass
+class ReplicaCluster:
+    """The brokers by id, and what the controller would know."""
+
+    session: ZkSession
+    settings: dict[str, Any]
+    brokers: dict[int, TestBroker] = field(default_factory=dict)
+    assigned: dict[tuple[str, int], Assigned] = field(default_factory=dict)
+    proposals: list[AlterPartitionRequest] = field(default_factory=list)
+    hold: asyncio.Event | None = None
+    """While set to an unset event, AlterPartition is held back."""
+    _epochs: int = 100
+
+    async def start(self, broker_id: int, files: MemoryFiles | None = None) -> TestBroker:
+        self._epochs += 1
+        settings = BrokerSettings(node_id=broker_id, port=0, **self.settings)
+        metadata = MetadataCache()
+        services = Services(
+            settings=settings,
+            metadata=metadata,
+            topic_configs=TopicConfigs(settings, lambda: self.session),
+            controller_link=ControllerLink(lambda: self.session, client_id="test", request_timeout_ms=1000),
+            producer_ids=ProducerIds(broker_id, lambda: self.session),
+            session=self.session,
+            clock_ms=lambda: NOW_MS,
+            rng=random.Random(broker_id),
+        )
+        services.fence.broker_epoch = self._epochs
+        files = files or MemoryFiles()
+        services.replicas_if_broker = ReplicaManager(
+            settings,
+            files,
+            metadata=metadata,
+            topic_config=services.topic_configs.get,
+            alter_partition=self.alter_partition,
+            broker_epoch=lambda: services.fence.broker_epoch,
+            clock_ms=lambda: NOW_MS,
+        )
+        server = Server(settings, Dispatcher(services))
+        await server.start()
+        await services.replicas.start()
+        broker = self.brokers[broker_id] = TestBroker(broker_id, self._epochs, files, services, server)
+        await self.publish()
+        return broker
+
+    async def kill(self, broker_id: int, *, clean: bool = False) -> MemoryFiles:
+        broker = self.brokers.pop(broker_id)
+        await broker.stop(clean=clean)
+        return broker.files
+
+    async def restart(self, broker_id: int) -> TestBroker:
+        files = await self.kill(broker_id)
+        return await self.start(broker_id, files)
+
+    def __getitem__(self, broker_id: int) -> TestBroker:
+        return self.brokers[broker_id]
+
+    def partition(self, broker_id: int, topic: str = "t", index: int = 0) -> Partition:
+        return self.brokers[broker_id].replicas.partition(topic, index)
+
+    # -- the controller's part ------------------------------------------------------------------------------------
+
+    async def assign(self, topic: str, index: int, new: Assigned, *, only: Iterable[int] | None = None) -> None:
+        """Make this so, and tell all brokers, or `only` some."""
+        self.assigned[topic, index] = new
+        await self.publish(only)
+        await self.tell(topic, index, only)
+
+    async def lead(
+        self,
+        leader: int,
+        *,
+        replicas: tuple[int, ...] = (1, 2, 3),
+        isr: tuple[int, ...] | None = None,
+        topic: str = "t",
+        only: Iterable[int] | None = None,
+        **more: Any,
+    ) -> None:
+        """Elect a leader under the next leader epoch."""
+        before = self.assigned.get((topic, 0))
+        if isr is None:
+            isr = replicas if before is None else tuple(one for one in before.isr if one in self.brokers)
+        epoch = 0 if before is None else before.leader_epoch + 1
+        partition_epoch = 0 if before is None else before.partition_epoch + 1
+        await self.assign(topic, 0, Assigned(replicas, leader, epoch, isr, partition_epoch, **more), only=only)
+
+    async def tell(self, topic: str, index: int, only: Iterable[int] | None = None) -> dict[int, ErrorCode]:
+        """Send LeaderAndIsr; what each broker said."""
+        request = self.leader_and_isr(topic, index)
+        said = {}
+        for broker in [self.brokers[one] for one in (only or self.brokers)]:
+            response = await self.call(broker, request)
+            said[broker.id] = ErrorCode(response.topics[0].partition_errors[0].error_code)
+        return said
+
+    def leader_and_isr(self, topic: str, index: int) -> LeaderAndIsrRequest:
+        one = self.assigned[topic, index]
+        state = LeaderAndIsrPartitionState(
+            partition_index=index,
+            controller_epoch=1,
+            leader=one.leader,
+            leader_epoch=one.leader_epoch,
+            isr=list(one.isr),
+            partition_epoch=one.partition_epoch,
+            replicas=list(one.replicas),
+            generation=one.generation,
+            gen_start=[GenerationStart(generation=g, leader_epoch=e) for g, e in one.gen_start],
+            marked_for_deletion=one.sealed,
+            log_start_offset=one.log_start_offset,
+        )
+        return LeaderAndIsrRequest(
+            controller_id=9,
+            controller_epoch=1,
+            topic_states=[
+                LeaderAndIsrTopicState(topic_name=topic, topic_id=topic_id_of(topic), partition_states=[state])
+            ],
+            live_leaders=[
+                LeaderAndIsrLiveLeader(broker_id=b.id, host_name="127.0.0.1", port=b.server.port)
+                for b in self.brokers.values()
+            ],
+        )
+
+    async def publish(self, only: Iterable[int] | None = None) -> None:
+        """Send UpdateMetadata."""
+        topics: dict[str, UpdateMetadataTopicState] = {}
+        for (topic, index), one in self.assigned.items():
+            if topic not in topics:
+                topics[topic] = UpdateMetadataTopicState(
+                    topic_name=topic, topic_id=topic_id_of(topic), partition_states=[], generation=0
+                )
+            topics[topic].partition_states.append(
+                UpdateMetadataPartitionState(
+                    partition_index=index,
+                    controller_epoch=1,
+                    leader=one.leader,
+                    leader_epoch=one.leader_epoch,
+                    isr=list(one.isr),
+                    zk_version=one.partition_epoch,
+                    replicas=list(one.replicas),
+                )
+            )
+        request = UpdateMetadataRequest(
+            controller_id=9,
+            controller_epoch=1,
+            topic_states=list(topics.values()),
+            live_brokers=[
+                UpdateMetadataBroker(
+                    id=b.id,
+                    endpoints=[
+                        UpdateMetadataEndpoint(
+                            port=b.server.port, host="127.0.0.1", listener="PLAINTEXT", security_protocol=0
+                        )
+                    ],
+                    broker_epoch=b.epoch,
+                )
+                for b in self.brokers.values()
+            ],
+        )
+        for broker in [self.brokers[one] for one in (only or self.brokers)]:
+            await self.call(broker, request)
+
+    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        """Compare and set, with KIP-903's check of every member's broker epoch at the moment of the write."""
+        self.proposals.append(request)
+        if self.hold is not None:
+            await self.hold.wait()
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for asked in topic.partitions:
+                name = next(name for name, _ in self.assigned if topic_id_of(name) == topic.topic_id)
+                one = self.assigned[name, asked.partition_index]
+                code = ErrorCode.NONE
+                if asked.leader_epoch < one.leader_epoch:
+                    code = ErrorCode.FENCED_LEADER_EPOCH
+                elif asked.partition_epoch < one.partition_epoch:
+                    code = ErrorCode.INVALID_UPDATE_VERSION
+                elif any(
+                    member.broker_id not in self.brokers or self.brokers[member.broker_id].epoch != member.broker_epoch
+                    for member in asked.new_isr_with_epochs
+                ):
+                    code = ErrorCode.INELIGIBLE_REPLICA
+                else:
+                    one.isr = tuple(asked.new_isr)
+                    one.partition_epoch += 1
+                rows.append(
+                    PartitionDataResult(
+                        partition_index=asked.partition_index,
+                        error_code=code,
+                        leader_id=one.leader,
+                        leader_epoch=one.leader_epoch,
+                        isr=list(one.isr),
+                        partition_epoch=one.partition_epoch,
+                    )
+                )
+            topics.append(TopicDataResult(topic_id=topic.topic_id, partitions=rows))
+        return AlterPartitionResponse(error_code=0, topics=topics)
+
+    # -- the clients' part ----------------------------------------------------------------------------------------
+
+    async def call(self, broker: TestBroker, request: Any, *, version: int | None = None) -> Any:
+        connection = await broker.connect()
+        try:
+            return await connection.call(request, version=version)
+        finally:
+            await connection.close()
+
+    async def produce(
+        self,
+        broker_id: int,
+        records: bytes,
+        *,
+        acks: int = -1,
+        generation: int = -1,
+        timeout_ms: int = 5000,
+        topic: str = "t",
+    ) -> PartitionProduceResponse:
+        response = await self.call(
+            self.brokers[broker_id], produce_request(records, acks, generation, timeout_ms, topic=topic)
+        )
+        row: PartitionProduceResponse = response.responses[0].partition_responses[0]
+        return row
+
+    async def fetch(self, broker_id: int, offset: int, *, version: int | None = None, **more: Any) -> PartitionData:
+        response = await self.call(self.brokers[broker_id], fetch_request(offset, **more), version=version)
+        row: PartitionData = response.responses[0].partitions[0]
+        return row
+
+
+def produce_request(
+    records: bytes, acks: int = -1, generation: int = -1, timeout_ms: int = 5000, *, topic: str = "t"
+) -> ProduceRequest:
+    data = PartitionProduceData(index=0, records=records, generation=generation)
+    return ProduceRequest(
+        acks=acks, timeout_ms=timeout_ms, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+    )
+
+
+def fetch_request(
+    offset: int,
+    *,
+    topic: str = "t",
+    epoch: int = -1,
+    last_epoch: int = -1,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 1 << 20,
+    isolation_level: int = 0,
+) -> FetchRequest:
+    asked = FetchPartition(
+        partition=0,
+        current_leader_epoch=epoch,
+        fetch_offset=offset,
+        last_fetched_epoch=last_epoch,
+        partition_max_bytes=max_bytes,
+    )
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        isolation_level=isolation_level,
+        topics=[FetchTopic(topic=topic, topic_id=topic_id_of(topic), partitions=[asked])],
+    )
+
+
+@asynccontextmanager
+async def replica_cluster(count: int = 3, **settings: Any) -> AsyncIterator[ReplicaCluster]:
+    session = await MemoryZooKeeper().connect()
+    cluster = ReplicaCluster(session, settings)
+    try:
+        for broker_id in range(1, count + 1):
+            await cluster.start(broker_id)
+        yield cluster
+    finally:
+        for broker_id in list(cluster.brokers):
+            await cluster.kill(broker_id)
+        await session.close()
+
+
+def run(scenario: Callable[[ReplicaCluster], Awaitable[None]], count: int = 3, **settings: Any) -> None:
+    """Run one scenario on fresh brokers."""
+
+    async def main() -> None:
+        async with replica_cluster(count, **settings) as cluster, asyncio.timeout(20):
+            await scenario(cluster)
+
+    asyncio.run(main())
