@@ -4,8 +4,8 @@ The reader owns the receive buffer, so that a `BufferedProtocol` can read from t
 (`get_buffer`, `buffer_updated`); others hand bytes over (`feed`). A finished frame is copied out once, as bytes that
 nobody else holds: decoded records may keep slices of it for as long as they like.
 
-Memory is bounded by what really arrived: a length is a claim, so the buffer only doubles as the bytes come in, never
-beyond one frame of the allowed size, and it shrinks again when a large frame is gone. A negative or oversized length is
+Memory is bounded by what really arrived: a length is a claim, so the buffer only doubles as the bytes come in, hardly
+beyond the frame in progress, and it shrinks again when a large frame is gone. A negative or oversized length is
 a `DecodeError`, as Kafka closes such a connection.
 """
 
@@ -19,6 +19,8 @@ from protocol.errors import DecodeError
 FRAME_BYTES_MAX: Final = 104_857_600
 """Kafka's `socket.request.max.bytes`."""
 BUFFER_BYTES: Final = 65_536
+ROOM_BYTES: Final = 4_096
+"""Less room than this is not worth a read from the socket."""
 LENGTH_BYTES: Final = 4
 
 _read_length = struct.Struct(">i").unpack_from
@@ -41,9 +43,9 @@ class FrameReader:
         return self._end - self._start
 
     def get_buffer(self, size_hint: int = -1) -> memoryview:
-        """Where the next bytes may be written: at least one byte of room, as `asyncio.BufferedProtocol` wants it."""
-        if self._end == len(self._buffer):
-            self._make_room(max(size_hint, 1))
+        """Where the next bytes may be written; never empty, as `asyncio.BufferedProtocol` wants it."""
+        if len(self._buffer) - self._end < ROOM_BYTES:
+            self._make_room(ROOM_BYTES)
         return memoryview(self._buffer)[self._end :]
 
     def buffer_updated(self, count: int) -> None:
@@ -101,4 +103,4 @@ class FrameReader:
             return 0
         length: int = _read_length(self._buffer, self._start)[0]
         whole = LENGTH_BYTES + max(0, min(length, self._frame_bytes_max))
-        return min(buffered * 2, whole) if whole > buffered else buffered * 2
+        return buffered * 2 if whole <= buffered else min(buffered * 2, whole + ROOM_BYTES)
