@@ -1,7 +1,8 @@
-"""A cluster of real processes against a real ZooKeeper: `anabranch up --processes`, the demonstration and the fault tests.
+"""A cluster of real processes against a real ZooKeeper: `anabranch up --processes`, the demonstration and the fault
+tests.
 
-Every node is `anabranch node` in a process of its own, so killing it is killing it: `kill` is SIGKILL, nothing is flushed and nobody
-is told. A node keeps its port and data directory over restarts; what it says goes to a file.
+Every node is `anabranch node` in a process of its own, so killing it is killing it: `kill` is SIGKILL, nothing is
+flushed and nobody is told. A node keeps its port and data directory over restarts; what it says goes to a file.
 """
 
 from __future__ import annotations
@@ -242,8 +243,8 @@ class ProcessCluster:
         """Wait until every running broker's metadata shows `count` live brokers."""
         async with asyncio.timeout(timeout_s):
             for node in self.brokers:
-                while node.running and await known_brokers(node.host, node.port) != count:
-                    await asyncio.sleep(0.05)
+                while node.running and await known_brokers(node.host, node.port) != count:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)  # other processes set no event here
 
     async def __aenter__(self) -> ProcessCluster:
         try:

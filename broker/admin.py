@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from protocol.apis.create_topics import CreatableTopic
 
 TOPIC_NAME_LENGTH_MAX: Final = 249
+NEW_PARTITIONS_MAX: Final = 10000
+"""Of one topic; Kafka's KRaft controllers draw the same line. One number in a request must not fill our memory."""
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _LAST_VERSION_WITHOUT_DEFAULT_COUNTS: Final = 3
 
@@ -109,6 +111,11 @@ def plan_topic(
         if version > _LAST_VERSION_WITHOUT_DEFAULT_COUNTS:
             partitions = settings.num_partitions if partitions == -1 else partitions
             replicas = settings.default_replication_factor if replicas == -1 else replicas
+        if partitions > NEW_PARTITIONS_MAX:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"Excessively large number of partitions: {partitions} > {NEW_PARTITIONS_MAX}",
+            )
         assignment = placed(image, partitions, replicas, rng)
     return TopicPlan(asked.name, fresh_topic_id(rng), assignment, configs)
 

@@ -83,11 +83,10 @@ def address(text: str) -> tuple[str, int]:
 
 async def serve(settings: BrokerSettings, zookeeper: str) -> None:
     """Run the node until told to stop."""
-    from controller.zk.kazoo_session import open_kazoo
-
     from broker.app import Node, wall_clock_ms
     from broker.registration import DuplicateBroker
     from broker.storage.files import MemoryFiles, OsFiles
+    from controller.zk.kazoo_session import open_kazoo
 
     hosts, _, chroot = zookeeper.partition("/")
     node = Node(

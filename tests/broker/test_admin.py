@@ -50,6 +50,7 @@ def config(name: str, value: str | None) -> list[CreatableTopicConfig]:
         (asked("line\n"), ErrorCode.INVALID_TOPIC_EXCEPTION),
         (asked("__cluster_metadata"), ErrorCode.INVALID_TOPIC_EXCEPTION),
         (asked(partitions=0), ErrorCode.INVALID_PARTITIONS),
+        (asked(partitions=10001), ErrorCode.POLICY_VIOLATION),
         (asked(replicas=0), ErrorCode.INVALID_REPLICATION_FACTOR),
         (asked(replicas=4), ErrorCode.INVALID_REPLICATION_FACTOR),
         (asked(partitions=1, assignments=rows([1])), ErrorCode.INVALID_REQUEST),

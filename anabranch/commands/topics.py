@@ -1,0 +1,164 @@
+"""`anabranch topics`: what one does with topics from a shell, resizes included."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from clients.admin import Admin
+
+bootstrap = click.option(
+    "--bootstrap", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT[,...]", help="Where the cluster is."
+)
+timeout = click.option(
+    "--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds to wait for the outcome."
+)
+
+
+@click.group(
+    name="topics",
+    epilog="""\b
+Examples:
+  anabranch topics create flights --partitions 4 --replicas 3 --config min.insync.replicas=2
+  anabranch topics list
+  anabranch topics describe flights              leaders, ISRs, generations
+  anabranch topics alter flights --partitions 8  split: keys move, their order stays
+  anabranch topics alter flights --partitions 5  merge: the same, the other way
+  anabranch topics delete flights
+""",
+)
+def command() -> None:
+    """Create, list, describe, resize and delete topics."""
+
+
+@command.command()
+@click.argument("name")
+@click.option("--partitions", type=click.IntRange(1), help="How many; the broker's num.partitions if not given.")
+@click.option(
+    "--replicas", type=click.IntRange(1), help="Of each; the broker's default.replication.factor if not given."
+)
+@click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A topic property; may be repeated.")
+@bootstrap
+@timeout
+def create(
+    name: str, partitions: int | None, replicas: int | None, config: tuple[str, ...], bootstrap: str, timeout_s: float
+) -> None:
+    """Create a topic."""
+    from broker.config import ConfigError, parse_properties
+
+    try:
+        configs = parse_properties(config)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+
+    async def act(admin: Admin) -> None:
+        from clients import NewTopic
+
+        topic = NewTopic(name, partitions or -1, replicas or -1, configs=configs)
+        await admin.create_topics([topic], timeout_ms=int(timeout_s * 1000))
+        click.echo(f"created {name}")
+
+    run(bootstrap, act)
+
+
+@command.command(name="list")
+@click.option("--internal", is_flag=True, help="Internal topics too.")
+@bootstrap
+def list_topics(internal: bool, bootstrap: str) -> None:
+    """List the names of all topics."""
+
+    async def act(admin: Admin) -> None:
+        for name in sorted(await admin.list_topics()):
+            if internal or not name.startswith("__"):
+                click.echo(name)
+
+    run(bootstrap, act)
+
+
+@command.command()
+@click.argument("names", nargs=-1)
+@bootstrap
+def describe(names: tuple[str, ...], bootstrap: str) -> None:
+    """Show partitions, leaders, ISRs, and how resizes have cut them. All topics if none is named."""
+
+    async def act(admin: Admin) -> None:
+        chosen = list(names) or [name for name in sorted(await admin.list_topics()) if not name.startswith("__")]
+        for topic in (await admin.describe_topics(chosen)).values():
+            for line in describe_lines(topic):
+                click.echo(line)
+
+    run(bootstrap, act)
+
+
+@command.command()
+@click.argument("name")
+@click.option("--partitions", required=True, type=click.IntRange(1), help="More than now: split. Fewer: merge.")
+@bootstrap
+@timeout
+def alter(name: str, partitions: int, bootstrap: str, timeout_s: float) -> None:
+    """Resize a topic, up or down, and wait until producers and consumers are told."""
+
+    async def act(admin: Admin) -> None:
+        await admin.create_partitions(name, partitions, allow_shrink=True, timeout_ms=int(timeout_s * 1000))
+        click.echo(f"{name} has {partitions} partitions")
+
+    run(bootstrap, act)
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True)
+@bootstrap
+@timeout
+def delete(names: tuple[str, ...], bootstrap: str, timeout_s: float) -> None:
+    """Delete topics and their records."""
+
+    async def act(admin: Admin) -> None:
+        await admin.delete_topics(list(names), timeout_ms=int(timeout_s * 1000))
+        click.echo(f"deleted {', '.join(names)}")
+
+    run(bootstrap, act)
+
+
+def run(bootstrap_servers: str, act: Callable[[Admin], Awaitable[None]]) -> None:
+    """Do something with an Admin; what goes wrong becomes one line and exit code 1."""
+    from clients import Admin
+
+    async def main() -> None:
+        async with Admin(bootstrap_servers=bootstrap_servers) as admin:
+            await act(admin)
+
+    try:
+        asyncio.run(main())
+    except KafkaError as error:
+        hint = HINTS.get(error.code)
+        raise click.ClickException(f"{error}{'; ' + hint if hint else ''}") from None
+    except (ConnectionError, TimeoutError) as error:
+        raise click.ClickException(f"{error or 'no answer'}; is a cluster running at {bootstrap_servers}?") from None
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+HINTS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`anabranch topics list` shows what there is",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "write --replicas with at most the number of live brokers",
+    ErrorCode.INVALID_CONFIG: "write --config NAME=VALUE with one of Kafka's topic properties",
+}
+
+
+def describe_lines(topic: Any) -> list[str]:
+    """A topic as a person reads it."""
+    lines = [f"{topic.name}: {len(topic.partitions)} partitions, generation {topic.generation}"]
+    partitions = topic.partitions.values() if isinstance(topic.partitions, dict) else topic.partitions
+    for partition in partitions:
+        isr = ",".join(map(str, partition.isr))
+        replicas = ",".join(map(str, partition.replicas))
+        lines.append(
+            f"  {partition.index:>4}  leader {partition.leader}  epoch {partition.leader_epoch}  isr {isr} of {replicas}"
+        )
+    return lines

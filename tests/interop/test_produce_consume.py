@@ -1,0 +1,88 @@
+"""Other clients against `anabranch up`: produce, consume in a group, share the work, resume from commits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.interop.other_clients import CLIENTS, Confluent, OtherClient, in_key_order, numbered
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    """The bootstrap servers of a single-process cluster of three brokers."""
+    command = [sys.executable, "-m", "anabranch.main", "up", "--port", "0", "--config", "num.partitions=3"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("ready bootstrap="), line
+        yield line.strip().partition("bootstrap=")[2]
+        process.terminate()
+        assert process.wait(10) == 0
+
+
+@pytest.fixture(params=CLIENTS, ids=str)
+def client(request: pytest.FixtureRequest) -> tuple[str, OtherClient]:
+    return request.param, CLIENTS[request.param]
+
+
+def test_a_topic_is_created_on_first_use_and_read_back_in_order(servers: str, client: tuple[str, OtherClient]) -> None:
+    name, other = client
+    topic, acked, seen = f"first-use-{name}", [], []  # type: str, list[Any], list[Any]
+    other.produce(servers, topic, numbered(500), acked)
+    assert sorted(acked) == sorted(numbered(500))
+    other.consume(servers, topic, f"group-{name}", seen, lambda: len(seen) >= 500)
+    assert sorted(seen) == sorted(acked)
+    assert in_key_order(seen)
+
+
+def test_two_members_share_a_group(servers: str, client: tuple[str, OtherClient]) -> None:
+    """Goal: both members get partitions. Method: each goes on until all is seen; both must have seen something."""
+    name, other = client
+    topic = f"shared-{name}"
+    acked: list[Any] = []
+    other.produce(servers, topic, numbered(300), acked)
+    halves: tuple[list[Any], list[Any]] = ([], [])
+
+    def all_seen() -> bool:
+        more = len(halves[0]) + len(halves[1]) >= 300
+        if more and not all(halves):
+            other.produce(servers, topic, numbered(60), [])
+        return more and all(halves)
+
+    with ThreadPoolExecutor(2) as pool:
+        members = [pool.submit(other.consume, servers, topic, f"shared-{name}", half, all_seen) for half in halves]
+        for member in members:
+            member.result(60)
+    assert {*halves[0], *halves[1]} >= set(acked)
+
+
+def test_a_group_resumes_where_it_committed(servers: str, client: tuple[str, OtherClient]) -> None:
+    name, other = client
+    topic, group = f"resumed-{name}", f"resumed-{name}"
+    first: list[Any] = []
+    other.produce(servers, topic, numbered(400), [])
+    other.consume(servers, topic, group, first, lambda: len(first) >= 400)
+    other.produce(servers, topic, [(b"late", b"late")], [])
+    second: list[Any] = []
+    other.consume(servers, topic, group, second, lambda: (b"late", b"late") in second)
+    assert len(second) < 400, "it did not start over"
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_compressed_batches_pass_through(servers: str, compression: str) -> None:
+    other, topic = Confluent(), f"compressed-{compression}"
+    records = [(key, value * 50) for key, value in numbered(200)]
+    acked: list[Any] = []
+    other.produce(servers, topic, records, acked, compression)
+    for name, reader in CLIENTS.items():
+        seen: list[Any] = []
+        reader.consume(servers, topic, f"{compression}-{name}", seen, lambda seen=seen: len(seen) >= 200)
+        assert sorted(seen) == sorted(records), name
