@@ -1,0 +1,1 @@
+"""The producer: accumulator, switch and sender under one public class."""

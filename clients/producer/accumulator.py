@@ -1,0 +1,408 @@
+"""Everything a producer has accepted and not yet settled, and which of it may be transmitted now.
+
+Pure: time comes as `now` (seconds, any origin), nodes as a function, waits as instants to be woken at. The sender calls
+`drain`, transmits what it gets, and reports each outcome with `complete` or `lost`; both may let further batches go.
+
+What may be transmitted to a partition, in this order (one batch per request and partition, as Kafka demands):
+
+    1. the oldest unresolved batch that is not on the wire, once its backoff is over; nothing younger overtakes it
+    2. the oldest waiting batch, when it is full, has lingered, or somebody waits for it (flush, close, full buffer);
+       not while the partition is closed or fenced (`switch`), five are unresolved, or the first one ever is (E6)
+
+Sequence numbers are per partition and given at the first transmission. A batch that the leader never appended gives
+them back; a batch given up after it was transmitted leaves a hole, and the partition begins again with a new producer
+epoch, which the leader tracks per partition too. Source: KIP-98, KIP-360, `RecordAccumulator` and `TransactionManager`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from clients.backoff import Backoff
+from clients.config import ProducerConfig
+from clients.partitioner import Sticky
+from clients.producer import switch
+from clients.producer.queues import (
+    PRODUCER_EPOCH_MAX,
+    UNKEYED,
+    Batch,
+    PartitionQueue,
+    Receipt,
+    Record,
+    TopicQueues,
+    chosen_partition,
+    size_of,
+)
+from protocol.errors import ErrorCode, KafkaError
+from protocol.lineage import Lineage
+from protocol.records.batch import Headers
+
+NO_NODE: Final = -1
+_OUT_OF_SEQUENCE: Final = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    }
+)
+_STORED: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counters since the start, for people and benchmarks."""
+
+    records: int = 0
+    batches: int = 0
+    retries: int = 0
+    refused_batches: int = 0
+    """Batches that a leader refused because its partition had moved to a newer generation."""
+    switches: int = 0
+    epoch_bumps: int = 0
+    expired_records: int = 0
+
+
+@dataclass(slots=True)
+class Drained:
+    """What to transmit now, per node, and when to ask again if nothing happens before."""
+
+    requests: dict[int, list[Batch]] = field(default_factory=dict)
+    wake_at: float | None = None
+    refresh: bool = False
+    """Fresh metadata would help: a leader is unknown, or has moved on to a generation that we do not know yet."""
+
+    def wake_by(self, instant: float) -> None:
+        """Ask again at `instant` at the latest."""
+        if self.wake_at is None or instant < self.wake_at:
+            self.wake_at = instant
+
+
+class Accumulator:
+    """See the module. `producer_id` is set by the sender; without idempotence it stays -1."""
+
+    def __init__(self, config: ProducerConfig, backoff: Backoff, rng: random.Random) -> None:
+        self.config = config
+        self.topics: dict[str, TopicQueues] = {}
+        self.producer_id = -1
+        self.wants_producer_id = config.enable_idempotence
+        self.outstanding = 0
+        self.buffered_bytes = 0
+        self.hurry = 0
+        """While positive, waiting batches do not linger: somebody waits for them."""
+        self.statistics = Statistics()
+        self.on_settled: Callable[[Sequence[Record]], None] = lambda records: None
+        self._backoff = backoff
+        self._rng = rng
+        self._stickies: dict[str, Sticky] = {}
+        self._active: dict[PartitionQueue, None] = {}
+        self._order = 0
+
+    # accepting records
+
+    @property
+    def order(self) -> int:
+        """The order of the next record: every record accepted so far has a lower one."""
+        return self._order
+
+    @property
+    def full(self) -> bool:
+        """Whether the buffer is used up, so that `append` should wait."""
+        return self.buffered_bytes >= self.config.buffer_bytes
+
+    def topic(self, name: str) -> TopicQueues:
+        """The queues of a topic; usable once `adopt` has told how many partitions it has."""
+        topic = self.topics.get(name)
+        if topic is None:
+            topic = self.topics[name] = TopicQueues(name)
+            self._stickies[name] = Sticky(self._rng)
+        return topic
+
+    def append(
+        self,
+        topic: TopicQueues,
+        route: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        timestamp_ms: int,
+        receipt: Receipt,
+        now: float,
+    ) -> bool:
+        """Accept a record; True when the sender should look again. `KafkaError` if its partition is not live."""
+        if route >= 0:
+            index = topic.address(route)
+        elif route == UNKEYED:
+            index = self._stickies[topic.name].current(topic.live)
+        else:
+            index = chosen_partition(route)
+            if index not in topic.live:
+                raise _not_live(topic, index)
+        queue = topic.queues.get(index) or topic.queue(index)
+        size_bytes = size_of(key, value, headers)
+        record = Record(self._order, route, key, value, headers, timestamp_ms, receipt)
+        begun = queue.add(record, size_bytes, self.config.batch_bytes, now)
+        self._order += 1
+        self.outstanding += 1
+        self.buffered_bytes += size_bytes
+        if begun:
+            self._active[queue] = None
+            if route == UNKEYED and len(queue.waiting) > 1:
+                self._stickies[topic.name].move_on(topic.live)
+        return begun
+
+    def adopt(
+        self, name: str, topic_id: bytes, lineage: Lineage | None, live: Sequence[int], *, stamped: bool = True
+    ) -> None:
+        """Take up the metadata of a topic; a newer generation begins a switch. `stamped=False`: Kafka's own rules."""
+        topic = self.topic(name)
+        known = topic.generation
+        if switch.adopt(topic, topic_id, lineage if stamped else None, live):
+            self.statistics.switches += topic.generation > known
+        self._settle(topic, force=True)
+
+    # what to send
+
+    def drain(self, now: float, leader_of: Callable[[str, int], int], may_send_to: Callable[[int], bool]) -> Drained:
+        """Take what may be transmitted now. Each batch returned counts as on the wire until its outcome is told."""
+        self._expire(now)
+        drained = Drained()
+        for topic in self.topics.values():
+            if topic.returned:
+                self._wait_for_place(topic, drained)
+        taken: dict[int, int] = {}
+        for queue in list(self._active):
+            if queue.idle:
+                del self._active[queue]
+                continue
+            drained.wake_by(self._deadline(queue))
+            batch = self._candidate(queue, now, drained)
+            if batch is None:
+                continue
+            node = leader_of(queue.topic.name, queue.index)
+            if node == NO_NODE:
+                drained.refresh = True
+            elif may_send_to(node) and self._fits(taken.get(node, 0), batch):
+                taken[node] = taken.get(node, 0) + batch.size_bytes
+                self._transmit(queue, batch)
+                drained.requests.setdefault(node, []).append(batch)
+                # Served queues go to the back, so that a full request does not starve those behind it.
+                del self._active[queue]
+                self._active[queue] = None
+        return drained
+
+    def _wait_for_place(self, topic: TopicQueues, drained: Drained) -> None:
+        """Returned records wait for batches to be resolved, which is told, or for metadata, which must be asked for."""
+        drained.wake_by(min(created_at for _, created_at in topic.returned) + self.config.delivery_timeout_ms / 1000)
+        drained.refresh = drained.refresh or any(queue.fenced for queue in topic.queues.values())
+
+    def _fits(self, taken_bytes: int, batch: Batch) -> bool:
+        return not taken_bytes or taken_bytes + batch.size_bytes <= self.config.request_bytes_max
+
+    def _candidate(self, queue: PartitionQueue, now: float, drained: Drained) -> Batch | None:
+        if not self._numbered(queue):
+            return None
+        unresolved = queue.unresolved
+        if unresolved:
+            again = next((batch for batch in unresolved if not batch.on_wire), None)
+            if again is not None:
+                if again.retry_at > now:
+                    drained.wake_by(again.retry_at)
+                    return None
+                return again if queue.established or not queue.on_wire() else None
+            if self._window_is_used_up(queue) or first_contact(queue):
+                return None
+        if queue.fenced:
+            drained.refresh = True
+            return None
+        if not queue.waiting or queue.give_up or queue.index in queue.topic.closed:
+            return None
+        batch = queue.waiting[0]
+        lingers_until = batch.created_at + self.config.linger_ms / 1000
+        if self.hurry or len(queue.waiting) > 1 or self.full or lingers_until <= now:
+            return batch
+        if batch.size_bytes >= self.config.batch_bytes:
+            return batch
+        drained.wake_by(lingers_until)
+        return None
+
+    def _window_is_used_up(self, queue: PartitionQueue) -> bool:
+        """Whether another batch would let the oldest unresolved one drop out of the leader's memory of five.
+
+        Non-obvious: the number of unresolved batches is not enough. While the oldest is retried, those behind it may be
+        acknowledged and make room for more, until its duplicate is no longer recognised.
+        """
+        return queue.transmitted - queue.unresolved[0].ordinal >= self.config.in_flight_max
+
+    def _numbered(self, queue: PartitionQueue) -> bool:
+        """Whether batches of this queue have, or can be given, sequence numbers now."""
+        if not self.config.enable_idempotence:
+            return True
+        if queue.give_up and not queue.unresolved:
+            queue.restart = True
+        if not queue.restart and queue.producer_id >= 0:
+            return True
+        if queue.on_wire():
+            return False
+        spent = queue.producer_id == self.producer_id and queue.producer_epoch >= PRODUCER_EPOCH_MAX
+        if self.producer_id < 0 or spent:
+            self.wants_producer_id = True
+            return False
+        self.statistics.epoch_bumps += queue.producer_id >= 0
+        queue.begin_again(self.producer_id)
+        return True
+
+    def _transmit(self, queue: PartitionQueue, batch: Batch) -> None:
+        if batch.attempts == 0:
+            queue.waiting.popleft()
+            if self.config.enable_idempotence:
+                queue.number(batch)
+            queue.unresolved.append(batch)
+            batch.ordinal = queue.transmitted
+            queue.transmitted += 1
+            self.statistics.batches += 1
+        else:
+            self.statistics.retries += 1
+        batch.attempts += 1
+        batch.on_wire = True
+
+    # outcomes
+
+    def complete(
+        self,
+        batch: Batch,
+        code: ErrorCode,
+        now: float,
+        *,
+        base_offset: int = -1,
+        log_append_time_ms: int = -1,
+        generation: int = -1,
+        message: str | None = None,
+    ) -> None:
+        """The leader has answered for a batch. `generation` is the one of its partition, if it says so."""
+        batch.on_wire = False
+        if batch.done:
+            return
+        queue = batch.queue
+        if code in _STORED:
+            queue.unresolved.remove(batch)
+            if batch.stamp == queue.stamp:
+                queue.established = True
+            batch.stored(base_offset, log_append_time_ms)
+            self._resolved(queue, batch.records)
+        elif code == ErrorCode.INVALID_PARTITION_METADATA and switch.refusal_is_final(batch, generation):
+            self.statistics.refused_batches += 1
+            switch.refuse(batch, generation)
+            self._settle(queue.topic)
+        elif self.config.enable_idempotence and code in _OUT_OF_SEQUENCE:
+            # Behind an older unresolved batch this is its fault, and heals when that one has been sent again.
+            queue.restart = queue.restart or batch is queue.unresolved[0]
+            self._later(batch, now)
+        elif code.retriable:
+            self._later(batch, now)
+        else:
+            self._refused(batch, code, message)
+
+    def lost(self, batch: Batch, now: float) -> None:
+        """Nobody knows what became of a batch: it is sent again as it is, and the leader recognises duplicates."""
+        batch.on_wire = False
+        if not batch.done:
+            self._later(batch, now)
+
+    def abandon(self, error: Exception) -> None:
+        """Fail everything that is left: the producer ends."""
+        for topic in self.topics.values():
+            returned, topic.returned = topic.returned, []
+            self._fail([record for record, _ in returned], error)
+            for queue in topic.queues.values():
+                for batch in [*queue.unresolved, *queue.waiting]:
+                    batch.failed(error)
+                    self._account(batch.records)
+                queue.unresolved.clear()
+                queue.waiting.clear()
+
+    def _later(self, batch: Batch, now: float) -> None:
+        batch.retry_at = now + self._backoff.wait_ms(batch.attempts, self._rng) / 1000
+
+    def _refused(self, batch: Batch, code: ErrorCode, message: str | None) -> None:
+        queue = batch.queue
+        youngest = batch is queue.unresolved[-1]
+        queue.unresolved.remove(batch)
+        if youngest and code != ErrorCode.UNKNOWN_SERVER_ERROR:
+            queue.rewind(batch)
+        elif self.config.enable_idempotence:
+            queue.restart = True
+        batch.failed(KafkaError(code, message or f"{queue.topic.name}-{queue.index}"))
+        self._resolved(queue, batch.records)
+
+    def _resolved(self, queue: PartitionQueue, records: Sequence[Record]) -> None:
+        self._account(records)
+        topic = queue.topic
+        if topic.closed or topic.returned:
+            self._settle(topic)
+
+    def _settle(self, topic: TopicQueues, *, force: bool = False) -> None:
+        sticky = self._stickies[topic.name]
+        for record in switch.settle(topic, sticky.current, self.config.batch_bytes, force=force):
+            self._fail([record], _not_live(topic, chosen_partition(record.route)))
+        if force or topic.closed or not topic.returned:
+            self._active.update(dict.fromkeys(queue for queue in topic.queues.values() if not queue.idle))
+
+    # giving up
+
+    def _deadline(self, queue: PartitionQueue) -> float:
+        oldest = queue.unresolved[0] if queue.unresolved else queue.waiting[0]
+        return oldest.created_at + self.config.delivery_timeout_ms / 1000
+
+    def _expire(self, now: float) -> None:
+        """Give up on what is older than the delivery timeout (E10); its outcome may remain unknown."""
+        limit = now - self.config.delivery_timeout_ms / 1000
+        for queue in list(self._active):
+            for batch in [one for one in queue.unresolved if one.created_at <= limit]:
+                queue.unresolved.remove(batch)
+                queue.give_up = self.config.enable_idempotence
+                self._expired(queue, batch)
+            while queue.waiting and queue.waiting[0].created_at <= limit:
+                self._expired(queue, queue.waiting.popleft())
+        for topic in self.topics.values():
+            if topic.returned and min(created_at for _, created_at in topic.returned) <= limit:
+                late = [record for record, created_at in topic.returned if created_at <= limit]
+                topic.returned = [entry for entry in topic.returned if entry[1] > limit]
+                self._fail(late, self._timed_out(topic.name))
+                self.statistics.expired_records += len(late)
+
+    def _expired(self, queue: PartitionQueue, batch: Batch) -> None:
+        self.statistics.expired_records += len(batch.records)
+        batch.failed(self._timed_out(f"{queue.topic.name}-{queue.index}"))
+        self._resolved(queue, batch.records)
+
+    def _timed_out(self, where: str) -> KafkaError:
+        text = f"{where}: not stored within {self.config.delivery_timeout_ms} ms"
+        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, text)
+
+    def _fail(self, records: Sequence[Record], error: Exception) -> None:
+        for record in records:
+            if not record.receipt.done():
+                record.receipt.set_exception(error)
+        self._account(records)
+
+    def _account(self, records: Sequence[Record]) -> None:
+        self.outstanding -= len(records)
+        self.statistics.records += len(records)
+        self.buffered_bytes -= sum(size_of(one.key, one.value, one.headers) for one in records)
+        self.on_settled(records)
+
+
+def first_contact(queue: PartitionQueue) -> bool:
+    """Whether only one batch may be unresolved: a leader that does not know us accepts any first sequence (E6)."""
+    return not queue.established
+
+
+def _not_live(topic: TopicQueues, partition: int) -> KafkaError:
+    live = f"0 to {topic.live[-1]}" if topic.live else "none"
+    return KafkaError(
+        ErrorCode.INVALID_PARTITIONS,
+        f"{topic.name} takes no records in partition {partition}: it has been merged away or never was (live: {live})",
+    )

@@ -1,0 +1,315 @@
+"""`Producer`: what applications see. Accepts records, hands out futures, and leaves the rest to accumulator and sender.
+
+Order: records with the same key are stored in the order of their `send` calls, also while the topic is resized and
+leaders fail, as long as the topic is ordered and idempotence is on: both are the default. Shaped like aiokafka's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
+
+from clients.config import NetworkConfig, ProducerConfig, parse_servers
+from clients.metadata import ClusterMetadata
+from clients.network import Network
+from clients.producer.accumulator import Accumulator, Statistics
+from clients.producer.queues import UNKEYED, Record, RecordMetadata, TopicQueues, explicit_route
+from clients.producer.sender import Sender
+from protocol import audit as audit_format
+from protocol.errors import ErrorCode, KafkaError
+from protocol.hashing import murmur2
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Producer:
+    """Sends records to a cluster; an async context manager.
+
+    `partitioner="modulo"` hashes as Kafka does today, over all partitions and without generations: for topics that are
+    not ordered, and to show what goes wrong. `audit=True` adds a header with this producer's identity and the record's
+    sequence within its key, from which `spark_jobs` tells whether anything was lost, repeated or out of order.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str] = "127.0.0.1:9092",
+        *,
+        client_id: str = "anabranch-producer",
+        acks: int | str = "all",
+        enable_idempotence: bool | None = None,
+        linger_ms: float = 5,
+        batch_bytes: int = 16384,
+        buffer_bytes: int = 32 * 1024 * 1024,
+        compression_type: str | None = None,
+        partitioner: str = "linear",
+        audit: bool = False,
+        request_timeout_ms: int = 30000,
+        delivery_timeout_ms: int = 120000,
+        max_block_ms: int = 60000,
+        metadata_max_age_ms: int = 300000,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._config = ProducerConfig.make(
+            acks=acks,
+            enable_idempotence=enable_idempotence,
+            compression_type=compression_type,
+            partitioner=partitioner,
+            linger_ms=linger_ms,
+            batch_bytes=batch_bytes,
+            buffer_bytes=buffer_bytes,
+            audit=audit,
+            request_timeout_ms=request_timeout_ms,
+            delivery_timeout_ms=delivery_timeout_ms,
+            max_block_ms=max_block_ms,
+        )
+        self._network_config = NetworkConfig(
+            bootstrap_servers=parse_servers(bootstrap_servers),
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            metadata_max_age_ms=metadata_max_age_ms,
+        )
+        self._rng = rng if rng is not None else random.Random()
+        self.identity = 1 + self._rng.getrandbits(63)
+        """What the audit knows this producer by: drawn once, so that a restarted producer is another one."""
+        self._accumulator = Accumulator(self._config, self._network_config.retry_backoff, self._rng)
+        self._sequences: dict[tuple[str, bytes], int] = {}
+        self._ready: dict[str, TopicQueues] = {}
+        self._blocked: deque[asyncio.Future[None]] = deque()
+        self._flushes: list[_Flush] = []
+        self._loop: asyncio.AbstractEventLoop
+        self._network: Network
+        self._sender: Sender
+        self._clock: Callable[[], float]
+        self._epoch_ms = 0.0
+        self._state = "new"
+
+    # life
+
+    async def start(self) -> Self:
+        """Reach the cluster. `ConnectionError` if no bootstrap server answers."""
+        if self._state != "new":
+            raise RuntimeError(f"a producer is started once; this one is {self._state}")
+        self._loop = asyncio.get_running_loop()
+        self._clock = self._loop.time
+        self._epoch_ms = datetime.now(UTC).timestamp() * 1000 - self._clock() * 1000
+        self._network = Network(self._network_config, self._rng)
+        self._sender = Sender(self._config, self._network, self._accumulator, self._rng)
+        self._accumulator.on_settled = self._on_settled
+        try:
+            await self._network.start()
+        except BaseException:
+            await self._network.close()
+            raise
+        self._network.on_metadata(self._on_metadata)
+        self._sender.start()
+        self._state = "started"
+        return self
+
+    async def stop(self) -> None:
+        """Send what is left, within the delivery timeout, and disconnect. Stopping twice is harmless."""
+        if self._state != "started":
+            return
+        self._state = "stopping"
+        try:
+            await self.flush()
+        finally:
+            self._state = "stopped"
+            await self._sender.stop()
+            self._accumulator.abandon(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was stopped"))
+            await self._network.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # sending
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> asyncio.Future[RecordMetadata]:
+        """Accept a record; the future tells where it was stored, or why not (`KafkaError`).
+
+        Waits only while the topic is unknown or the buffer is full, at most `max_block_ms`. The order of accepted
+        records is the order in which these calls return.
+        """
+        queues = self._ready.get(topic)
+        if queues is None or self._accumulator.full or self._blocked or self._state != "started":
+            queues = await self._admit(topic)
+        return self._append(queues, value, key, partition, timestamp_ms, headers)
+
+    async def send_and_wait(
+        self, topic: str, value: bytes | None = None, key: bytes | None = None, **options: Any
+    ) -> RecordMetadata:
+        """`send`, and wait until the record is stored."""
+        return await (await self.send(topic, value, key, **options))
+
+    async def flush(self) -> None:
+        """Wait until every record accepted so far is stored or has failed; nothing lingers meanwhile."""
+        if not self._accumulator.outstanding:
+            return
+        flush = _Flush(self._accumulator.order, self._accumulator.outstanding, self._loop.create_future())
+        self._flushes.append(flush)
+        self._accumulator.hurry += 1
+        self._sender.wake()
+        try:
+            await flush.finished
+        finally:
+            self._accumulator.hurry -= 1
+            self._flushes.remove(flush)
+
+    # looking inside
+
+    async def partitions_for(self, topic: str) -> tuple[int, ...]:
+        """The partitions that records may be sent to now: sealed ones are not among them."""
+        return (await self._topic(topic)).live
+
+    def generation(self, topic: str) -> int:
+        """The generation by which records are partitioned now; -1 if the topic has none or is not known yet."""
+        queues = self._ready.get(topic)
+        return -1 if queues is None else queues.generation
+
+    @property
+    def statistics(self) -> Statistics:
+        """Counters since the start."""
+        return self._accumulator.statistics
+
+    @property
+    def metadata(self) -> ClusterMetadata:
+        """What the producer knows of the cluster."""
+        return self._network.metadata
+
+    # inside
+
+    def _append(
+        self,
+        queues: TopicQueues,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Headers,
+    ) -> asyncio.Future[RecordMetadata]:
+        if (key is not None and key.__class__ is not bytes) or (value is not None and value.__class__ is not bytes):
+            raise TypeError("keys and values are bytes: encode them before sending")
+        route = UNKEYED if key is None else murmur2(key)
+        if partition is not None:
+            route = explicit_route(partition)
+        now = self._clock()
+        receipt: asyncio.Future[RecordMetadata] = self._loop.create_future()
+        stamped_ms = int(self._epoch_ms + now * 1000) if timestamp_ms is None else timestamp_ms
+        if self._config.audit and key is not None:
+            of_key = (queues.name, key)
+            sequence = self._sequences.get(of_key, 0)
+            headers = (*headers, (audit_format.HEADER, audit_format.encode_header(self.identity, sequence)))
+            begun = self._accumulator.append(queues, route, key, value, headers, stamped_ms, receipt, now)
+            # Only now is the number taken: a refused record leaves no hole for the audit to find.
+            self._sequences[of_key] = sequence + 1
+        else:
+            begun = self._accumulator.append(queues, route, key, value, headers, stamped_ms, receipt, now)
+        if begun:
+            self._sender.wake()
+        return receipt
+
+    async def _admit(self, topic: str) -> TopicQueues:
+        """The slow way in: wait for the topic's metadata and for room, first come, first served."""
+        self._check_running()
+        try:
+            async with asyncio.timeout(self._config.max_block_ms / 1000):
+                queues = await self._topic(topic)
+                await self._room()
+        except TimeoutError:
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"{topic}: no metadata and room in the buffer within {self._config.max_block_ms} ms",
+            ) from None
+        self._check_running()
+        return queues
+
+    def _check_running(self) -> None:
+        if self._state != "started":
+            raise RuntimeError(f"the producer is {self._state}")
+        if self._sender.failure is not None:
+            raise self._sender.failure
+
+    async def _topic(self, topic: str) -> TopicQueues:
+        queues = self._ready.get(topic)
+        if queues is not None:
+            return queues
+        self._network.follow(topic)
+        self._accumulator.topic(topic)
+
+        def known(metadata: ClusterMetadata) -> bool:
+            refused = metadata.errors.get(topic, ErrorCode.NONE)
+            if not refused.retriable and refused != ErrorCode.NONE:
+                raise KafkaError(refused, topic)
+            return topic in self._ready
+
+        self._on_metadata(self._network.metadata)
+        await self._network.wait_for(known)
+        return self._ready[topic]
+
+    async def _room(self) -> None:
+        if not self._accumulator.full and not self._blocked:
+            return
+        turn: asyncio.Future[None] = self._loop.create_future()
+        self._blocked.append(turn)
+        self._sender.wake()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn in self._blocked:
+                self._blocked.remove(turn)
+            self._let_in()
+            raise
+
+    def _let_in(self) -> None:
+        """Wake one who waits for room; it lets in the next once its record is in."""
+        while self._blocked and not self._accumulator.full:
+            turn = self._blocked.popleft()
+            if not turn.done():
+                turn.set_result(None)
+
+    def _on_metadata(self, metadata: ClusterMetadata) -> None:
+        self._sender.adopt(metadata)
+        for name, queues in self._accumulator.topics.items():
+            if queues.live and name not in self._ready:
+                self._ready[name] = queues
+
+    def _on_settled(self, records: Sequence[Record]) -> None:
+        if self._blocked:
+            self._let_in()
+        for flush in self._flushes:
+            flush.settled(records)
+
+
+class _Flush:
+    """Counts down the records that a flush waits for: those accepted before it."""
+
+    __slots__ = ("_limit", "_remaining", "finished")
+
+    def __init__(self, limit: int, remaining: int, finished: asyncio.Future[None]) -> None:
+        self._limit = limit
+        self._remaining = remaining
+        self.finished = finished
+
+    def settled(self, records: Sequence[Record]) -> None:
+        """Some records are stored or have failed."""
+        self._remaining -= sum(record.order < self._limit for record in records)
+        if self._remaining <= 0 and not self.finished.done():
+            self.finished.set_result(None)

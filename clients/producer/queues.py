@@ -1,0 +1,365 @@
+"""What a producer holds for a topic: batches per partition, in the order in which their records were appended.
+
+A batch is *waiting* until it is first transmitted and *unresolved* from then until the leader has said what became of
+it: acknowledged, refused for good, or given up. The difference decides everything in a switch (`switch`): a waiting
+batch exists only here and may be taken apart; an unresolved one may be in the leader's log already.
+
+Invariants of a queue:
+    unresolved batches are in the order of their sequence numbers and all carry one stamp
+    waiting batches are younger, carry the queue's own stamp, and have no sequence number yet
+
+Data and its upkeep only; `accumulator` and `switch` decide. Nothing here knows a clock or a future.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from protocol.lineage import Lineage
+from protocol.records.batch import SEQUENCES, BatchBuilder, Headers
+from protocol.topic_partition import TopicPartition
+
+UNKEYED: Final = -1
+"""The route of a record that may go to any live partition. Routes >= 0 are key hashes."""
+UNSTAMPED: Final = -1
+RECORD_OVERHEAD_BYTES: Final = 14
+"""Length, attributes, deltas and the lengths of key, value and headers; an estimate that errs on the large side."""
+PRODUCER_EPOCH_MAX: Final = 32767
+NO_LIMIT: Final = 1 << 62
+
+ResidueClass = tuple[int, int]
+EVERY_KEY: Final[ResidueClass] = (1, 0)
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record was stored. With acks=0 nobody knows: the offset is -1."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Topic and partition as one value."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class Receipt(Protocol):
+    """What the application holds for a record: an `asyncio.Future`, but nothing here needs to know."""
+
+    def done(self) -> bool:
+        """Whether the application no longer waits."""
+
+    def set_result(self, result: RecordMetadata, /) -> None:
+        """The record is stored."""
+
+    def set_exception(self, error: Exception, /) -> None:
+        """The record will not be stored, or nobody knows."""
+
+
+class Record(NamedTuple):
+    """One record on its way. `order` is unique and rises with every append, so that records sort by age."""
+
+    order: int
+    route: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int
+    receipt: Receipt
+
+
+def explicit_route(partition: int) -> int:
+    """The route of a record whose partition the application chose: it is never moved."""
+    return -2 - partition
+
+
+def chosen_partition(route: int) -> int:
+    """The partition behind an explicit route."""
+    return -2 - route
+
+
+def size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """The bytes that a record is taken to need."""
+    size = RECORD_OVERHEAD_BYTES
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
+    for name, content in headers:
+        size += 4 + len(name) + (len(content) if content is not None else 0)
+    return size
+
+
+class Batch:
+    """Records that travel together, with the generation for which they were partitioned."""
+
+    __slots__ = (
+        "attempts",
+        "base_sequence",
+        "built",
+        "created_at",
+        "done",
+        "key_class",
+        "on_wire",
+        "ordinal",
+        "producer_epoch",
+        "producer_id",
+        "queue",
+        "records",
+        "retry_at",
+        "size_bytes",
+        "stamp",
+    )
+
+    def __init__(self, queue: PartitionQueue, created_at: float) -> None:
+        self.queue = queue
+        self.created_at = created_at
+        self.stamp = queue.stamp
+        self.key_class = queue.key_class
+        self.records: list[Record] = []
+        self.size_bytes = 0
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.base_sequence = -1
+        self.built: bytes | None = None
+        self.ordinal = -1
+        """The how-manieth batch of its partition it is, from its first transmission on."""
+        self.attempts = 0
+        self.retry_at = 0.0
+        self.on_wire = False
+        self.done = False
+
+    def bytes_with(self, compression: str) -> bytes:
+        """The batch as it travels. Built once, unless its sequence numbers change."""
+        if self.built is None:
+            builder = BatchBuilder(compression, limit_bytes=NO_LIMIT)
+            append = builder.append
+            for _, _, key, value, headers, timestamp_ms, _ in self.records:
+                append(key, value, headers, timestamp_ms)
+            self.built = builder.build(self.producer_id, self.producer_epoch, self.base_sequence)
+        return self.built
+
+    def stored(self, base_offset: int, log_append_time_ms: int) -> None:
+        """Tell the application where its records are."""
+        self.done = True
+        topic, partition = self.queue.topic.name, self.queue.index
+        for offset, record in enumerate(self.records, base_offset) if base_offset >= 0 else self._without_offsets():
+            if not record.receipt.done():
+                timestamp_ms = record.timestamp_ms if log_append_time_ms < 0 else log_append_time_ms
+                record.receipt.set_result(RecordMetadata(topic, partition, offset, timestamp_ms))
+
+    def _without_offsets(self) -> Iterable[tuple[int, Record]]:
+        return ((-1, record) for record in self.records)
+
+    def failed(self, error: Exception) -> None:
+        """Tell the application that its records are refused or given up."""
+        self.done = True
+        for record in self.records:
+            if not record.receipt.done():
+                record.receipt.set_exception(error)
+
+    def __repr__(self) -> str:
+        state = "done" if self.done else "on wire" if self.on_wire else "unresolved" if self.attempts else "waiting"
+        return (
+            f"<Batch {self.queue.topic.name}-{self.queue.index}@{self.stamp} {len(self.records)} records "
+            f"from sequence {self.base_sequence}, {state}>"
+        )
+
+
+class PartitionQueue:
+    """The batches of one partition and this producer's sequence in it."""
+
+    __slots__ = (
+        "established",
+        "fence",
+        "give_up",
+        "index",
+        "key_class",
+        "live",
+        "next_sequence",
+        "producer_epoch",
+        "producer_id",
+        "restart",
+        "stamp",
+        "topic",
+        "transmitted",
+        "unresolved",
+        "waiting",
+    )
+
+    def __init__(self, topic: TopicQueues, index: int) -> None:
+        self.topic = topic
+        self.index = index
+        self.waiting: deque[Batch] = deque()
+        self.unresolved: deque[Batch] = deque()
+        self.stamp = UNSTAMPED
+        self.key_class: ResidueClass = EVERY_KEY
+        self.live = True
+        self.fence = UNSTAMPED
+        """The highest generation with which the leader refused us: nothing older may be transmitted to it."""
+        self.producer_id = -1
+        self.producer_epoch = 0
+        self.next_sequence = 0
+        self.transmitted = 0
+        """How many batches have been transmitted, retries not counted."""
+        self.established = False
+        """Whether the leader has acknowledged a batch, and so checks the sequence of the next one (E6)."""
+        self.restart = False
+        """Sequence numbers have a hole that the leader will never see filled: begin again with a new epoch."""
+        self.give_up = False
+        """A transmitted batch was given up; once the others are resolved, begin again with a new epoch."""
+        topic.locate(self)
+
+    @property
+    def fenced(self) -> bool:
+        """Whether the leader is known to refuse our stamp."""
+        return self.fence > self.stamp
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to send and nothing to hear."""
+        return not self.waiting and not self.unresolved
+
+    def on_wire(self) -> int:
+        """How many batches the leader has not answered."""
+        return sum(batch.on_wire for batch in self.unresolved)
+
+    def add(self, record: Record, size_bytes: int, limit_bytes: int, now: float) -> bool:
+        """Append a record to the youngest waiting batch, or to a new one; says whether a batch was begun."""
+        waiting = self.waiting
+        if waiting:
+            batch = waiting[-1]
+            if batch.size_bytes + size_bytes <= limit_bytes:
+                batch.records.append(record)
+                batch.size_bytes += size_bytes
+                return False
+        batch = Batch(self, now)
+        batch.records.append(record)
+        batch.size_bytes = size_bytes
+        waiting.append(batch)
+        return True
+
+    def number(self, batch: Batch) -> None:
+        """Give a batch the next sequence numbers."""
+        batch.producer_id = self.producer_id
+        batch.producer_epoch = self.producer_epoch
+        batch.base_sequence = self.next_sequence
+        batch.built = None
+        self.next_sequence = (self.next_sequence + len(batch.records)) % SEQUENCES
+
+    def rewind(self, batch: Batch) -> None:
+        """The batch was never appended: its sequence numbers are free again (E5)."""
+        if (batch.producer_id, batch.producer_epoch) != (self.producer_id, self.producer_epoch):
+            return
+        if (self.next_sequence - batch.base_sequence) % SEQUENCES < SEQUENCES // 2:
+            self.next_sequence = batch.base_sequence
+
+    def begin_again(self, producer_id: int) -> None:
+        """A new epoch, numbered from 0: batches that are still unresolved are numbered anew, in their order."""
+        if producer_id != self.producer_id:
+            self.producer_id, self.producer_epoch = producer_id, 0
+        else:
+            self.producer_epoch += 1
+        self.next_sequence = 0
+        self.established = self.restart = self.give_up = False
+        for batch in self.unresolved:
+            self.number(batch)
+
+    def __repr__(self) -> str:
+        return (
+            f"<{self.topic.name}-{self.index}@{self.stamp}: {len(self.waiting)} waiting, "
+            f"{len(self.unresolved)} unresolved, next sequence {self.next_sequence} of epoch {self.producer_epoch}>"
+        )
+
+
+class TopicQueues:
+    """All queues of one topic, and how its records find theirs."""
+
+    __slots__ = (
+        "_modulus",
+        "_split",
+        "closed",
+        "lineage",
+        "live",
+        "name",
+        "queues",
+        "returned",
+        "topic_id",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.topic_id = b""
+        self.lineage: Lineage | None = None
+        self.live: tuple[int, ...] = ()
+        self.queues: dict[int, PartitionQueue] = {}
+        self.closed: frozenset[int] = frozenset()
+        """Partitions to which nothing new is transmitted, because older records of their keys are unresolved."""
+        self.returned: list[tuple[Record, float]] = []
+        """Records without a partition, and when they were appended: withdrawn by a switch or refused by a leader."""
+        self._modulus = 1
+        self._split = 0
+
+    @property
+    def generation(self) -> int:
+        """The newest generation that was adopted; -1 without one."""
+        return UNSTAMPED if self.lineage is None else self.lineage.generation
+
+    def hash_over(self, lineage: Lineage | None, live: Sequence[int]) -> None:
+        """Partition from now on by this lineage, or by Kafka's modulo if there is none."""
+        self.lineage = lineage
+        self.live = tuple(live)
+        count = lineage.count if lineage is not None else max(self.live, default=0) + 1
+        if lineage is None:
+            self._modulus, self._split = count, 0
+        else:
+            self._modulus = lineage.base << ((count // lineage.base).bit_length() - 1)
+            self._split = count - self._modulus
+
+    def address(self, key_hash: int) -> int:
+        """The partition of a key. The same as `linear_hashing.address`, with the level worked out beforehand."""
+        partition = key_hash % self._modulus
+        if partition < self._split:
+            return key_hash % (2 * self._modulus)
+        return partition
+
+    def queue(self, index: int) -> PartitionQueue:
+        """The queue of a partition; made when first used."""
+        queue = self.queues.get(index)
+        if queue is None:
+            queue = self.queues[index] = PartitionQueue(self, index)
+        return queue
+
+    def locate(self, queue: PartitionQueue) -> bool:
+        """Bring a queue's stamp and class up to the lineage; says whether its keys are no longer what they were."""
+        before = queue.stamp, queue.live
+        index, lineage = queue.index, self.lineage
+        if lineage is None:
+            queue.live = index in self.live
+            queue.stamp, queue.key_class = UNSTAMPED, EVERY_KEY
+        else:
+            queue.live = lineage.live(index)
+            changes = lineage.class_generations(index)
+            queue.stamp = changes[-1] if changes else UNSTAMPED
+            if queue.live:
+                queue.key_class = class_of(index, lineage)
+        return before != (queue.stamp, queue.live)
+
+
+def class_of(index: int, lineage: Lineage) -> ResidueClass:
+    """The key hashes that a live partition holds."""
+    from protocol.linear_hashing import residue_class
+
+    held = residue_class(index, lineage.base, lineage.count)
+    assert held is not None, f"partition {index} is not live in {lineage!r}"
+    return held
+
+
+def overlap(one: ResidueClass, other: ResidueClass) -> bool:
+    """Whether two classes share a key. Moduli are base * 2**k, so one of them divides the other."""
+    modulus = min(one[0], other[0])
+    return one[1] % modulus == other[1] % modulus

@@ -1,0 +1,255 @@
+"""The producer's one task: takes what the accumulator lets go, puts it on the wire, and tells it what became of it.
+
+It sleeps until something happens: a batch was begun, an answer or a connection arrived, metadata changed, a wait is
+over. Answers are handled in the loop's callbacks; no task is started per request. A request holds at most one batch per
+partition, five requests per node are in flight, and requests to one node leave in the order in which they were drained.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import defaultdict
+from functools import partial
+from typing import Final
+
+from clients.config import IN_FLIGHT_REQUESTS_MAX, ProducerConfig
+from clients.connection import Connection
+from clients.metadata import ClusterMetadata
+from clients.network import Network
+from clients.producer.accumulator import Accumulator
+from clients.producer.queues import Batch
+from protocol.apis.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+log = logging.getLogger(__name__)
+
+_STAMPS_SINCE: Final = 9
+"""The first version of Produce with tagged fields, and so with generations."""
+
+
+class Sender:
+    """Drives one accumulator over one network."""
+
+    def __init__(self, config: ProducerConfig, network: Network, accumulator: Accumulator, rng: random.Random) -> None:
+        self._config = config
+        self._network = network
+        self._accumulator = accumulator
+        self._rng = rng
+        self._loop = asyncio.get_running_loop()
+        self._in_flight: dict[int, int] = defaultdict(int)
+        self._sleeper: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._awake = False
+        self._running = False
+        self._refreshed_at = -1.0
+        self._refreshes = 0
+        self._task: asyncio.Task[None] | None = None
+        self.failure: Exception | None = None
+        """Why the producer can never send again, if that has happened."""
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._running = True
+        self._network.on_connection(lambda node_id: self.wake())
+        self._task = self._loop.create_task(self._run(), name="producer sender")
+
+    async def stop(self) -> None:
+        """Stop sending, whatever is left."""
+        self._running = False
+        self.wake()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def wake(self) -> None:
+        """Look again at what may be sent."""
+        self._awake = True
+        if self._sleeper is not None and not self._sleeper.done():
+            self._sleeper.set_result(None)
+
+    def adopt(self, metadata: ClusterMetadata) -> None:
+        """New metadata: leaders may have changed, and topics may have been resized."""
+        for name in list(self._accumulator.topics):
+            topic = metadata.topics.get(name)
+            if topic is None:
+                continue
+            stamped = self._config.partitioner == "linear" and topic.ordered
+            live = topic.live if stamped else tuple(sorted(topic.partitions))
+            if live:
+                self._accumulator.adopt(name, topic.topic_id, topic.lineage, live, stamped=stamped)
+        self.wake()
+
+    # the task
+
+    async def _run(self) -> None:
+        try:
+            while self._running:
+                self._awake = False
+                if self._accumulator.wants_producer_id and self._config.enable_idempotence:
+                    await self._obtain_producer_id()
+                drained = self._accumulator.drain(self._loop.time(), self._network.metadata.leader, self._may_send_to)
+                for node_id, batches in drained.requests.items():
+                    self._transmit(node_id, batches)
+                if drained.refresh:
+                    self._refresh_soon()
+                if not drained.requests:
+                    await self._sleep(drained.wake_at)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self.failure = error
+            log.exception("the producer stops: %s", error)
+            self._accumulator.abandon(error)
+
+    async def _sleep(self, until: float | None) -> None:
+        if self._awake:
+            await asyncio.sleep(0)
+            return
+        self._sleeper = self._loop.create_future()
+        timer = None if until is None else self._loop.call_at(until, self.wake)
+        try:
+            await self._sleeper
+        finally:
+            self._sleeper = None
+            if timer is not None:
+                timer.cancel()
+
+    async def _obtain_producer_id(self) -> None:
+        from protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
+
+        async def once() -> int:
+            response: InitProducerIdResponse = await self._network.call_any(request)
+            code = ErrorCode(response.error_code)
+            if code != ErrorCode.NONE:
+                raise KafkaError(code, "InitProducerId")
+            return response.producer_id
+
+        self._accumulator.producer_id = await self._network.retry(once, timeout_ms=self._config.delivery_timeout_ms)
+        self._accumulator.wants_producer_id = False
+
+    def _may_send_to(self, node_id: int) -> bool:
+        return self._in_flight[node_id] < IN_FLIGHT_REQUESTS_MAX and self._network.ready(node_id) is not None
+
+    def _transmit(self, node_id: int, batches: list[Batch]) -> None:
+        connection = self._network.ready(node_id)
+        if connection is None:
+            self._lost(batches)
+            return
+        request = self._request(batches)
+        if self._config.acks == 0:
+            self._fire(connection, request, batches)
+            return
+        try:
+            answer = connection.send(request, timeout_ms=self._config.request_timeout_ms)
+        except (ConnectionError, KafkaError) as error:
+            log.debug("cannot produce to node %d: %s", node_id, error)
+            self._lost(batches)
+            return
+        self._in_flight[node_id] += 1
+        answer.add_done_callback(partial(self._answered, node_id, batches))
+
+    def _fire(self, connection: Connection, request: ProduceRequest, batches: list[Batch]) -> None:
+        """acks=0: nobody answers; what was written counts as stored."""
+        try:
+            connection.send_oneway(request)
+        except (ConnectionError, KafkaError):
+            self._lost(batches)
+            return
+        now = self._loop.time()
+        for batch in batches:
+            self._accumulator.complete(batch, ErrorCode.NONE, now)
+
+    def _request(self, batches: list[Batch]) -> ProduceRequest:
+        topics: dict[str, TopicProduceData] = {}
+        for batch in batches:
+            queue = batch.queue
+            name = queue.topic.name
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = TopicProduceData(name=name, partition_data=[])
+                if batch.stamp >= 0 and queue.topic.lineage is not None:
+                    topic.undeleted_partition_count = queue.topic.lineage.count
+            topic.partition_data.append(
+                PartitionProduceData(
+                    index=queue.index,
+                    records=batch.bytes_with(self._config.compression_type),
+                    generation=batch.stamp,
+                )
+            )
+        return ProduceRequest(
+            acks=self._config.acks, timeout_ms=self._config.request_timeout_ms, topic_data=list(topics.values())
+        )
+
+    # outcomes, in the loop's callbacks
+
+    def _answered(self, node_id: int, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
+        self._in_flight[node_id] -= 1
+        if answer.cancelled():
+            self._lost(batches)
+            return
+        error = answer.exception()
+        if error is not None:
+            log.debug("produce to node %d: %s", node_id, error)
+            self._lost(batches)
+            return
+        now = self._loop.time()
+        open_batches = {(batch.queue.topic.name, batch.queue.index): batch for batch in batches}
+        for topic in answer.result().responses:
+            for row in topic.partition_responses:
+                batch = open_batches.pop((topic.name, row.index), None)
+                if batch is not None:
+                    self._settle(batch, row, now)
+        if open_batches:
+            log.warning("node %d did not answer for %s", node_id, sorted(open_batches))
+            self._lost(list(open_batches.values()))
+        self.wake()
+
+    def _settle(self, batch: Batch, row: PartitionProduceResponse, now: float) -> None:
+        code = ErrorCode(row.error_code)
+        if code.invalid_metadata:
+            self._refresh_soon()
+        self._accumulator.complete(
+            batch,
+            code,
+            now,
+            base_offset=row.base_offset,
+            log_append_time_ms=row.log_append_time_ms,
+            generation=row.generation,
+            message=row.error_message,
+        )
+
+    def _lost(self, batches: list[Batch]) -> None:
+        now = self._loop.time()
+        for batch in batches:
+            self._accumulator.lost(batch, now)
+        self._refresh_soon()
+        self.wake()
+
+    def _refresh_soon(self) -> None:
+        """Ask for metadata, less and less often while it does not help: a resize may take a while to be published."""
+        if self._timer is not None:
+            return
+        backoff = self._network.config.retry_backoff
+        now = self._loop.time()
+        if now - self._refreshed_at > backoff.limit_ms / 1000:
+            self._refreshes = 0
+        wait_s = backoff.wait_ms(self._refreshes, self._rng) / 1000
+        self._refreshes += 1
+        self._refreshed_at = now + wait_s
+        self._timer = self._loop.call_at(self._refreshed_at, self._refresh_now)
+
+    def _refresh_now(self) -> None:
+        self._timer = None
+        self._network.request_refresh()

@@ -1,0 +1,169 @@
+"""The producer's switch to a newer generation: a barrier, per class of keys (rule R8, analysis E1-E10).
+
+When a topic is resized, some partitions are split, merged or sealed; only these are *affected*. A key's records must
+reach its new partition after everything of it that the old one accepted, however late the producer learns of the
+resize and in whatever order leaders take it up. So:
+
+    (a) a waiting batch of an older class generation is never transmitted: its records are withdrawn
+    (b) an unresolved one is retried where it is, with the stamp it has, until the leader acknowledges it or refuses it
+        for good; a lost response is no reason to send its records elsewhere
+    (c) withdrawn and refused records are partitioned again, in the order of their append, ahead of younger ones
+    (d) a partition is *closed*, nothing new is transmitted to it, while an unresolved batch of an older class shares
+        keys with it
+
+Another resize in the meantime starts over from (a): nothing is carried along but the order of the records.
+
+A refusal (INVALID_PARTITION_METADATA) carries the partition's generation. Above the batch's stamp, the producer is
+behind: the refusal is final, because a leader's generation never falls and duplicates are recognised first (R5). At or
+below it, the leader is behind, or tells nothing: the batch stays where it is (E8). Metadata of an older generation is
+ignored (E7). Records whose partition the application chose are never moved; a sealed one fails them.
+
+Pure: works on `queues`, decides nothing about time, nodes or acknowledgements.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+
+from clients.producer.queues import (
+    UNKEYED,
+    Batch,
+    PartitionQueue,
+    Record,
+    ResidueClass,
+    TopicQueues,
+    chosen_partition,
+    overlap,
+    size_of,
+)
+from protocol.lineage import Lineage
+
+Choose = Callable[[Sequence[int]], int]
+"""Picks one of the live partitions for a record without a key."""
+
+
+def adopt(topic: TopicQueues, topic_id: bytes, lineage: Lineage | None, live: Sequence[int]) -> bool:
+    """Take up what newer metadata says of a topic; says whether the keys of any partition changed.
+
+    Affected queues lose their waiting batches here, all at once: between two adoptions no batch of an old class can be
+    transmitted for the first time (E3). `settle` must follow.
+    """
+    if not _is_news(topic, topic_id, lineage, live):
+        return False
+    reborn = topic.topic_id not in (b"", topic_id)
+    topic.topic_id = topic_id
+    topic.hash_over(lineage, live)
+    affected = [queue for queue in topic.queues.values() if topic.locate(queue) or reborn]
+    for queue in affected:
+        queue.established = False
+        if reborn:
+            queue.fence = queue.stamp
+        if lineage is not None or reborn:
+            withdraw(queue)
+    return bool(affected)
+
+
+def _is_news(topic: TopicQueues, topic_id: bytes, lineage: Lineage | None, live: Sequence[int]) -> bool:
+    if topic.topic_id != topic_id or (topic.lineage is None) != (lineage is None):
+        return True
+    if lineage is None:
+        return topic.live != tuple(live)
+    return is_newer(lineage.generation, topic.generation)
+
+
+def is_newer(generation: int, known: int) -> bool:
+    """Generations only rise: a lagging broker's metadata must not bring old hashing back (E7)."""
+    return generation > known
+
+
+def withdraw(queue: PartitionQueue) -> None:
+    """Step (a): take waiting batches apart. Unresolved ones stay: they may be in the log already (E4)."""
+    returned = queue.topic.returned
+    for batch in queue.waiting:
+        returned.extend((record, batch.created_at) for record in batch.records)
+    queue.waiting.clear()
+
+
+def refusal_is_final(batch: Batch, generation: int) -> bool:
+    """Whether a leader that names this generation can never accept the batch."""
+    return generation > batch.stamp
+
+
+def refuse(batch: Batch, generation: int) -> None:
+    """Step (c), first half: the leader has moved on, and nothing older than its generation may follow."""
+    queue = batch.queue
+    queue.fence = max(queue.fence, generation)
+    queue.unresolved.remove(batch)
+    queue.rewind(batch)
+    batch.done = True
+    queue.topic.returned.extend((record, batch.created_at) for record in batch.records)
+
+
+def stale_classes(topic: TopicQueues) -> set[ResidueClass]:
+    """The classes of unresolved batches that were partitioned before their partition's keys changed."""
+    return {
+        batch.key_class
+        for queue in topic.queues.values()
+        for batch in queue.unresolved
+        if batch.stamp != queue.stamp or not queue.live
+    }
+
+
+def closed_partitions(topic: TopicQueues) -> frozenset[int]:
+    """Step (d): the live partitions that share keys with a stale unresolved batch."""
+    if topic.lineage is None:
+        return frozenset()
+    stale = stale_classes(topic)
+    if not stale:
+        return frozenset()
+    return frozenset(index for index in topic.live if any(overlap(topic.queue(index).key_class, one) for one in stale))
+
+
+def settle(topic: TopicQueues, choose: Choose, batch_bytes: int, *, force: bool = False) -> list[Record]:
+    """Work out which partitions are closed, and partition returned records whose new partition is open (step c).
+
+    To be called, with `force`, after every adoption, and whenever a batch of a topic with a switch under way is
+    resolved. Returns the records that have no place any more: the application chose a partition that was merged away.
+    """
+    before, topic.closed = topic.closed, closed_partitions(topic)
+    if not topic.returned or (topic.closed and topic.closed == before and not force):
+        return []
+    returned, topic.returned = topic.returned, []
+    homeless: list[Record] = []
+    targets: defaultdict[int, list[tuple[Record, float]]] = defaultdict(list)
+    for entry in returned:
+        target = _target(topic, entry[0].route, choose)
+        if target is None:
+            homeless.append(entry[0])
+        elif target in topic.closed or topic.queue(target).fenced:
+            topic.returned.append(entry)
+        else:
+            targets[target].append(entry)
+    for target, entries in targets.items():
+        _place(topic.queue(target), entries, batch_bytes)
+    return homeless
+
+
+def _target(topic: TopicQueues, route: int, choose: Choose) -> int | None:
+    if route >= 0:
+        return topic.address(route)
+    if route == UNKEYED:
+        return choose(topic.live)
+    partition = chosen_partition(route)
+    return partition if partition in topic.live else None
+
+
+def _place(queue: PartitionQueue, entries: Iterable[tuple[Record, float]], batch_bytes: int) -> None:
+    """Merge records into a queue's waiting ones by age. The queue has been closed: nothing younger has left it."""
+    for batch in queue.waiting:
+        entries = [*entries, *((record, batch.created_at) for record in batch.records)]
+    queue.waiting.clear()
+    for record, created_at in sorted(entries, key=_age):
+        queue.add(record, size_of(record.key, record.value, record.headers), batch_bytes, created_at)
+        youngest = queue.waiting[-1]
+        youngest.created_at = min(youngest.created_at, created_at)
+
+
+def _age(entry: tuple[Record, float]) -> int:
+    return entry[0].order

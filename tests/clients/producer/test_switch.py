@@ -1,0 +1,293 @@
+"""Goal: no schedule of resizes, faults and lagging metadata breaks the order of a key, loses or doubles a record.
+
+Method: thousands of random schedules of the world around the real accumulator and switch, checked against I0, I1, I3
+and I6. Then the same with one mistake put in at a time, the published protocol's and our own drafts': each must be
+caught, or the check has no power.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from clients.producer import accumulator, queues, switch
+from clients.producer.queues import TopicQueues
+from protocol.errors import KafkaError
+from tests.clients.producer.world import TOPIC, UNKEYED, Receipt, Rules, Violation, World, explicit_route
+
+CHAINS = [(1, 2), (2, 1), (1, 2, 1), (2, 1, 2), (2, 4, 1), (1, 2, 4), (3, 6, 4), (4, 6, 8, 5)]
+KEYS = (1, 3)
+SEEDS = 120
+SEEDS_OF_A_DEFECT = 3000
+
+
+@pytest.mark.parametrize("barrier", [True, False], ids=["published-last", "taken-up-late"])
+@pytest.mark.parametrize("counts", CHAINS, ids=str)
+def test_every_schedule_keeps_order(counts: tuple[int, ...], barrier: bool) -> None:
+    for seed in range(SEEDS):
+        world = World(counts, random.Random(seed), barrier=barrier)
+        keys = KEYS if max(counts) <= 4 else tuple(range(8))
+        run(world, seed, keys=keys)
+        assert all(receipt.metadata is not None for _, _, receipt in world.sent)
+
+
+def run(world: World, seed: int, keys: tuple[int, ...] = KEYS, steps: int = 150) -> None:
+    try:
+        world.run(keys=keys, records=14, steps=steps)
+    except Violation as violation:
+        raise Violation(f"seed {seed}: {violation}\n" + " ; ".join(world.trace)) from violation
+
+
+@pytest.mark.parametrize("counts", [(1, 2), (2, 1), (1, 2, 1), (4, 6, 8, 5)], ids=str)
+def test_giving_up_a_batch_costs_that_batch_only(counts: tuple[int, ...]) -> None:
+    """Expiry inside the barrier (E10): what is given up may or may not be stored; the rest keeps order, once each."""
+    given_up = 0
+    for seed in range(SEEDS):
+        world = World(counts, random.Random(seed), expiring=True)
+        run(world, seed, keys=KEYS if max(counts) <= 4 else tuple(range(8)))
+        given_up += sum(receipt.error is not None for _, _, receipt in world.sent)
+    assert given_up > 0
+
+
+# ---------------------------------------------------------------------------------------------- the power of the check
+
+
+def no_barrier(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(switch, "closed_partitions", lambda topic: frozenset())
+
+
+def withdraw_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(switch, "withdraw", lambda queue: None)
+    patch.setattr(switch, "closed_partitions", lambda topic: frozenset())
+
+
+def withdraw_unknown_outcomes(patch: pytest.MonkeyPatch) -> None:
+    proper = switch.withdraw
+
+    def withdraw(queue: queues.PartitionQueue) -> None:
+        for batch in [one for one in queue.unresolved if not one.on_wire]:
+            queue.unresolved.remove(batch)
+            batch.done = True
+            queue.topic.returned.extend((record, batch.created_at) for record in batch.records)
+        proper(queue)
+
+    patch.setattr(switch, "withdraw", withdraw)
+
+
+def generation_may_fall(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(switch, "is_newer", lambda generation, known: generation != known)
+
+
+def pipeline_into_the_unknown(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(accumulator, "first_contact", lambda queue: False)
+
+
+def stamp_when_sending(patch: pytest.MonkeyPatch) -> None:
+    """The published protocol: the topic's newest count goes into each request, and batches stay where they were."""
+    withdraw_nothing(patch)
+    patch.setattr(switch, "refusal_is_final", lambda batch, generation: False)
+    patch.setattr(queues.Batch, "stamp", property(lambda batch: batch.queue.stamp, lambda batch, stamp: None))
+
+
+def younger_first(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(switch, "_age", lambda entry: -entry[0].order)
+
+
+def nothing(patch: pytest.MonkeyPatch) -> None:
+    pass
+
+
+Defect = Callable[[pytest.MonkeyPatch], None]
+
+
+@pytest.mark.parametrize(
+    ("defect", "chains", "barrier", "rules"),
+    [
+        pytest.param(stamp_when_sending, [(1, 2), (2, 1)], True, Rules(), id="D-a stamped when sent"),
+        pytest.param(no_barrier, [(1, 2), (2, 1)], True, Rules(), id="D-b no barrier"),
+        pytest.param(withdraw_nothing, [(1, 2), (2, 1)], False, Rules(), id="D-b2 switch not at once"),
+        pytest.param(nothing, [(1, 2, 1)], True, Rules(compare_counts=True), id="D-e counts compared"),
+        pytest.param(withdraw_unknown_outcomes, [(1, 2), (2, 1)], True, Rules(), id="D-g unknown outcome moved"),
+        pytest.param(nothing, [(1, 2)], True, Rules(duplicates_first=False), id="D-g2 generation before duplicate"),
+        pytest.param(generation_may_fall, [(1, 2), (2, 1)], False, Rules(), id="D-h generation falls"),
+        pytest.param(pipeline_into_the_unknown, [(1, 2), (1, 2, 1)], False, Rules(), id="D-i first contact pipelined"),
+        pytest.param(younger_first, [(1, 2), (2, 1)], True, Rules(), id="R8c not by age"),
+    ],
+)
+def test_each_known_mistake_is_caught(
+    defect: Defect,
+    chains: list[tuple[int, ...]],
+    barrier: bool,
+    rules: Rules,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    defect(monkeypatch)
+    caught = []
+    for seed in range(SEEDS_OF_A_DEFECT):
+        world = World(chains[seed % len(chains)], random.Random(seed), barrier=barrier, rules=rules)
+        try:
+            world.run(keys=KEYS, records=14, steps=150)
+        except Violation as violation:
+            caught.append(f"seed {seed}: {violation}")
+            break
+    assert caught, f"{SEEDS_OF_A_DEFECT} schedules and nobody noticed"
+
+
+# ----------------------------------------------------------------------------------------------------------- one by one
+
+
+def settled(counts: tuple[int, ...], **settings: bool) -> World:
+    """A world in which nothing happens by chance."""
+    return World(counts, random.Random(1), faults=False, **settings)
+
+
+def waiting(topic: TopicQueues) -> dict[int, list[int]]:
+    return {
+        index: [int(record.value or b"") for batch in queue.waiting for record in batch.records]
+        for index, queue in sorted(topic.queues.items())
+        if queue.waiting
+    }
+
+
+def resize(world: World) -> None:
+    world.plan()
+    for partition in world.behind():
+        world.take_up(partition)
+    world.publish()
+
+
+def test_only_affected_partitions_are_touched() -> None:
+    """4 -> 5 splits partition 0; the others go on, stamps and all (I13)."""
+    world = settled((4, 5))
+    for key_hash in range(8):
+        world.send(key_hash)
+    resize(world)
+    world.learn(1)
+    topic = world.accumulator.topic(TOPIC)
+    assert {index: queue.stamp for index, queue in sorted(topic.queues.items())} == {0: 1, 1: 0, 2: 0, 3: 0, 4: 1}
+    assert waiting(topic) == {0: [0], 1: [1, 5], 2: [2, 6], 3: [3, 7], 4: [4]}
+
+
+def test_a_child_is_closed_until_its_parent_is_resolved() -> None:
+    world = settled((1, 2))
+    world.send(1)
+    world.transmit()
+    resize(world)
+    world.learn(1)
+    world.send(1)
+    topic = world.accumulator.topic(TOPIC)
+    assert topic.closed == {0, 1}
+    world.transmit()
+    assert [request.partition for wire in world.wires.values() for request in wire] == [0]
+    world.arrive(world.where[0])
+    world.answer(world.where[0])
+    assert topic.closed == frozenset()
+    assert waiting(topic) == {1: [0, 1]}
+    assert topic.queue(0).next_sequence == 0
+    world.finish()
+    world.check()
+
+
+def test_a_fenced_producer_waits_for_metadata_and_asks_for_it() -> None:
+    """The leader has moved on before the resize is published: nothing may follow, nothing may be lost."""
+    world = settled((1, 2))
+    world.send(1)
+    world.plan()
+    world.take_up(0)
+    world.transmit()
+    world.arrive(world.where[0])
+    world.answer(world.where[0])
+    world.send(1)
+    drained = world.accumulator.drain(world.now, lambda topic, p: 0, lambda node: True)
+    assert drained.refresh
+    assert not drained.requests
+    world.publish()
+    world.learn(1)
+    assert waiting(world.accumulator.topic(TOPIC)) == {1: [0, 1]}
+
+
+def test_a_leader_that_is_behind_is_asked_again() -> None:
+    """E8: its refusal says nothing about the batch, which stays as it is; only the generation tells who is stale."""
+    world = settled((1, 2), barrier=False)
+    world.plan()
+    world.learn(1)
+    world.send(2)
+    world.transmit()
+    (first,) = (request for wire in world.wires.values() for request in wire)
+    world.arrive(first.node)
+    world.answer(first.node)
+    queue = world.accumulator.topic(TOPIC).queue(0)
+    assert (first.stamp, queue.fenced, list(queue.unresolved)) == (1, False, [first.batch])
+    world.transmit()
+    assert not any(world.wires.values()), "not before its backoff is over"
+    world.take_up(0)
+    world.now += 0.1
+    world.transmit()
+    (second,) = (request for wire in world.wires.values() for request in wire)
+    assert (second.batch, second.data) == (first.batch, first.data)
+    world.finish()
+    world.check()
+
+
+def test_records_of_a_chosen_partition_never_move() -> None:
+    world = settled((2, 1))
+    world.send(0, explicit_route(1))
+    world.send(0, explicit_route(0))
+    resize(world)
+    world.learn(1)
+    sealed, survivor = (receipt for _, _, receipt in world.sent)
+    assert isinstance(sealed.error, KafkaError)
+    assert not sealed.error.code.retriable
+    assert survivor.error is None
+    assert waiting(world.accumulator.topic(TOPIC)) == {0: [1]}
+    with pytest.raises(KafkaError, match="merged away"):
+        world.send(0, explicit_route(1))
+
+
+def test_records_without_a_key_leave_a_sealed_partition() -> None:
+    world = settled((2, 1))
+    for _ in range(20):
+        world.send(0, UNKEYED)
+    resize(world)
+    world.learn(1)
+    topic = world.accumulator.topic(TOPIC)
+    assert set(waiting(topic)) == {0}
+    assert len(waiting(topic)[0]) == 20
+
+
+def test_a_resize_during_a_switch_starts_over() -> None:
+    """1 -> 2 -> 1 while the first batch is still unresolved: E3 and Pravega's nested seal."""
+    world = settled((1, 2, 1))
+    world.send(1)
+    world.transmit()
+    resize(world)
+    world.learn(1)
+    world.send(1)
+    resize(world)
+    world.learn(2)
+    world.send(1)
+    world.finish()
+    world.check()
+    assert [stored.number for stored in world.leaders[0].log] == [0, 1, 2]
+
+
+def test_another_topic_of_the_same_name_starts_afresh() -> None:
+    world = settled((1, 2))
+    resize(world)
+    world.learn(1)
+    topic = world.accumulator.topic(TOPIC)
+    world.send(1)
+    topic.queue(1).established = True
+    world.accumulator.adopt(TOPIC, b"other", world.lineages[0], range(1))
+    assert topic.generation == 0
+    assert waiting(topic) == {0: [0]}
+    assert not topic.queue(1).established
+
+
+def test_receipts_are_told_once() -> None:
+    receipt = Receipt()
+    receipt.set_exception(ValueError())
+    with pytest.raises(AssertionError, match="told twice"):
+        receipt.set_exception(ValueError())
