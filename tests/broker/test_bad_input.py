@@ -305,7 +305,7 @@ def test_truncated_orders_of_a_controller(victim: Victim, data: st.DataObject) -
     ids=lambda raw: raw[:12].hex(),
 )
 def test_named_nonsense(victim: Victim, raw: bytes) -> None:
-    """Negative, oversized, empty frames; counts and lengths beyond the frame; nulls where none may be; other protocols."""
+    """Negative, oversized, empty frames; counts beyond the frame; nulls where none may be; other protocols."""
     attack(victim, raw)
     victim.check()
 

@@ -1,0 +1,236 @@
+"""What clients are told, from a given image: Metadata, DescribeCluster, lineage epochs, coordinators, settings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.api import RequestContext
+from broker.config import BrokerSettings
+from broker.handlers.describe_cluster import describe_cluster
+from broker.handlers.describe_configs import describe_configs
+from broker.handlers.find_coordinator import find_coordinator
+from broker.handlers.init_producer_id import init_producer_id
+from broker.handlers.metadata import metadata
+from broker.handlers.partition_leader_epochs_for_partitions import epochs_of
+from broker.handlers.update_metadata import update_metadata
+from broker.metadata_cache import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from broker.services import Services
+from protocol import codec
+from protocol.apis.describe_cluster import DescribeClusterRequest
+from protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.apis.find_coordinator import FindCoordinatorRequest
+from protocol.apis.init_producer_id import InitProducerIdRequest
+from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.apis.update_metadata import UpdateMetadataRequest
+from protocol.errors import ErrorCode
+from protocol.hashing import partition_of_group
+from tests.broker.serving import lone_services
+
+ID = bytes([7]) * 16
+
+
+def partition(index: int, leader: int, **fields: Any) -> PartitionImage:
+    return PartitionImage(
+        index=index,
+        leader=leader,
+        leader_epoch=4,
+        isr=(1, 9),
+        replicas=(1, 2, 9),
+        offline_replicas=(),
+        partition_epoch=7 + index,
+        **fields,
+    )
+
+
+TOPICS = {
+    "t": TopicImage(
+        "t",
+        ID,
+        {0: partition(0, 1, gen_start=((0, 0), (2, 3)), generation=2), 1: partition(1, 9), 2: partition(2, -1)},
+        generation=2,
+        history=((0, 2), (2, 3)),
+        base=2,
+        ordered_delivery=True,
+        min_insync_replicas=2,
+        initial_partition_count=2,
+        undeleted_partition_count=3,
+    ),
+    "__consumer_offsets": TopicImage("__consumer_offsets", bytes(16), {n: partition(n, 2 if n else 9) for n in (0, 1)}),
+}
+IMAGE = ClusterImage(
+    brokers={n: BrokerImage(n, f"host-{n}", 9000 + n, "r" if n == 1 else None, n) for n in (1, 2)},
+    topics=TOPICS,
+    names={ID: "t"},
+    controller_id=2,
+)
+SETTINGS = BrokerSettings(port=0, auto_create_topics_enable=False)
+
+
+def ask(handler: Callable[..., Any], request: Any, version: int, image: ClusterImage = IMAGE) -> Any:
+    """Call a handler on a broker with this image, and make sure the answer can be sent."""
+
+    async def scenario() -> Any:
+        services = await lone_services(SETTINGS)
+        services.metadata.image = image
+        response = await handler(context(services, version), request)
+        codec.encode(response, version)
+        return response
+
+    return asyncio.run(scenario())
+
+
+def context(services: Services, version: int) -> RequestContext:
+    return RequestContext(services, version, "test", "peer")
+
+
+def names(*topics: str) -> MetadataRequest:
+    return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in topics])
+
+
+def test_all_topics_and_none() -> None:
+    everything = ask(metadata, MetadataRequest(topics=None), 12)
+    assert {topic.name: topic.is_internal for topic in everything.topics} == {"t": False, "__consumer_offsets": True}
+    assert [(one.node_id, one.host, one.port, one.rack) for one in everything.brokers] == [
+        (1, "host-1", 9001, "r"),
+        (2, "host-2", 9002, None),
+    ]
+    assert (everything.controller_id, everything.cluster_id) == (2, "test-cluster")
+    assert everything.max_partition_epoch == 9
+    assert ask(metadata, MetadataRequest(topics=[]), 1).topics == []
+    assert len(ask(metadata, MetadataRequest(topics=[]), 0).topics) == 2
+
+
+def test_a_partition_without_a_live_leader_keeps_its_epoch() -> None:
+    (topic,) = ask(metadata, names("t"), 9).topics
+    rows = {row.partition_index: (row.error_code, row.leader_id, row.leader_epoch) for row in topic.partitions}
+    assert rows[0] == (ErrorCode.NONE, 1, 4)
+    assert rows[1] == rows[2] == (ErrorCode.LEADER_NOT_AVAILABLE, -1, 4)
+    assert topic.partitions[0].offline_replicas == [9]
+
+
+def test_version_0_leaves_dead_replicas_out() -> None:
+    (topic,) = ask(metadata, names("t"), 0).topics
+    row = topic.partitions[0]
+    assert (row.error_code, row.replica_nodes, row.isr_nodes) == (ErrorCode.REPLICA_NOT_AVAILABLE, [1, 2], [1])
+
+
+def test_resizes_are_told_as_tags() -> None:
+    """Goal: KIP-253's fields reach those who read them. Method: through the bytes, in a flexible and an old version."""
+    response = ask(metadata, names("t"), 9)
+    (topic,) = codec.decode(MetadataResponse, 9, codec.encode(response, 9))[0].topics
+    assert (topic.generation, topic.base, topic.ordered_delivery, topic.min_insync_replicas) == (2, 2, True, 2)
+    assert [(step.generation, step.count) for step in topic.history] == [(0, 2), (2, 3)]
+    assert [(one.generation, one.leader_epoch) for one in topic.partitions[0].gen_start] == [(0, 0), (2, 3)]
+    (topic,) = codec.decode(MetadataResponse, 8, codec.encode(response, 8))[0].topics
+    assert (topic.generation, topic.history) == (-1, [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "version", "code"),
+    [
+        (MetadataRequestTopic(name="missing"), 4, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (MetadataRequestTopic(name="in valid"), 4, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (MetadataRequestTopic(name=""), 4, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (MetadataRequestTopic(name=None, topic_id=ID), 12, ErrorCode.NONE),
+        (MetadataRequestTopic(name=None, topic_id=b"\1" * 16), 12, ErrorCode.UNKNOWN_TOPIC_ID),
+        (MetadataRequestTopic(name=None, topic_id=bytes(16)), 12, ErrorCode.INVALID_REQUEST),
+        (MetadataRequestTopic(name="t", topic_id=ID), 10, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_is_said_about_one_topic(asked: MetadataRequestTopic, version: int, code: ErrorCode) -> None:
+    (topic,) = ask(metadata, MetadataRequest(topics=[asked]), version).topics
+    assert topic.error_code == code
+
+
+def test_describe_cluster() -> None:
+    response = ask(describe_cluster, DescribeClusterRequest(include_cluster_authorized_operations=False), 1)
+    assert (response.controller_id, [one.broker_id for one in response.brokers]) == (2, [1, 2])
+    wrong = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2)
+    assert ask(describe_cluster, wrong, 1).error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+
+
+def test_lineage_epochs() -> None:
+    topic = TOPICS["t"]
+    old = epochs_of(topic, 0)
+    assert (old.leader_epoch_after_creation, old.leader_epoch_before_deletion, old.error_code) == (-1, -1, 0)
+    assert [(one.generation, one.leader_epoch) for one in old.gen_start] == [(0, 0), (2, 3)]
+    born = TopicImage("t", ID, {2: partition(2, 1, gen_start=((2, 5),))}, history=((0, 2), (2, 3)))
+    assert epochs_of(born, 2).leader_epoch_after_creation == 5
+    dying = TopicImage("t", ID, {1: partition(1, 1, gen_start=((0, 0), (3, 6)), marked_for_deletion=True)})
+    assert epochs_of(dying, 1).leader_epoch_before_deletion == 5
+    assert epochs_of(topic, 9).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert epochs_of(None, 0).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_coordinators_of_many_groups_at_once() -> None:
+    groups = [f"g{n}" for n in range(6)]
+    response = ask(find_coordinator, FindCoordinatorRequest(coordinator_keys=groups), 4)
+    assert [one.key for one in response.coordinators] == groups
+    for one in response.coordinators:
+        if partition_of_group(one.key, 2) == 1:
+            assert (one.error_code, one.node_id, one.host, one.port) == (0, 2, "host-2", 9002)
+        else:
+            assert (one.error_code, one.node_id, one.port) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, -1)
+    assert len({one.error_code for one in response.coordinators}) == 2
+
+
+def test_transactions_have_no_coordinator() -> None:
+    assert ask(find_coordinator, FindCoordinatorRequest(key="x", key_type=1), 1).error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("group", "partition"), [("", 0), ("my-group", 12), ("g\U0001d11e", 27), ("polygenelubricants", 0)]
+)
+def test_groups_hash_as_java_strings_do(group: str, partition: int) -> None:
+    """Values of `Utils.abs(name.hashCode()) % 50`; "polygenelubricants" is the famous Integer.MIN_VALUE."""
+    assert partition_of_group(group, 50) == partition
+
+
+def test_transactional_ids_are_refused_and_idempotent_producers_get_fresh_ids() -> None:
+    request = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000)
+    assert ask(init_producer_id, request, 4).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+    response = ask(init_producer_id, request, 4)
+    assert (response.error_code, response.producer_id, response.producer_epoch) == (0, 0, 0)
+
+
+def test_a_replaced_controller_is_refused() -> None:
+    async def scenario() -> None:
+        services = await lone_services()
+        services.fence.broker_epoch = 50
+
+        async def send(controller_epoch: int, broker_epoch: int) -> int:
+            request = UpdateMetadataRequest(
+                controller_id=1, controller_epoch=controller_epoch, broker_epoch=broker_epoch, live_brokers=[]
+            )
+            response = await update_metadata(context(services, 8), request)
+            return int(response.error_code)
+
+        assert await send(3, 50) == ErrorCode.NONE
+        assert await send(2, 50) == ErrorCode.STALE_CONTROLLER_EPOCH
+        assert await send(3, 49) == ErrorCode.STALE_BROKER_EPOCH
+        assert await send(4, 51) == ErrorCode.NONE
+        assert await send(4, -1) == ErrorCode.NONE
+
+    asyncio.run(scenario())
+
+
+def test_configs_of_topics_and_brokers() -> None:
+    def resource(kind: int, name: str, keys: list[str] | None = None) -> DescribeConfigsRequest:
+        one = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+        return DescribeConfigsRequest(resources=[one], include_synonyms=True)
+
+    (result,) = ask(describe_configs, resource(2, "t", ["min.insync.replicas", "no.such"]), 4).results
+    (row,) = result.configs
+    assert (row.name, row.value, row.config_source, row.config_type) == ("min.insync.replicas", "1", 5, 5)
+    (result,) = ask(describe_configs, resource(4, "1"), 0).results
+    shown = {row.name: (row.value, row.is_default) for row in result.configs}
+    assert shown["auto.create.topics.enable"] == ("false", False)
+    assert shown["num.partitions"] == ("1", True)
+    assert ask(describe_configs, resource(4, "2"), 4).results[0].error_code == ErrorCode.INVALID_REQUEST
+    assert ask(describe_configs, resource(2, "gone"), 4).results[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert ask(describe_configs, resource(77, "t"), 4).results[0].error_code == ErrorCode.INVALID_REQUEST
