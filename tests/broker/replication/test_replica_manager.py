@@ -5,7 +5,17 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from replica_cluster import (
+
+from broker.replication.partition import Role
+from broker.replication.replica_manager import ReplicationWait
+from protocol.apis.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from protocol.apis.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
+from protocol.errors import ErrorCode
+from tests.broker.replication.replica_cluster import (
     ReplicaCluster,
     batch,
     fetch_request,
@@ -15,15 +25,6 @@ from replica_cluster import (
     until,
     values,
 )
-
-from broker.replication.partition import Role
-from protocol.apis.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
-from protocol.apis.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
-from protocol.errors import ErrorCode
 
 
 def test_acks_all_means_every_replica_has_it() -> None:
@@ -39,6 +40,17 @@ def test_acks_all_means_every_replica_has_it() -> None:
         await until(lambda: cluster.partition(2).high_watermark == 2)
 
     run(scenario)
+
+
+def test_a_new_partition_is_fetched_at_once_though_a_long_poll_is_running() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1, 2))
+        await until(lambda: len(cluster[1].replicas.fetches) == 1)
+        await cluster.lead(1, replicas=(1, 2), topic="u")
+        assert (await cluster.produce(1, batch("a"), topic="u")).error_code == 0
+        assert (await cluster.produce(1, batch("b"))).error_code == 0
+
+    run(scenario, 2, replica_fetch_wait_max_ms=60_000)
 
 
 def test_what_was_acknowledged_survives_the_leader() -> None:
@@ -149,15 +161,30 @@ def test_min_insync_replicas_before_and_after_the_append() -> None:
         await cluster.produce(1, batch("a"))
         await cluster.kill(2)
         await cluster.publish()
-        after = await cluster.produce(1, batch("b"), timeout_ms=3000)
-        # The follower leaves the ISR while the record waits; the high watermark must not pass a too small ISR.
-        assert after.error_code in (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT)
+        waiting = asyncio.ensure_future(cluster.produce(1, batch("b"), timeout_ms=500))
+        await until(lambda: cluster.assigned["t", 0].isr == (1,))
+        # The follower left the ISR while the record waits: the high watermark must not pass a too small ISR (KIP-966).
+        assert (await waiting).error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert cluster.partition(1).high_watermark == 1
         before = await cluster.produce(1, batch("c"))
         assert before.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert log_values(cluster.partition(1)) == ["a", "b"]
         assert (await cluster.produce(1, batch("d"), acks=1)).error_code == 0
 
     run(scenario, 2, replica_lag_time_max_ms=200, min_insync_replicas=2)
+
+
+def test_a_record_that_too_few_replicas_are_left_to_hold_is_not_acknowledged_as_safe() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1)
+        await cluster.produce(1, batch("a"))
+        partition = cluster.partition(1)
+        partition.min_insync_replicas, partition.isr = 3, (1, 2)
+        wait = ReplicationWait(partition, 1)
+        assert wait.settled()
+        assert wait.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+    run(scenario)
 
 
 def test_a_request_that_waits_for_replication_times_out() -> None:

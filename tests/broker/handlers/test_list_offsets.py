@@ -1,0 +1,97 @@
+"""ListOffsets: by position, by time, for consumers and for followers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.errors import ErrorCode
+from tests.broker.replication.replica_cluster import ReplicaCluster, batch, run
+
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+
+
+async def ask(
+    cluster: ReplicaCluster,
+    timestamp: int,
+    *,
+    broker_id: int = 1,
+    epoch: int = -1,
+    replica_id: int = -1,
+    version: int = 7,
+    times: int = 1,
+) -> Any:
+    asked = [
+        ListOffsetsPartition(partition_index=0, current_leader_epoch=epoch, timestamp=timestamp, max_num_offsets=9)
+        for _ in range(times)
+    ]
+    request = ListOffsetsRequest(replica_id=replica_id, topics=[ListOffsetsTopic(name="t", partitions=asked)])
+    response = await cluster.call(cluster[broker_id], request, version=version)
+    return response.topics[0].partitions[0]
+
+
+def test_ends_and_times() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        for timestamp in (100, 300, 200):
+            await cluster.produce(1, batch("a", "b", timestamp_ms=timestamp))
+
+        async def found(timestamp: int) -> tuple[int, int, int]:
+            row = await ask(cluster, timestamp)
+            return row.error_code, row.timestamp, row.offset
+
+        assert await found(LATEST) == (0, -1, 6)
+        assert await found(EARLIEST) == (0, -1, 0)
+        assert await found(MAX_TIMESTAMP) == (0, 300, 2)
+        assert await found(0) == (0, 100, 0)
+        assert await found(101) == (0, 300, 2)
+        assert await found(301) == (0, -1, -1)
+        assert (await ask(cluster, 101)).leader_epoch == 0
+
+    run(scenario, 1)
+
+
+def test_consumers_see_the_high_watermark_and_followers_the_end() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1, 2), only=(1,))
+        await cluster.produce(1, batch("a", timestamp_ms=100), acks=1)
+        assert (await ask(cluster, LATEST)).offset == 0
+        assert (await ask(cluster, 100)).offset == -1, "not committed, so not found"
+        assert (await ask(cluster, LATEST, replica_id=2)).offset == 1
+
+    run(scenario, 2)
+
+
+def test_a_new_leader_does_not_answer_before_it_knows_what_was_committed() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1, 2), only=(1,))
+        await cluster.produce(1, batch("a"), acks=1)
+        await cluster.lead(1, replicas=(1, 2), only=(1,))
+        assert (await ask(cluster, LATEST)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+        assert (await ask(cluster, LATEST, version=4)).error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        assert (await ask(cluster, EARLIEST)).error_code == 0
+
+    run(scenario, 2)
+
+
+def test_what_is_refused() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1)
+        await cluster.lead(1)
+        assert (await ask(cluster, LATEST, epoch=0)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert (await ask(cluster, LATEST, epoch=2)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        assert (await ask(cluster, LATEST, broker_id=2)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await ask(cluster, MAX_TIMESTAMP, version=6)).error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert (await ask(cluster, LATEST, times=2)).error_code == ErrorCode.INVALID_REQUEST
+
+    run(scenario, 2)
+
+
+def test_version_0_lists_offsets_downwards() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await cluster.produce(1, batch("a", "b"))
+        assert (await ask(cluster, LATEST, version=0)).old_style_offsets == [2, 0]
+        assert (await ask(cluster, EARLIEST, version=0)).old_style_offsets == [0]
+
+    run(scenario, 1)

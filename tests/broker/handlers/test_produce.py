@@ -1,0 +1,174 @@
+"""Produce: the order of rule R5, what is refused and how it is told, acks=0."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.errors import ErrorCode
+from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, produce_request, run, until
+
+PRODUCER = (7, 0)
+
+
+def resized(**more: object) -> dict[str, object]:
+    """What a LeaderAndIsr says after a resize that touched the partition."""
+    return {"replicas": (1,), "generation": 1, "gen_start": ((0, 0), (1, 1)), **more}
+
+
+def test_a_duplicate_of_an_old_generation_is_answered_with_its_old_offset() -> None:
+    """R5 (i) before (ii): the producer must learn that its batch was written before the resize."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,), generation=0, gen_start=((0, 0),))
+        await cluster.produce(1, batch("before"), generation=0)
+        first = await cluster.produce(1, batch("a", producer=PRODUCER, sequence=0), generation=0)
+        await cluster.lead(1, **resized())
+        again = await cluster.produce(1, batch("a", producer=PRODUCER, sequence=0), generation=0)
+        assert (again.error_code, again.base_offset) == (0, first.base_offset) == (0, 1)
+        assert log_values(cluster.partition(1)) == ["before", "a"]
+
+    run(scenario, 1)
+
+
+def test_a_duplicate_on_a_sealed_partition_is_answered_too() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await cluster.produce(1, batch("a", producer=PRODUCER, sequence=0), generation=0)
+        await cluster.lead(1, **resized(sealed=True))
+        again = await cluster.produce(1, batch("a", producer=PRODUCER, sequence=0), generation=0)
+        assert (again.error_code, again.base_offset) == (0, 0)
+
+    run(scenario, 1)
+
+
+@pytest.mark.parametrize("stamp", [0, 2])
+def test_another_generation_is_refused_and_told_ours(stamp: int) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await cluster.lead(1, **resized())
+        row = await cluster.produce(1, batch("a", producer=PRODUCER, sequence=0), generation=stamp)
+        assert (row.error_code, row.base_offset) == (ErrorCode.INVALID_PARTITION_METADATA, -1)
+        assert row.generation == 1
+        right = await cluster.produce(1, batch("a", producer=PRODUCER, sequence=0), generation=1)
+        assert (right.error_code, right.base_offset) == (0, 0), "the refused batch left no trace, not even a sequence"
+        assert right.generation == -1
+
+    run(scenario, 1)
+
+
+def test_a_sealed_partition_takes_nothing_new() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await cluster.lead(1, **resized(sealed=True))
+        for stamp in (0, 1):
+            row = await cluster.produce(1, batch("a"), generation=stamp)
+            assert row.error_code == ErrorCode.INVALID_PARTITION_METADATA
+        assert (await cluster.produce(1, batch("a"))).error_code == ErrorCode.POLICY_VIOLATION
+        assert log_values(cluster.partition(1)) == []
+
+    run(scenario, 1)
+
+
+def test_a_generation_check_comes_before_the_sequence_check() -> None:
+    """A stale batch with a gap is not told OUT_OF_ORDER_SEQUENCE_NUMBER, which would kill the producer."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await cluster.produce(1, batch("a", producer=PRODUCER, sequence=0), generation=0)
+        await cluster.lead(1, **resized())
+        row = await cluster.produce(1, batch("c", producer=PRODUCER, sequence=5), generation=0)
+        assert row.error_code == ErrorCode.INVALID_PARTITION_METADATA
+
+    run(scenario, 1)
+
+
+def test_producers_without_generations_after_a_resize() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        assert (await cluster.produce(1, batch("a"))).error_code == 0
+        await cluster.lead(1, **resized())
+        refused = await cluster.produce(1, batch("b"))
+        assert refused.error_code == ErrorCode.POLICY_VIOLATION
+        await cluster.session.create(
+            "/config/topics/t", b'{"version":1,"config":{"reshard.legacy.producers":"allow"}}', make_parents=True
+        )
+        await cluster[1].services.topic_configs.load("t", again=True)
+        cluster[1].replicas.config_changed("t")
+        assert (await cluster.produce(1, batch("b"))).error_code == 0
+
+    run(scenario, 1)
+
+
+def test_one_refused_partition_does_not_spoil_its_neighbour() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        rows = [
+            PartitionProduceData(index=0, records=batch("a")),
+            PartitionProduceData(index=9, records=batch("b")),
+        ]
+        request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=rows)])
+        response = await cluster.call(cluster[1], request)
+        codes = [row.error_code for row in response.responses[0].partition_responses]
+        assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+    run(scenario, 1)
+
+
+def test_what_a_request_may_not_ask() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await cluster.lead(1, replicas=(1,), topic="__consumer_offsets")
+        assert (await cluster.produce(1, batch("a"), acks=2)).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+        internal = await cluster.produce(1, batch("a"), topic="__consumer_offsets")
+        assert internal.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert (await cluster.produce(1, b"")).error_code == ErrorCode.INVALID_RECORD
+        assert (await cluster.produce(1, batch("a") + batch("b"))).error_code == ErrorCode.INVALID_RECORD
+        broken = bytearray(batch("a"))
+        broken[-1] ^= 1
+        assert (await cluster.produce(1, bytes(broken))).error_code == ErrorCode.CORRUPT_MESSAGE
+        assert log_values(cluster.partition(1)) == []
+
+    run(scenario, 1)
+
+
+def test_the_wrong_broker_names_the_right_one() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1)
+        response = await cluster.call(cluster[2], produce_request(batch("a")))
+        row = response.responses[0].partition_responses[0]
+        assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (1, 0)
+        assert [(one.node_id, one.port) for one in response.node_endpoints] == [(1, cluster[1].server.port)]
+
+    run(scenario, 2)
+
+
+def test_acks_0_is_never_answered_and_a_failure_closes_the_connection() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        connection = await cluster[1].connect()
+        connection.send_oneway(produce_request(batch("a"), 0))
+        await until(lambda: log_values(cluster.partition(1)) == ["a"])
+        assert not connection.closed
+        connection.send_oneway(produce_request(batch("b"), 0, topic="nowhere"))
+        await until(lambda: connection.closed)
+
+    run(scenario, 1)
+
+
+def test_pipelined_batches_keep_their_order() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        connection = await cluster[1].connect()
+        sent = [
+            connection.send(produce_request(batch(str(n), producer=PRODUCER, sequence=n), generation=0))
+            for n in range(50)
+        ]
+        rows = [response.responses[0].partition_responses[0] for response in await asyncio.gather(*sent)]
+        assert [(row.error_code, row.base_offset) for row in rows] == [(0, n) for n in range(50)]
+        await connection.close()
+
+    run(scenario, 1)
