@@ -115,6 +115,16 @@ class NodeProcess:
             await self.process.wait()
             raise NodeFailed(f"node {self.node_id} ended with {self.process.returncode}\n{self.log_tail()}")
 
+    async def ended(self) -> int:
+        """Wait until the process is gone, whatever the reason; its exit status."""
+        assert self.process is not None
+        return await self.process.wait()
+
+    async def ended(self) -> int:
+        """Wait until the process is gone, whoever ended it; its exit code."""
+        assert self.process is not None, f"node {self.node_id} was never started"
+        return await self.process.wait()
+
     async def kill(self) -> None:
         """SIGKILL, and wait until the process is gone."""
         if self.process is not None:
@@ -147,7 +157,9 @@ class NodeProcess:
 class ProcessCluster:
     """Brokers 1..n and spare controllers 100.. as processes.
 
-    `zookeeper` "local" starts one; anything else is an ensemble that is there. `port` 0 takes free ports.
+    `zookeeper` "local" starts one; anything else is an ensemble that is there. `port` 0 takes free ports. `first_start`
+    gives single nodes properties that a restart does not repeat, such as the step at which a controller is to crash.
+    Spare controllers come first: the first of them is the active one, until something happens to it.
     """
 
     def __init__(
@@ -160,8 +172,11 @@ class ProcessCluster:
         port: int = 0,
         directory: str | Path | None = None,
         properties: Mapping[str, str] | None = None,
+        first_start: Mapping[int, Mapping[str, str]] | None = None,
         log_level: str = "info",
     ) -> None:
+        self._first_start = first_start or {}
+        """Properties of single nodes that count until they are started again: how a planned crash is asked for."""
         replicas = str(min(3, brokers))
         self._properties = {
             **SMALL_CLUSTER,
@@ -173,6 +188,7 @@ class ProcessCluster:
         self.directory = Path(self._temporary.name if self._temporary is not None else directory or "")
         self.nodes: dict[int, NodeProcess] = {}
         self._ids = [*range(1, brokers + 1), *range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + controllers)]
+        self._first_start = first_start or {}
         self._host = host
         self._port = port
         self._log_level = log_level
@@ -213,10 +229,13 @@ class ProcessCluster:
                 properties=self._properties,
                 log_level=self._log_level,
             )
-        for node in self.nodes.values():
-            await node.start()
-        for node in self.nodes.values():
-            await node.wait_ready()
+        # Spare controllers go first: one of them is the active controller, and can be killed without killing data.
+        for spares in (True, False):
+            group = [node for node in self.nodes.values() if ("broker" not in node.roles) == spares]
+            for node in group:
+                await node.start(extra=self._first_start.get(node.node_id))
+            for node in group:
+                await node.wait_ready()
         await self.wait_brokers(len(self.brokers))
 
     async def stop(self) -> None:
