@@ -120,7 +120,8 @@ def format_checkpoint(entries: Sequence[EpochEntry]) -> bytes:
 def parse_checkpoint(content: bytes) -> list[EpochEntry]:
     """The entries of a checkpoint; ValueError if it is not one."""
     version, count, *lines = content.decode().split("\n")
-    entries = [EpochEntry(*map(int, line.split())) for line in lines if line]
+    pairs = [line.split() for line in lines if line]
+    entries = [EpochEntry(int(epoch), int(start)) for epoch, start in pairs]
     if int(version) != _VERSION or int(count) != len(entries):
         raise ValueError(f"a leader epoch checkpoint of version {version} with {len(entries)} of {count} entries")
     return entries

@@ -185,10 +185,8 @@ class ProducerStates:
 def _check_sequence(entry: ProducerEntry, header: BatchHeader) -> None:
     if header.producer_epoch != entry.epoch:
         expected = 0 if entry.epoch != NO_PRODUCER_EPOCH else header.base_sequence
-    elif entry.batches:
-        expected = (entry.last_sequence + 1) % SEQUENCES
     else:
-        return  # a marker has set the epoch: nothing is known about sequences
+        expected = (entry.last_sequence + 1) % SEQUENCES  # 0 where a marker has brought the epoch
     if header.base_sequence != expected:
         raise KafkaError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -167,6 +167,7 @@ class Segment:
         while inside <= last:
             base_offset, length, last_delta = _SPAN.unpack_from(data, inside)
             if inside + LOG_OVERHEAD_BYTES + length > max_bytes:
+                next_offset = base_offset if next_offset < 0 else next_offset
                 break
             inside += LOG_OVERHEAD_BYTES + length
             next_offset = base_offset + last_delta + 1

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.storage.files import Files, MemoryFiles, OsFiles
+
+
+def test_append_and_read(files: Files) -> None:
+    file = files.open("a")
+    assert (file.size_bytes, file.read(0, 10)) == (0, b"")
+    file.append(b"one", bytearray(b"two"), memoryview(b"xthreex")[1:-1])
+    assert file.size_bytes == 11
+    assert file.read(0, 100) == b"onetwothree"
+    assert file.read(3, 3) == b"two"
+    assert (file.read(11, 5), file.read(50, 5)) == (b"", b"")
+
+
+def test_what_was_read_does_not_change(files: Files) -> None:
+    file = files.open("a")
+    file.append(b"before")
+    seen = file.read(0, 6)
+    file.truncate(0)
+    file.append(b"after!")
+    assert seen == b"before"
+
+
+def test_truncate(files: Files) -> None:
+    file = files.open("a")
+    file.append(b"0123456789")
+    file.truncate(20)
+    assert file.size_bytes == 10
+    file.truncate(4)
+    file.append(b"x")
+    assert (file.size_bytes, file.read(0, 100)) == (5, b"0123x")
+    file.flush()
+
+
+def test_content_survives_closing(files: Files) -> None:
+    file = files.open("a")
+    file.append(b"kept")
+    file.close()
+    assert files.open("a").read(0, 10) == b"kept"
+    file.append(b"!")
+    assert file.read(0, 10) == b"kept!"
+
+
+def test_directories(files: Files) -> None:
+    assert files.names("t-0") == []
+    with pytest.raises(FileNotFoundError):
+        files.open("t-0/log")
+    files.make_directory("t-0/deep")
+    files.make_directory("t-0")
+    files.open("t-0/log").append(b"x")
+    files.write_file("t-0/deep/note", b"y")
+    assert files.names("") == ["t-0"]
+    assert files.names("t-0") == ["deep", "log"]
+    assert files.names("t-0/deep") == ["note"]
+    assert [files.exists(path) for path in ("t-0", "t-0/log", "t-0/deep/note", "t-0/other", "other")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    files.remove_directory("t-0")
+    files.remove_directory("t-0")
+    assert files.names("") == []
+    assert not files.exists("t-0/deep/note")
+
+
+def test_small_files(files: Files) -> None:
+    assert files.read_file("note") is None
+    assert files.read_file("no/such/note") is None
+    files.write_file("note", b"one")
+    assert files.open("note").read(0, 10) == b"one"
+    files.write_file("note", b"three")
+    assert files.read_file("note") == b"three"
+    assert files.open("note").read(0, 10) == b"three"
+    assert files.names("") == ["note"]
+    files.remove("note")
+    files.remove("note")
+    assert files.read_file("note") is None
+    with pytest.raises(FileNotFoundError):
+        files.write_file("no/such/note", b"")
+
+
+def test_rename(files: Files) -> None:
+    files.make_directory("t-0")
+    files.open("t-0/log").append(b"x")
+    files.rename("t-0", "t-0.delete")
+    assert files.names("") == ["t-0.delete"]
+    assert files.open("t-0.delete/log").read(0, 5) == b"x"
+    files.write_file("a", b"a")
+    files.write_file("b", b"b")
+    files.rename("a", "b")
+    assert (files.read_file("a"), files.read_file("b")) == (None, b"a")
+    with pytest.raises(FileNotFoundError):
+        files.rename("missing", "c")
+    files.make_directory("d")
+    with pytest.raises(FileExistsError):
+        files.rename("t-0.delete", "d")
+
+
+def test_more_files_than_descriptors(files: Files) -> None:
+    opened = [files.open(f"f{number}") for number in range(10)]  # the fixture allows four
+    for turn in range(3):
+        for number, file in enumerate(opened):
+            file.append(b"%d%d" % (turn, number))
+    assert [file.read(0, 100) for file in opened] == [b"0%d1%d2%d" % (n, n, n) for n in range(10)]
+    if isinstance(files, OsFiles):
+        assert len(files._descriptors) <= 4
+
+
+operations = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.lists(st.binary(max_size=5000), max_size=3)),
+        st.tuples(st.just("truncate"), st.integers(0, 20_000)),
+        st.tuples(st.just("read"), st.tuples(st.integers(0, 20_000), st.integers(0, 20_000))),
+        st.tuples(st.just("close"), st.none()),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=50)
+@given(operations)
+def test_both_adapters_agree(tmp_path_factory: pytest.TempPathFactory, todo: list[tuple[str, object]]) -> None:
+    disk = OsFiles(tmp_path_factory.mktemp("files"))
+    one, other = MemoryFiles().open("f"), disk.open("f")
+    try:
+        for name, argument in todo:
+            arguments = () if argument is None else argument if name in ("append", "read") else (argument,)
+            assert getattr(one, name)(*arguments) == getattr(other, name)(*arguments)  # type: ignore[misc]
+            assert one.size_bytes == other.size_bytes
+        assert one.read(0, one.size_bytes) == other.read(0, other.size_bytes)
+    finally:
+        disk.close()
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = OsFiles(tmp_path)
+    file = disk.open("f")
+    file.append(b"kept")
+    write = os.pwritev
+
+    def half(descriptor: int, chunks: object, position: int) -> int:
+        return write(descriptor, [b"".join(chunks)[:3]], position)  # type: ignore[call-overload, no-any-return]
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(os, "pwritev", half)
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match="no space left"):
+        file.append(b"lost", b"too")
+    monkeypatch.undo()
+    assert (file.size_bytes, (tmp_path / "f").read_bytes()) == (4, b"kept")
+    file.append(b"!")
+    assert file.read(0, 10) == b"kept!"
+    disk.close()
+
+
+def test_short_writes_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = OsFiles(tmp_path)
+    file = disk.open("f")
+    write, write_vector = os.pwrite, os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda fd, chunks, at: write_vector(fd, [b"".join(chunks)[:3]], at))
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, data[:2], at))
+    file.append(b"abcdef", b"ghij")
+    assert (file.size_bytes, file.read(0, 20)) == (10, b"abcdefghij")
+    disk.close()

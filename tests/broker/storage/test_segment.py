@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import pytest
+
+from broker.storage.files import Files, MemoryFiles
+from broker.storage.segment import Segment, segment_path
+from protocol.records.batch import iter_batches, read_header
+from tests.broker.storage.batches import NOW_MS, batch
+
+BATCHES = 40
+INTERVAL = 300  # about every third batch gets an index entry
+
+
+def filled(files: Files, *, base_offset: int = 1000, gap: int = 0) -> Segment:
+    """Batches of one to four records; `gap` offsets between them are missing, as compaction leaves them."""
+    files.make_directory("t-0")
+    segment = Segment(files, "t-0", base_offset, NOW_MS)
+    offset = base_offset
+    for number in range(BATCHES):
+        records = 1 + number % 4
+        data = batch(records, timestamp_ms=NOW_MS + number * 10, at=(offset, 1), value=b"v" * (number % 7))
+        segment.append(
+            data,
+            last_offset=offset + records - 1,
+            size_bytes=len(data),
+            max_timestamp_ms=read_header(data).max_timestamp,
+            index_interval_bytes=INTERVAL,
+        )
+        offset += records + gap
+    return segment
+
+
+def layout(segment: Segment) -> list[tuple[int, int, int]]:
+    return [(position, header.base_offset, header.last_offset) for position, header in segment.headers()]
+
+
+@pytest.mark.parametrize("gap", [0, 3])
+def test_every_offset_is_found(files: Files, gap: int) -> None:
+    segment = filled(files, gap=gap)
+    batches = layout(segment)
+    assert len(batches) == BATCHES
+    for forget in (False, True):  # with the remembered boundaries, and by index and walk alone
+        for offset in range(995, batches[-1][2] + 5):
+            if forget:
+                segment._boundaries.clear()
+            expected = next((position for position, _, last in batches if last >= offset), segment.file.size_bytes)
+            assert segment.position_of(offset) == expected
+
+
+def test_the_index_is_sparse(files: Files) -> None:
+    segment = filled(files)
+    assert BATCHES / 5 < len(segment.offset_index) < BATCHES / 2
+
+
+def test_reads_are_whole_batches_below_the_limit(files: Files) -> None:
+    segment = filled(files)
+    batches = layout(segment)
+    content = segment.file.read(0, segment.file.size_bytes)
+    for offset in range(1000, batches[-1][2] + 1, 3):
+        start = segment.position_of(offset)
+        for limit in (offset + 1, offset + 7, batches[-1][2] + 1):
+            stop = segment.position_of(limit)
+            for max_bytes in (0, 1, 70, 100, 500, 100_000):
+                data = segment.read(offset, max_bytes, stop=stop, stop_offset=limit, min_one_batch=False)
+                fitting = [p for p, _, _ in [*batches, (segment.file.size_bytes, 0, 0)] if p <= start + max_bytes]
+                assert data == content[start : max(start, min(stop, fitting[-1]))]
+                generous = segment.read(offset, max_bytes, stop=stop, stop_offset=limit, min_one_batch=True)
+                first = read_header(content, start).size_bytes if start < stop else 0
+                assert generous == (data or content[start : start + first])
+
+
+def test_reading_on_where_the_last_read_ended_needs_no_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    segment = filled(MemoryFiles())
+    segment._boundaries.clear()
+
+    def walk(*_: object) -> int:
+        raise AssertionError("walked")
+
+    monkeypatch.setattr(Segment, "_walk", walk)
+    offset, seen = 1000, 0
+    while offset < 1100:
+        data = segment.read(offset, 400, stop=segment.file.size_bytes, stop_offset=1100, min_one_batch=True)
+        headers = [header for _, header in iter_batches(data)]
+        offset, seen = headers[-1].next_offset, seen + len(headers)
+    assert seen == BATCHES
+
+
+def test_recovery_rebuilds_what_appending_built(files: Files) -> None:
+    segment = filled(files)
+    again = Segment(files, "t-0", 1000, NOW_MS)
+    headers = [header for _, header in again.recover(index_interval_bytes=INTERVAL, verify=True)]
+    assert len(headers) == BATCHES
+    assert again.file.size_bytes == segment.file.size_bytes
+    for one, other in ((segment.offset_index, again.offset_index), (segment.time_index, again.time_index)):
+        assert one.to_bytes() == other.to_bytes()
+    assert (again.first_timestamp_ms, again.max_timestamp_ms) == (segment.first_timestamp_ms, segment.max_timestamp_ms)
+    assert again.max_timestamp_offset == segment.max_timestamp_offset
+
+
+def test_seal_writes_the_indexes(files: Files) -> None:
+    segment = filled(files)
+    segment.seal()
+    assert files.names("t-0") == [f"{1000:020d}.index", f"{1000:020d}.log", f"{1000:020d}.timeindex"]
+    assert files.read_file(segment_path("t-0", 1000, "index")) == segment.offset_index.to_bytes()
+    times = files.read_file(segment_path("t-0", 1000, "timeindex"))
+    assert times is not None
+    assert int.from_bytes(times[-12:-4]) == segment.max_timestamp_ms, "the last entry covers the whole segment"
+    segment.delete()
+    assert files.names("t-0") == []
+
+
+def test_room_and_age() -> None:
+    files = MemoryFiles()
+    files.make_directory("t-0")
+    segment = Segment(files, "t-0", 1000, NOW_MS)
+    assert segment.has_room(2**40, 5000, segment_bytes=10, index_bytes=0), "an empty segment takes anything"
+    segment = filled(MemoryFiles())
+    size = segment.file.size_bytes
+    room = {"segment_bytes": size + 100, "index_bytes": 10_000}
+    assert segment.has_room(2000, 100, **room)
+    assert not segment.has_room(2000, 101, **room)
+    assert segment.has_room(1000 + 2**31 - 1, 100, **room)
+    assert not segment.has_room(1000 + 2**31, 100, **room)
+    assert not segment.has_room(2000, 100, segment_bytes=size + 100, index_bytes=8)
+    assert segment.age_ms(0, NOW_MS + 5000) == 5000
+    assert segment.age_ms(NOW_MS + 70, -1) == 70
