@@ -120,11 +120,6 @@ class NodeProcess:
         assert self.process is not None
         return await self.process.wait()
 
-    async def ended(self) -> int:
-        """Wait until the process is gone, whoever ended it; its exit code."""
-        assert self.process is not None, f"node {self.node_id} was never started"
-        return await self.process.wait()
-
     async def kill(self) -> None:
         """SIGKILL, and wait until the process is gone."""
         if self.process is not None:
@@ -188,7 +183,6 @@ class ProcessCluster:
         self.directory = Path(self._temporary.name if self._temporary is not None else directory or "")
         self.nodes: dict[int, NodeProcess] = {}
         self._ids = [*range(1, brokers + 1), *range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + controllers)]
-        self._first_start = first_start or {}
         self._host = host
         self._port = port
         self._log_level = log_level
