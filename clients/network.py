@@ -295,9 +295,18 @@ class Network:
         return await self.retry(once)
 
     async def call_controller(
-        self, request: Any, error_of: Callable[[Any], int], *, timeout_ms: float | None = None
+        self,
+        request: Any,
+        error_of: Callable[[Any], int],
+        *,
+        timeout_ms: float | None = None,
+        on_unknown_outcome: Callable[[], None] = lambda: None,
     ) -> Any:
-        """Send to the node that takes the controller's requests, again if that changed."""
+        """Send to the node that takes the controller's requests, again if that changed.
+
+        A request that was sent and not answered may have been carried out: `on_unknown_outcome` is told, because a
+        refusal of the next attempt can then mean success.
+        """
 
         async def once() -> Any:
             node_id = self.metadata.controller_id
@@ -305,8 +314,14 @@ class Network:
                 await self.refresh()
                 raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is known")
             try:
-                response = await self.call(node_id, request, timeout_ms=timeout_ms)
+                connection = await self.connection(node_id)
             except (ConnectionError, TimeoutError):
+                await self.refresh()
+                raise
+            try:
+                response = await connection.call(request, timeout_ms=timeout_ms)
+            except (ConnectionError, TimeoutError):
+                on_unknown_outcome()
                 await self.refresh()
                 raise
             code = ErrorCode(error_of(response))
