@@ -154,7 +154,7 @@ class Segment:
         if stop - start <= max_bytes:
             self._remember(stop_offset, stop)
             return self.file.read(start, stop - start)
-        data = self.file.read(start, max(max_bytes, HEADER_BYTES))
+        data = self.file.read(start, max_bytes + HEADER_BYTES)  # with a look at the batch behind
         whole = self._whole_batches(data, start, max_bytes)
         if not whole and min_one_batch:
             return self.file.read(start, read_header(data).size_bytes)
@@ -163,7 +163,7 @@ class Segment:
     def _whole_batches(self, data: bytes, start: int, max_bytes: int) -> int:
         """How many bytes of `data`, read from `start`, are whole batches."""
         inside = max(0, self.offset_index.batch_start_before(start + max_bytes) - start)
-        next_offset, last = -1, max_bytes - _SPAN.size
+        next_offset, last = -1, len(data) - _SPAN.size
         while inside <= last:
             base_offset, length, last_delta = _SPAN.unpack_from(data, inside)
             if inside + LOG_OVERHEAD_BYTES + length > max_bytes:
