@@ -23,6 +23,8 @@ def encode_uvarint(value: int) -> bytes:
     """An unsigned varint; 32 bits at most."""
     if 0 <= value < 128:
         return SMALL_UVARINTS[value]
+    if 0 <= value < 1 << 14:
+        return bytes((value & 127 | 128, value >> 7))
     if not 0 <= value < 1 << 32:
         raise ValueError(f"{value} is not an unsigned 32-bit value")
     out = bytearray()
@@ -31,7 +33,13 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most 32 bits."""
+    """An unsigned varint of at most 32 bits. Nearly all that come here have one or two bytes."""
+    if position + 1 < len(buffer):
+        first, second = buffer[position], buffer[position + 1]
+        if first < 128:
+            return first, position + 1
+        if second < 128:
+            return first & 127 | second << 7, position + 2
     return _decode_unsigned(buffer, position, 32)
 
 

@@ -140,7 +140,7 @@ def test_a_tagged_value_must_fill_its_declared_size(size: str) -> None:
 @pytest.mark.parametrize(("message", "version"), VERSIONS, ids=str)
 def test_a_count_beyond_the_frame_is_refused_before_anything_is_allocated(message: type[Any], version: int) -> None:
     hostile = [b"\x7f\xff\xff\xff" * 5, b"\xff\xff\xff\xff\x07" * 4, b"\x00" * 6 + b"\x7f\xff\xff\xff" * 4]
-    codec.decode(message, version, codec.encode(as_received(_smallest(message), version), version))  # compiles
+    codec.decode(message, version, codec.encode(as_received(smallest(message), version), version))  # compiles
     tracemalloc.start()
     try:
         for buffer in hostile:
@@ -154,7 +154,7 @@ def test_a_count_beyond_the_frame_is_refused_before_anything_is_allocated(messag
     assert peak < 200_000
 
 
-def _smallest(message: type[Any]) -> Any:
+def smallest(message: type[Any]) -> Any:
     zero = {Kind.TEXT: "", Kind.BYTES: b"", Kind.RECORDS: b"", Kind.UUID: ZERO_UUID}
     return message(
         **{

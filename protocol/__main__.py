@@ -1,0 +1,119 @@
+"""`python -m protocol`: look at frames, at the generated codecs, and at the APIs there are."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from typing import Final
+
+from protocol.errors import DecodeError
+from protocol.registry import APIS, BY_NAME, Api
+
+EXAMPLES: Final = """\
+examples:
+  python -m protocol apis
+      the APIs, their versions, and which are flexible
+  python -m protocol dump 00120000 00000001 0004 726f6f74
+      a request: header, body and records, field by field
+  tcpdump ... | python -m protocol dump -
+      the same, hex from standard input; a length in front is recognised
+  python -m protocol dump --response Metadata 12 00000002 00 ...
+      a response; it does not say itself what it answers
+  python -m protocol source Fetch 12
+      the Python that was generated to decode and encode Fetch v12
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; 1 when the bytes make no sense."""
+    options = _parser().parse_args(arguments)
+    try:
+        print(options.run(options))
+    except DecodeError as error:
+        print(f"cannot decode: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        sys.stderr.close()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m protocol",
+        description="Look at frames, at the generated codecs, and at the APIs there are.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    dump = commands.add_parser("dump", help="show a frame given in hex")
+    dump.add_argument("hex", nargs="+", metavar="HEX", help="the frame, in any grouping; - reads standard input")
+    dump.add_argument(
+        "--response", nargs=2, metavar=("API", "VERSION"), help="it is the response to this, not a request"
+    )
+    dump.set_defaults(run=_dump)
+    source = commands.add_parser("source", help="show a generated codec")
+    source.add_argument("api", type=_api, metavar="API", help="name or key, such as Fetch or 1")
+    source.add_argument("version", type=int, metavar="VERSION")
+    source.set_defaults(run=_source)
+    apis = commands.add_parser("apis", help="list APIs and versions")
+    apis.set_defaults(run=_apis)
+    return parser
+
+
+def _api(text: str) -> Api:
+    """An API by name, in any case, or by key."""
+    for api in APIS:
+        if text.lower() == api.name.lower() or text == str(api.key):
+            return api
+    near = ", ".join(difflib.get_close_matches(text, BY_NAME) or [name for name in BY_NAME if text in name][:3])
+    hint = f"did you mean {near}?" if near else "see: python -m protocol apis"
+    raise argparse.ArgumentTypeError(f"no API is called {text!r}; {hint}")
+
+
+def _version(api: Api, version: int) -> int:
+    if not 0 <= version <= api.last_version:
+        _parser().error(f"{api.name} has versions 0 to {api.last_version}, not {version}")
+    return version
+
+
+def _dump(options: argparse.Namespace) -> str:
+    from protocol.describe import describe_request, describe_response
+
+    text = sys.stdin.read() if options.hex == ["-"] else "".join(options.hex)
+    try:
+        frame = bytes.fromhex("".join(text.replace("0x", "").replace(":", "").split()))
+    except ValueError as error:
+        _parser().error(f"the frame is not hex: {error}")
+    if options.response is None:
+        return describe_request(frame)
+    name, version = options.response
+    try:
+        api = _api(name)
+    except argparse.ArgumentTypeError as error:
+        _parser().error(str(error))
+    if not version.isdecimal():
+        _parser().error(f"{version!r} is not a version; {api.name} has 0 to {api.last_version}")
+    return describe_response(frame, api, _version(api, int(version)))
+
+
+def _source(options: argparse.Namespace) -> str:
+    from protocol.compiler import source_of
+
+    api: Api = options.api
+    version = _version(api, options.version)
+    return "\n\n".join(
+        f"# {message.__name__} v{version}\n\n{source_of(message, version)}" for message in (api.request, api.response)
+    )
+
+
+def _apis(options: argparse.Namespace) -> str:
+    lines = [f"{'key':>5}  {'name':<36}{'versions':<10}flexible"]
+    for api in APIS:
+        flexible = "never" if api.flexible_from is None else f"from v{api.flexible_from}"
+        lines.append(f"{api.key:>5}  {api.name:<36}{f'0-{api.last_version}':<10}{flexible}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

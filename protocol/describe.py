@@ -1,0 +1,216 @@
+"""Frames, messages and batches for people: one line for a log, many for a dump.
+
+The line leaves out what says nothing (fields at their default) and shortens what is long; the tree shows everything,
+the records of batches included. Nothing here is called while requests are served, except to say why one failed.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from protocol.codec import Request
+from protocol.connection import decode_request, decode_response
+from protocol.errors import DecodeError, ErrorCode
+from protocol.registry import APIS, Api
+from protocol.varint import Buffer
+from protocol.wire import ZERO_UUID, Kind, WireField, fields_of
+
+if TYPE_CHECKING:
+    from protocol.records.batch import BatchHeader
+
+LINE_LENGTH_MAX: Final = 400
+SHOWN_ELEMENTS: Final = 3
+SHOWN_BYTES: Final = 24
+SHOWN_RECORDS: Final = 20
+EVERY_VERSION: Final = {api.key: (0, api.last_version) for api in APIS}
+
+
+def describe_request(frame: bytes) -> str:
+    """A request frame without its length, as a tree. Raises `DecodeError`."""
+    return request_tree(decode_request(without_length(frame), EVERY_VERSION))
+
+
+def describe_response(frame: bytes, api: Api, version: int) -> str:
+    """A response frame without its length, as a tree, given what was asked. Raises `DecodeError`."""
+    frame = without_length(frame)
+    if len(frame) < 4:
+        raise DecodeError("a response without a correlation id", buffer=frame)
+    correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+    head = f"{api.name} v{version} response, correlation id {correlation_id}"
+    return "\n".join([head, *_tree(decode_response(frame, api, version), version, 1)])
+
+
+def without_length(frame: bytes) -> bytes:
+    """The frame alone, when it was captured together with the four bytes that say how long it is."""
+    return frame[4:] if len(frame) >= 4 and int.from_bytes(frame[:4], "big") == len(frame) - 4 else frame
+
+
+def request_line(request: Request) -> str:
+    """A request for the log: `Fetch v12 #7 "rdkafka" max_wait_ms=500 topics=[...]`."""
+    head = f"{request.api.name} v{request.version} #{request.correlation_id} {_text(request.client_id)}"
+    if request.body is None:
+        return f"{head} (a version that nobody here knows)"
+    return _short(f"{head} {_fields_line(request.body)}".rstrip())
+
+
+def message_line(message: Any) -> str:
+    """A message for the log, without what equals its default."""
+    return _short(f"{type(message).__name__}({_fields_line(message)})")
+
+
+def request_tree(request: Request) -> str:
+    """A request, field by field."""
+    head = (
+        f"{request.api.name} v{request.version} request, correlation id {request.correlation_id}, "
+        f"client id {_text(request.client_id)}"
+    )
+    if request.body is None:
+        return f"{head}\n  of a version that nobody here knows: answered with UNSUPPORTED_VERSION"
+    return "\n".join([head, *_tree(request.body, request.version, 1)])
+
+
+def message_tree(message: Any, version: int) -> str:
+    """A message, field by field, without the fields that the version does not have."""
+    return "\n".join([type(message).__name__, *_tree(message, version, 1)])
+
+
+def batches_line(records: Buffer) -> str:
+    """Record batches in short: `2 batches, offsets 5..9, 5 records, 312 bytes`."""
+    from protocol.records.batch import iter_batches
+
+    try:
+        headers = [header for _, header in iter_batches(records)]
+    except DecodeError:
+        return f"{len(records)} bytes that are not batches"
+    if not headers:
+        return f"{len(records)} bytes" + (", less than a batch" if len(records) else "")
+    count = _count(sum(header.record_count for header in headers), "record")
+    offsets = f"offsets {headers[0].base_offset}..{headers[-1].last_offset}"
+    return f"{_count(len(headers), 'batch')}, {offsets}, {count}, {len(records)} bytes"
+
+
+def batches_tree(records: Buffer) -> Iterator[str]:
+    """Every batch with its header fields, its checksum's verdict and its first records."""
+    from protocol.records.batch import check_crc, iter_batches
+
+    try:
+        for position, header in iter_batches(records):
+            crc = "crc ok" if check_crc(records, position, header) else "CRC WRONG"
+            yield f"batch {header.base_offset}..{header.last_offset}: {', '.join([*_header_parts(header), crc])}"
+            yield from _records(records, position, header.is_control)
+    except DecodeError as error:
+        yield f"not a batch: {error}"
+
+
+def _header_parts(header: BatchHeader) -> Iterator[str]:
+    from protocol.records.compression import Compression
+
+    known = header.codec in {codec.value for codec in Compression}
+    yield _count(header.record_count, "record")
+    yield f"leader epoch {header.partition_leader_epoch}"
+    yield f"compression {Compression(header.codec).name.lower() if known else header.codec}"
+    if header.has_producer_id:
+        yield f"producer {header.producer_id} epoch {header.producer_epoch} from sequence {header.base_sequence}"
+    if header.is_transactional:
+        yield "transactional"
+    if header.is_control:
+        yield "control"
+    if header.is_log_append_time:
+        yield "log append time"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun if count == 1 else 'batches' if noun == 'batch' else noun + 's'}"
+
+
+def _records(records: Buffer, position: int, control: bool) -> Iterator[str]:
+    from protocol.records.batch import iter_records
+    from protocol.records.control import read_control
+
+    if control:
+        marker = read_control(records, position)
+        yield f"  {marker.type.name}, coordinator epoch {marker.coordinator_epoch}"
+        return
+    for shown, record in enumerate(iter_records(records, position)):
+        if shown == SHOWN_RECORDS:
+            yield "  ..."
+            return
+        headers = "".join(f" {key}={_bytes(value)}" for key, value in record.headers)
+        yield f"  {record.offset} at {record.timestamp_ms}: {_bytes(record.key)} -> {_bytes(record.value)}{headers}"
+
+
+def _tree(message: Any, version: int, depth: int) -> Iterator[str]:
+    indent = "  " * depth
+    for field in fields_of(type(message)):
+        if not field.exists(version):
+            continue
+        value = getattr(message, field.name)
+        if field.struct is None or value is None:
+            yield f"{indent}{field.name}: {_value(field, value)}"
+            if field.kind is Kind.RECORDS and value:
+                yield from (f"{indent}  {line}" for line in batches_tree(value))
+        elif not field.is_array:
+            yield f"{indent}{field.name}:"
+            yield from _tree(value, version, depth + 1)
+        elif not value:
+            yield f"{indent}{field.name}: none"
+        else:
+            for index, element in enumerate(value):
+                yield f"{indent}{field.name}[{index}]:"
+                yield from _tree(element, version, depth + 1)
+
+
+def _fields_line(message: Any) -> str:
+    parts = []
+    for field in fields_of(type(message)):
+        value = getattr(message, field.name)
+        if field.default is not dataclasses.MISSING and value == field.absent_value():
+            continue
+        parts.append(f"{field.name}={_value(field, value)}")
+    return " ".join(parts)
+
+
+def _value(field: WireField, value: Any) -> str:
+    if value is None:
+        return "null"
+    if not field.is_array:
+        return _single(field, value)
+    shown = ", ".join(_single(field, element) for element in value[:SHOWN_ELEMENTS])
+    return f"[{shown}, {len(value) - SHOWN_ELEMENTS} more]" if len(value) > SHOWN_ELEMENTS else f"[{shown}]"
+
+
+def _single(field: WireField, value: Any) -> str:
+    if field.struct is not None:
+        return f"({_fields_line(value)})"
+    if field.kind is Kind.RECORDS:
+        return f"<{batches_line(value)}>"
+    if field.kind is Kind.TEXT:
+        return _text(value)
+    if field.kind is Kind.UUID:
+        return "-" if value == ZERO_UUID else base64.urlsafe_b64encode(value).decode().rstrip("=")
+    if field.kind is Kind.BYTES:
+        return _bytes(value)
+    if field.name.endswith("error_code"):
+        return f"{ErrorCode(value).name} ({value})" if value else "NONE"
+    return str(value)
+
+
+def _text(value: str | None) -> str:
+    return "null" if value is None else '"' + value.encode("unicode_escape").decode() + '"'
+
+
+def _bytes(value: Buffer | None) -> str:
+    """Readable bytes as text, others in hex; long ones cut."""
+    if value is None:
+        return "null"
+    start = bytes(value[:SHOWN_BYTES])
+    more = f"... ({len(value)} bytes)" if len(value) > SHOWN_BYTES else ""
+    readable = start.decode("ascii", "replace")
+    return (f'"{readable}"' if readable.isprintable() and "\ufffd" not in readable else f"0x{start.hex()}") + more
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= LINE_LENGTH_MAX else f"{line[:LINE_LENGTH_MAX]}... ({len(line)} characters)"
