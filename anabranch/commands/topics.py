@@ -156,9 +156,7 @@ def describe_lines(topic: Any) -> list[str]:
     lines = [f"{topic.name}: {len(topic.partitions)} partitions, generation {topic.generation}"]
     partitions = topic.partitions.values() if isinstance(topic.partitions, dict) else topic.partitions
     for partition in partitions:
-        isr = ",".join(map(str, partition.isr))
-        replicas = ",".join(map(str, partition.replicas))
-        lines.append(
-            f"  {partition.index:>4}  leader {partition.leader}  epoch {partition.leader_epoch}  isr {isr} of {replicas}"
-        )
+        isr, replicas = (",".join(map(str, ids)) for ids in (partition.isr, partition.replicas))
+        led = f"leader {partition.leader}  epoch {partition.leader_epoch}"
+        lines.append(f"  {partition.index:>4}  {led}  isr {isr} of {replicas}")
     return lines

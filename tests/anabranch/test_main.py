@@ -1,0 +1,77 @@
+"""The command line: help that teaches, and mistakes that are answered with what to write instead."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from anabranch.main import COMMANDS, cli
+
+
+def invoke(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, list(arguments), prog_name="anabranch")
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def test_help_lists_every_command() -> None:
+    code, text = invoke("--help")
+    assert code == 0
+    assert all(name in text for name in COMMANDS)
+    assert "anabranch topics alter flights --partitions 8" in text
+
+
+@pytest.mark.parametrize("name", ["up", "node", "topics"])
+def test_every_command_teaches_by_example(name: str) -> None:
+    code, text = invoke(name, "--help")
+    assert code == 0
+    assert "Examples:" in text
+    assert f"anabranch {name}" in text.partition("Examples:")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["topic"], "no such command 'topic'; did you mean 'topics'?"),
+        (["serve"], "no such command 'serve'; there are up, node"),
+        (["up", "--brokers", "0"], "0 is not in the range"),
+        (["up", "--port", "65535"], "--port 65535 leaves no room for 3 brokers; write a port up to 65533"),
+        (["up", "--zookeeper", "local"], "--zookeeper goes with --processes"),
+        (["up", "--processes"], "--processes needs --zookeeper local"),
+        (["up", "--processes", "--zookeeper", "remote"], "write local, or HOST:PORT of an ensemble"),
+        (["up", "--config", "num.partitons=3"], "did you mean num.partitions?"),
+        (["up", "--config", "num.partitions"], "write NAME=VALUE"),
+        (["up", "--processes", "--zookeeper", "a:1", "--config", "num.partitions=x"], "must be a whole number"),
+        (["node", "--zookeeper", "a:1"], "Missing option '--id'"),
+        (["node", "--id", "1", "--zookeeper", "a:1", "--listen", "9092"], "write HOST:PORT, for example"),
+        (["node", "--id", "1", "--zookeeper", "a:1", "--roles", "leader"], "write broker, controller, or broker,con"),
+        (["node", "--id", "1", "--zookeeper", "a:1", "--config", "x=1"], "unknown property 'x'"),
+        (["topics", "create"], "Missing argument 'NAME'"),
+        (["topics", "alter", "t"], "Missing option '--partitions'"),
+        (["topics", "create", "t", "--config", "retention"], "write NAME=VALUE"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_are_answered_with_what_to_write(arguments: list[str], message: str) -> None:
+    code, text = invoke(*arguments)
+    assert code == 2
+    assert message in " ".join(text.split())
+
+
+HEAVY = ("construct", "rich", "kazoo", "numpy", "pandas", "pyspark", "hypothesis", "mypy")
+
+
+def test_the_single_process_cluster_imports_nothing_heavy() -> None:
+    """Goal: `anabranch up` stays quick and small. Method: import what it runs, in a fresh interpreter."""
+    code = (
+        "import sys, anabranch.commands.up, anabranch.cluster, controller.controller, clients.connection\n"
+        "import broker.replication.replica_manager, broker.coordinators.group_coordinator\n"
+        "from broker.dispatch import HANDLERS\n"
+        "[row.load() for row in HANDLERS]\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
