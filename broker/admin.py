@@ -183,10 +183,10 @@ async def create(services: Services, plan: TopicPlan) -> None:
     """Write the topic; the controller notices. Raises TOPIC_ALREADY_EXISTS when somebody else was faster."""
     from controller.topic_admin import create_topic
 
+    services.topic_configs.forget(plan.name)  # before: the controller's orders may be here when the write returns
     await create_topic(
         services.session, name=plan.name, topic_id=plan.topic_id, assignment=plan.assignment, configs=plan.configs
     )
-    services.topic_configs.forget(plan.name)
 
 
 async def settle(services: Services, topics: dict[str, int], timeout_ms: float) -> bool:
