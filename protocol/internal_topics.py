@@ -29,7 +29,7 @@ _VALUE_VERSION_LAST: Final = 4
 _VERSION: Final = struct.Struct(">h")
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class OffsetCommitKey:
     """The offset of one partition, as one group sees it."""
 
@@ -50,7 +50,7 @@ class OffsetCommitValue:
     expire_timestamp: Int64 = since(1, absent=-1, until=1)
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class GroupMetadataKey:
     """One group."""
 

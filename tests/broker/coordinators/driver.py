@@ -1,0 +1,147 @@
+"""Drives one group machine by hand: tickets are numbers, the journal is a list, time is a variable."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.coordinators.events import Answer, Close, Disturbed, Event, Heartbeat, Join, Leave, Persist, Persisted, Sync
+from broker.coordinators.events import Tick as TickEvent
+from broker.coordinators.groups import Group, GroupLimits
+from protocol.apis.heartbeat import HeartbeatRequest
+from protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from protocol.errors import ErrorCode
+
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+
+
+def new_group(**limits: int) -> Group:
+    return Group("g", GroupLimits(**limits), random.Random(7))
+
+
+@dataclass
+class Driver:
+    group: Group = field(default_factory=new_group)
+    now_ms: int = 1_000
+    answers: dict[int, Any] = field(default_factory=dict)
+    persists: list[Persist] = field(default_factory=list)
+    disturbed: int = 0
+    _ticket: int = 0
+
+    def apply(self, event: Event) -> None:
+        for effect in self.group.apply(event, self.now_ms):
+            match effect:
+                case Answer(ticket=ticket, response=response):
+                    assert ticket not in self.answers, f"ticket {ticket} was answered twice"
+                    self.answers[ticket] = response
+                case Persist():
+                    self.persists.append(effect)
+                case Disturbed():
+                    self.disturbed += 1
+
+    def ticket(self) -> int:
+        self._ticket += 1
+        return self._ticket
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        instance_id: str | None = None,
+        version: int = 9,
+        protocols: dict[str, bytes] | None = None,
+        protocol_type: str = "consumer",
+        session_ms: int = SESSION_MS,
+        client_id: str = "client",
+    ) -> int:
+        ticket = self.ticket()
+        rows = [
+            JoinGroupRequestProtocol(name=name, metadata=metadata)
+            for name, metadata in (protocols if protocols is not None else {"range": b"m"}).items()
+        ]
+        request = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=-1 if version == 0 else REBALANCE_MS,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            protocol_type=protocol_type,
+            protocols=rows,
+        )
+        self.apply(Join(ticket=ticket, request=request, version=version, client_id=client_id, client_host="/1.2.3.4"))
+        return ticket
+
+    def draw_id(self, **arguments: Any) -> str:
+        """The first half of a dynamic join: a member id to come back with."""
+        response = self.answers[self.join(**arguments)]
+        assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        member_id: str = response.member_id
+        return member_id
+
+    def sync(
+        self, member_id: str, assignments: dict[str, bytes] | None = None, *, generation: int | None = None, **more: Any
+    ) -> int:
+        ticket = self.ticket()
+        request = SyncGroupRequest(
+            group_id="g",
+            generation_id=self.group.generation if generation is None else generation,
+            member_id=member_id,
+            assignments=[
+                SyncGroupRequestAssignment(member_id=one, assignment=given)
+                for one, given in (assignments or {}).items()
+            ],
+            **more,
+        )
+        self.apply(Sync(ticket=ticket, request=request))
+        return ticket
+
+    def heartbeat(self, member_id: str, generation: int | None = None, instance_id: str | None = None) -> ErrorCode:
+        ticket = self.ticket()
+        request = HeartbeatRequest(
+            group_id="g",
+            generation_id=self.group.generation if generation is None else generation,
+            member_id=member_id,
+            group_instance_id=instance_id,
+        )
+        self.apply(Heartbeat(ticket=ticket, request=request))
+        return ErrorCode(self.answers[ticket].error_code)
+
+    def leave(self, *members: tuple[str, str | None], version: int = 5) -> Any:
+        ticket = self.ticket()
+        rows = [MemberIdentity(member_id=one, group_instance_id=instance) for one, instance in members]
+        request = LeaveGroupRequest(group_id="g", member_id=members[0][0] if version < 3 else "", members=rows)
+        self.apply(Leave(ticket=ticket, request=request, version=version))
+        return self.answers[ticket]
+
+    def persisted(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """The journal answers the oldest write."""
+        effect = self.persists.pop(0)
+        self.apply(Persisted(generation=effect.generation, error=error, answer=effect.answer))
+
+    def close(self, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
+        self.apply(Close(error))
+
+    def advance(self, ms: int) -> None:
+        """Let time pass, ticking at every deadline on the way."""
+        end_ms = self.now_ms + ms
+        while (due_ms := self.group.next_deadline()) is not None and due_ms <= end_ms:
+            self.now_ms = max(due_ms, self.now_ms)
+            self.apply(TickEvent())
+        self.now_ms = end_ms
+
+    def stable(self, count: int, **arguments: Any) -> list[str]:
+        """A Stable group of `count` dynamic members, the leader first."""
+        ids: list[str] = []
+        for _ in range(count):
+            ids.append(self.draw_id(**arguments))
+            tickets = [self.join(one, **arguments) for one in reversed(ids)]  # the newcomer first: it starts the round
+            assert {self.answers[ticket].generation_id for ticket in tickets} == {self.group.generation}
+        syncs = [self.sync(one, {each: each.encode() for each in ids} if one == ids[0] else None) for one in ids]
+        while self.persists:
+            self.persisted()
+        assert [self.answers[one].assignment for one in syncs] == [one.encode() for one in ids]
+        return ids

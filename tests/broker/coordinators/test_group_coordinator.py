@@ -1,0 +1,393 @@
+"""The coordinator on real brokers: what is stored survives it, who waits is woken, who asks the wrong one is told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.coordinators.groups import STABLE
+from clients.connection import Connection
+from protocol.apis.delete_groups import DeleteGroupsRequest
+from protocol.apis.describe_groups import DescribeGroupsRequest
+from protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.apis.list_groups import ListGroupsRequest
+from protocol.apis.update_metadata import UpdateMetadataPartitionState, UpdateMetadataTopicState
+from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+from tests.broker.coordinators.world import (
+    TOPIC,
+    GroupWorld,
+    commit_errors,
+    commit_request,
+    fetch_offsets_request,
+    heartbeat_request,
+    join_alone,
+    join_request,
+    offsets_in,
+    positions_in,
+    run,
+    sync_request,
+    watch_request,
+)
+from tests.broker.replication.replica_cluster import until
+
+
+async def connect(world: GroupWorld, broker_id: int = 1) -> Connection:
+    return await world[broker_id].connect()
+
+
+# --- every version on the wire -----------------------------------------------------------------------------------
+
+
+def test_every_version_of_membership() -> None:
+    async def scenario(world: GroupWorld) -> None:
+        connection = await connect(world)
+        for version in range(10):
+            member_id, generation = await join_alone(connection, version)
+            leave_version = min(version, 5)
+            for beat in range(5):
+                said = await connection.call(heartbeat_request(member_id, generation), version=beat)
+                assert said.error_code == 0
+            for sync in range(6):
+                said = await connection.call(sync_request(member_id, generation), version=sync)
+                assert (said.error_code, bytes(said.assignment)) == (0, b"mine")
+            leave = LeaveGroupRequest(group_id="g", member_id=member_id, members=[MemberIdentity(member_id=member_id)])
+            left = await connection.call(leave, version=leave_version)
+            assert left.error_code == 0
+            assert [row.error_code for row in left.members] == ([0] if leave_version >= 3 else [])
+        refused = await connection.call(heartbeat_request("who", 1))
+        assert refused.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        await connection.close()
+
+    run(scenario)
+
+
+def test_every_version_of_offsets() -> None:
+    async def scenario(world: GroupWorld) -> None:
+        connection = await connect(world)
+        for version in range(10):
+            committed = await connection.call(commit_request({0: version, 1: 100 + version}), version=version)
+            assert commit_errors(committed) == [0, 0]
+            for fetch in range(10):
+                response = await connection.call(fetch_offsets_request(fetch, [0, 1, 2]), version=fetch)
+                assert offsets_in(response, fetch) == {0: version, 1: 100 + version, 2: -1}
+                if fetch >= 2:
+                    response = await connection.call(fetch_offsets_request(fetch, None), version=fetch)
+                    assert offsets_in(response, fetch) == {0: version, 1: 100 + version}
+        row = (await connection.call(fetch_offsets_request(9, [0]))).groups[0].topics[0].partitions[0]
+        assert (row.metadata, row.committed_leader_epoch, row.error_code) == ("m", 3, 0)
+        unknown = await connection.call(fetch_offsets_request(7, [0], "nobody"), version=7)
+        assert (unknown.error_code, offsets_in(unknown, 7)) == (0, {0: -1})
+        await connection.close()
+
+    run(scenario)
+
+
+def test_every_version_of_administration() -> None:
+    async def scenario(world: GroupWorld) -> None:
+        connection = await connect(world)
+        member_id, _ = await join_alone(connection)
+        for version in range(6):
+            described = await connection.call(DescribeGroupsRequest(groups=["g", "nobody"]), version=version)
+            mine, nobody = described.groups
+            assert (mine.group_state, mine.protocol_type, mine.protocol_data) == ("Stable", "consumer", "range")
+            (member,) = mine.members
+            assert (member.member_id, member.client_id, member.client_host) == (member_id, "test", "/127.0.0.1")
+            assert (bytes(member.member_metadata), bytes(member.member_assignment)) == (b"topics", b"mine")
+            assert (nobody.group_state, nobody.error_code, nobody.members) == ("Dead", 0, [])
+            listed = await connection.call(ListGroupsRequest(), version=version)
+            assert [(row.group_id, row.protocol_type) for row in listed.groups] == [("g", "consumer")]
+        for request, count in [
+            (ListGroupsRequest(states_filter=["Stable"]), 1),
+            (ListGroupsRequest(states_filter=["Empty"]), 0),
+            (ListGroupsRequest(types_filter=["classic"]), 1),
+            (ListGroupsRequest(types_filter=["consumer"]), 0),
+        ]:
+            assert len((await connection.call(request)).groups) == count
+        await connection.close()
+
+    run(scenario)
+
+
+# --- commits -----------------------------------------------------------------------------------------------------
+
+
+def test_partitions_are_refused_one_by_one() -> None:
+    async def scenario(world: GroupWorld) -> None:
+        connection = await connect(world)
+        assert commit_errors(await connection.call(commit_request({0: 1, 99: 1}))) == [
+            ErrorCode.NONE,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        long = await connection.call(commit_request({1: 1}, metadata="ü" * 2049))
+        assert commit_errors(long) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
+        assert commit_errors(await connection.call(commit_request({2: 1}, metadata="ü" * 2048))) == [ErrorCode.NONE]
+        assert world.groups(1).offsets("g").committed.keys() == {(TOPIC, 0), (TOPIC, 2)}
+        await connection.close()
+
+    run(scenario)
+
+
+def test_members_commit_under_their_generation() -> None:
+    async def scenario(world: GroupWorld) -> None:
+        connection = await connect(world)
+        early = await connection.call(commit_request({0: 1}, member=("who", 5)))
+        assert commit_errors(early) == [ErrorCode.ILLEGAL_GENERATION]
+        member_id, generation = await join_alone(connection)
+        for member, error in [
+            ((member_id, generation), ErrorCode.NONE),
+            ((member_id, generation - 1), ErrorCode.ILLEGAL_GENERATION),
+            (("who", generation), ErrorCode.UNKNOWN_MEMBER_ID),
+            (("", -1), ErrorCode.UNKNOWN_MEMBER_ID),
+        ]:
+            assert commit_errors(await connection.call(commit_request({0: 5}, member=member))) == [error]
+        await connection.close()
+
+    run(scenario)
+
+
+def test_too_large_for_the_journal() -> None:
+    async def scenario(world: GroupWorld) -> None:
+        connection = await connect(world)
+        response = await connection.call(commit_request(dict.fromkeys(range(4), 1), metadata="x" * 1000))
+        assert set(commit_errors(response)) == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+        assert not world.groups(1).offsets("g")
+        await connection.close()
+
+    run(scenario, message_max_bytes=2000)
+
+
+def test_a_commit_is_answered_and_seen_only_when_replicated() -> None:
+    """Broker 2 is in the ISR but dead: the record is in the leader's log and nobody may rely on it."""
+
+    async def scenario(world: GroupWorld) -> None:
+        connection = await connect(world)
+        assert commit_errors(await connection.call(commit_request({0: 1}))) == [ErrorCode.NONE]
+        await world.kill(2)
+        leader = world.partition(1, CONSUMER_OFFSETS_TOPIC)
+        before = leader.log.log_end_offset
+        commit = asyncio.ensure_future(connection.call(commit_request({0: 2})))
+        await until(lambda: leader.log.log_end_offset == before + 1)
+        assert not commit.done()
+        assert world.groups(1).offsets("g").offset_of((TOPIC, 0)) == 1
+        assert commit_errors(await commit) == [ErrorCode.REQUEST_TIMED_OUT]
+        assert world.groups(1).offsets("g").offset_of((TOPIC, 0)) == 1
+        await connection.close()
+
+    run(scenario, brokers=2, offsets_commit_timeout_ms=200)
+
+
+# --- failover ----------------------------------------------------------------------------------------------------
+
+
+def test_members_and_offsets_survive_their_coordinator() -> None:
+    async def scenario(world: GroupWorld) -> None:
+        first = await connect(world)
+        member = await join_alone(first)
+        assert commit_errors(await first.call(commit_request({0: 7, 1: 8}, member=member))) == [0, 0]
+        await world.kill(1)
+        await world.coordinate(2)
+        second = await connect(world, 2)
+        assert (await second.call(heartbeat_request(*member))).error_code == 0
+        assert offsets_in(await second.call(fetch_offsets_request(9, None)), 9) == {0: 7, 1: 8}
+        assert bytes((await second.call(sync_request(*member))).assignment) == b"mine"
+        assert commit_errors(await second.call(commit_request({0: 9}, member=member))) == [0]
+        group = world.groups(2).group("g")
+        assert group is not None and (group.state, group.generation) == (STABLE, member[1])
+        await second.close()
+        await first.close()
+
+    run(scenario, brokers=2)
+
+
+def test_whoever_waits_is_sent_to_the_new_coordinator() -> None:
+    async def scenario(world: GroupWorld) -> None:
+        connection, other, third = await connect(world), await connect(world), await connect(world)
+        member = await join_alone(connection)
+        watching = asyncio.ensure_future(other.call(watch_request({0: 100}, member=member)))
+        await until(
+            lambda: world.groups(1).group("g") is not None and bool(world.groups(1)._slots["g"].positions.watches)
+        )
+        joining = asyncio.ensure_future(third.call(join_request(), version=3))
+        await until(lambda: len(world.groups(1).group("g").members) == 2)  # type: ignore[union-attr]
+        assert (await watching).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        await world.coordinate(2)
+        assert (await joining).error_code == ErrorCode.NOT_COORDINATOR
+        assert (await connection.call(heartbeat_request(*member))).error_code == ErrorCode.NOT_COORDINATOR
+        refused = await connection.call(fetch_offsets_request(9, [0]))
+        assert refused.groups[0].error_code == ErrorCode.NOT_COORDINATOR
+        old = await connection.call(fetch_offsets_request(1, [0]), version=1)
+        assert old.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+        assert commit_errors(await connection.call(commit_request({0: 1}))) == [ErrorCode.NOT_COORDINATOR]
+        for one in (connection, other, third):
+            await one.close()
+
+    run(scenario, brokers=2)
+
+
+def test_while_loading() -> None:
+    """Leadership has come and the load has not run yet: everybody is asked to wait, members are kept calm."""
+
+    async def scenario(world: GroupWorld) -> None:
+        groups = world.groups(1)
+        groups.on_resign(CONSUMER_OFFSETS_TOPIC, 0)
+        groups.on_leader(CONSUMER_OFFSETS_TOPIC, 0, 9)
+        assert groups.loading
+        with pytest.raises(KafkaError) as refused:
+            groups.offsets("g")
+        assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        # None of these waits before it answers, so the load cannot run in between.
+        assert (await groups.heartbeat(heartbeat_request("m", 1))).error_code == ErrorCode.NONE
+        assert (await groups.sync(sync_request("m", 1))).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        joined = await groups.join(join_request(), version=9, client_id="c", client_host="/h")
+        assert joined.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await until(lambda: not groups.loading)
+        assert not groups.offsets("g")
+
+    run(scenario)
+
+
+def test_a_session_that_ends_wakes_nobody_but_the_timer() -> None:
+    async def scenario(world: GroupWorld) -> None:
+        connection = await connect(world)
+        response = await connection.call(join_request(session_ms=6000), version=3)
+        await connection.call(sync_request(response.member_id, 1, {response.member_id: b"x"}))
+        group = world.groups(1).group("g")
+        assert group is not None and group.state is STABLE
+        world.late_ms = 6000
+        world.groups(1)._wake()
+        assert len(group.members) == 0
+        assert (
+            await connection.call(heartbeat_request(response.member_id, 1))
+        ).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        await connection.close()
+
+    run(scenario)
+
+
+# --- waiting for progress ----------------------------------------------------------------------------------------
+
+
+def test_a_watch_is_woken_by_the_commit_it_waits_for() -> None:
+    async def scenario(world: GroupWorld) -> None:
+        watcher, committer = await connect(world), await connect(world)
+        watching = asyncio.ensure_future(watcher.call(watch_request({0: 10, 1: 20})))
+        await until(lambda: "g" in world.groups(1)._slots and bool(world.groups(1)._slots["g"].positions.watches))
+        await committer.call(commit_request({0: 9, 2: 50}))
+        assert len(world.groups(1)._slots["g"].positions.watches) == 1, "not far enough, and not the right partition"
+        await committer.call(commit_request({1: 20}))
+        response = await watching
+        assert (response.error_code, positions_in(response)) == (0, {0: 9, 1: 20})
+        at_once = await watcher.call(watch_request({0: 9, 3: 1}))
+        assert positions_in(at_once) == {0: 9, 3: -1}
+        await watcher.close()
+        await committer.close()
+
+    run(scenario)
+
+
+def test_a_watch_ends_with_its_time() -> None:
+    async def scenario(world: GroupWorld) -> None:
+        connection = await connect(world)
+        response = await connection.call(watch_request({0: 10}, max_wait_ms=20))
+        assert (response.error_code, positions_in(response)) == (0, {0: -1})
+        assert "g" not in world.groups(1)._slots, "asking leaves no group behind"
+        await connection.close()
+
+    run(scenario)
+
+
+def test_a_watch_ends_with_its_client() -> None:
+    async def scenario(world: GroupWorld) -> None:
+        connection = await connect(world)
+        watching = asyncio.ensure_future(connection.call(watch_request({0: 10})))
+        await until(lambda: "g" in world.groups(1)._slots)
+        await connection.close()
+        with pytest.raises(ConnectionError):
+            await watching
+        await until(lambda: "g" not in world.groups(1)._slots)
+
+    run(scenario)
+
+
+def test_only_members_may_watch_a_group_that_has_some() -> None:
+    async def scenario(world: GroupWorld) -> None:
+        connection = await connect(world)
+        member_id, generation = await join_alone(connection)
+        for member, error in [
+            ((member_id, generation), ErrorCode.NONE),
+            ((member_id, generation + 1), ErrorCode.ILLEGAL_GENERATION),
+            (("who", generation), ErrorCode.UNKNOWN_MEMBER_ID),
+            (("", -1), ErrorCode.UNKNOWN_MEMBER_ID),
+        ]:
+            for version in (0, 1):
+                response = await connection.call(watch_request({0: 0}, member=member, max_wait_ms=0), version=version)
+                assert response.error_code == error
+        await connection.close()
+
+    run(scenario)
+
+
+# --- administration ----------------------------------------------------------------------------------------------
+
+
+def test_deleting_a_group() -> None:
+    async def scenario(world: GroupWorld) -> None:
+        connection = await connect(world)
+        (member_id, _), request = await join_alone(connection), DeleteGroupsRequest(groups_names=["g", "nobody"])
+        assert commit_errors(await connection.call(commit_request({0: 1}, group="other"))) == [0]
+        refused = await connection.call(request)
+        assert [row.error_code for row in refused.results] == [ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND]
+        await connection.call(LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=member_id)]))
+        await connection.call(commit_request({0: 1}))
+        assert (await connection.call(request)).results[0].error_code == 0
+        assert world.groups(1).group("g") is None
+        await world.coordinate(2)
+        assert world.groups(2).group("g") is None, "the tombstones were replicated"
+        assert world.groups(2).offsets("other").offset_of((TOPIC, 0)) == 1
+        await connection.close()
+
+    run(scenario, brokers=2)
+
+
+def test_offsets_in_a_deleted_topic_are_forgotten() -> None:
+    async def scenario(world: GroupWorld) -> None:
+        connection = await connect(world)
+        await world.create_topic(1, "doomed")
+        await connection.call(commit_request({0: 1}))
+        await connection.call(commit_request({0: 5}, topic="doomed"))
+        gone = UpdateMetadataTopicState(
+            topic_name="doomed",
+            topic_id=world[1].services.metadata.topic_id("doomed"),
+            partition_states=[
+                UpdateMetadataPartitionState(
+                    partition_index=0, controller_epoch=1, leader=-2, leader_epoch=1, isr=[], zk_version=1, replicas=[]
+                )
+            ],
+        )
+        from protocol.apis.update_metadata import UpdateMetadataRequest
+
+        world[1].services.metadata.apply(
+            UpdateMetadataRequest(controller_id=9, controller_epoch=1, topic_states=[gone], live_brokers=[])
+        )
+        await until(lambda: list(world.groups(1).offsets("g").committed) == [(TOPIC, 0)])
+        await connection.close()
+
+    run(scenario)
+
+
+def test_offsets_nobody_needs_expire() -> None:
+    async def scenario(world: GroupWorld) -> None:
+        connection = await connect(world)
+        await connection.call(commit_request({0: 1}))
+        await connection.call(commit_request({0: 1}, group="kept"))
+        world.late_ms = 60_000
+        await connection.call(commit_request({0: 2}, group="kept"))
+        await world.groups(1)._expire_offsets()
+        assert [group.group_id for group in world.groups(1).groups()] == ["kept"]
+        await world.coordinate(2)
+        assert [group.group_id for group in world.groups(2).groups()] == ["kept"]
+        await connection.close()
+
+    run(scenario, brokers=2, offsets_retention_minutes=1)

@@ -1,0 +1,205 @@
+"""Brokers with group coordinators: real TCP, handlers, logs and replication; only the controller is a script."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from broker.coordinators.group_coordinator import GroupCoordinator
+from broker.storage.files import MemoryFiles
+from clients.connection import Connection
+from controller.zk.memory import MemoryZooKeeper
+from protocol.apis.consumer_group_position import (
+    ConsumerGroupPositionRequest,
+    ConsumerGroupPositionRequestPartition,
+    ConsumerGroupPositionRequestTopic,
+)
+from protocol.apis.heartbeat import HeartbeatRequest
+from protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.apis.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from protocol.apis.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from protocol.errors import ErrorCode
+from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+from tests.broker.replication.replica_cluster import NOW_MS, Assigned, ReplicaCluster, TestBroker, until
+
+TOPIC = "t"
+
+
+class GroupWorld(ReplicaCluster):
+    """A replica cluster whose brokers coordinate groups; `__consumer_offsets` has one partition."""
+
+    late_ms: int = 0
+    """Moves the wall clock forward."""
+
+    def clock_ms(self) -> int:
+        return NOW_MS + int(asyncio.get_running_loop().time() * 1000) + self.late_ms
+
+    async def start(self, broker_id: int, files: MemoryFiles | None = None) -> TestBroker:
+        broker = await super().start(broker_id, files)
+        services = broker.services
+        services.clock_ms = self.clock_ms
+        services.groups_if_broker = GroupCoordinator(
+            services.settings,
+            services.replicas,
+            services.metadata,
+            clock_ms=self.clock_ms,
+            rng=random.Random(broker_id),
+        )
+        return broker
+
+    async def kill(self, broker_id: int, *, clean: bool = False) -> MemoryFiles:
+        await self.groups(broker_id).stop()
+        return await super().kill(broker_id, clean=clean)
+
+    def groups(self, broker_id: int) -> GroupCoordinator:
+        return self.brokers[broker_id].services.groups
+
+    async def coordinate(self, leader: int, *, isr: tuple[int, ...] | None = None) -> None:
+        """Make a broker the coordinator of all groups, and wait until it has loaded them."""
+        await self.lead(leader, replicas=tuple(sorted(self.settings_replicas)), isr=isr, topic=CONSUMER_OFFSETS_TOPIC)
+        await until(lambda: not self.groups(leader).loading)
+
+    @property
+    def settings_replicas(self) -> set[int]:
+        known = self.assigned.get((CONSUMER_OFFSETS_TOPIC, 0))
+        return set(self.brokers) if known is None else set(known.replicas)
+
+    async def create_topic(self, partitions: int = 4, topic: str = TOPIC) -> None:
+        """Known to everybody's metadata; the records in it do not matter here."""
+        for index in range(partitions):
+            self.assigned[topic, index] = Assigned(tuple(self.brokers), min(self.brokers), 0, tuple(self.brokers))
+        await self.publish()
+
+
+@asynccontextmanager
+async def group_world(brokers: int, **settings: Any) -> AsyncIterator[GroupWorld]:
+    session = await MemoryZooKeeper().connect()
+    world = GroupWorld(session, {"offsets_topic_num_partitions": 1, "group_initial_rebalance_delay_ms": 0} | settings)
+    try:
+        for broker_id in range(1, brokers + 1):
+            await world.start(broker_id)
+        await world.create_topic()
+        await world.coordinate(1)
+        yield world
+    finally:
+        for broker_id in list(world.brokers):
+            await world.kill(broker_id)
+        await session.close()
+
+
+def run(scenario: Callable[[GroupWorld], Awaitable[None]], brokers: int = 1, **settings: Any) -> None:
+    async def main() -> None:
+        async with group_world(brokers, **settings) as world, asyncio.timeout(20):
+            await scenario(world)
+
+    asyncio.run(main())
+
+
+# --- requests ----------------------------------------------------------------------------------------------------
+
+
+def join_request(member_id: str = "", *, instance_id: str | None = None, session_ms: int = 10_000) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=10_000,
+        member_id=member_id,
+        group_instance_id=instance_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"topics")],
+    )
+
+
+def sync_request(member_id: str, generation: int, assignments: dict[str, bytes] | None = None) -> SyncGroupRequest:
+    rows = [SyncGroupRequestAssignment(member_id=one, assignment=given) for one, given in (assignments or {}).items()]
+    return SyncGroupRequest(group_id="g", generation_id=generation, member_id=member_id, assignments=rows)
+
+
+def heartbeat_request(member_id: str, generation: int) -> HeartbeatRequest:
+    return HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
+
+
+def commit_request(
+    offsets: dict[int, int],
+    *,
+    member: tuple[str, int] = ("", -1),
+    group: str = "g",
+    topic: str = TOPIC,
+    metadata: str | None = "m",
+) -> OffsetCommitRequest:
+    rows = [
+        OffsetCommitRequestPartition(
+            partition_index=index, committed_offset=offset, committed_leader_epoch=3, committed_metadata=metadata
+        )
+        for index, offset in offsets.items()
+    ]
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=member[1],
+        member_id=member[0],
+        topics=[OffsetCommitRequestTopic(name=topic, partitions=rows)],
+    )
+
+
+def commit_errors(response: Any) -> list[ErrorCode]:
+    return [ErrorCode(row.error_code) for topic in response.topics for row in topic.partitions]
+
+
+def fetch_offsets_request(
+    version: int, partitions: list[int] | None, group: str = "g", *, stable: bool = False
+) -> OffsetFetchRequest:
+    """The same question in the layout of any version."""
+    if version >= 8:
+        topics = None if partitions is None else [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=partitions)]
+        return OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=stable
+        )
+    old = None if partitions is None else [OffsetFetchRequestTopic(name=TOPIC, partition_indexes=partitions)]
+    return OffsetFetchRequest(group_id=group, topics=old, require_stable=stable)
+
+
+def offsets_in(response: Any, version: int) -> dict[int, int]:
+    topics = response.groups[0].topics if version >= 8 else response.topics
+    return {row.partition_index: row.committed_offset for topic in topics for row in topic.partitions}
+
+
+def watch_request(
+    awaited: dict[int, int], *, member: tuple[str, int] = ("", -1), max_wait_ms: int = 5000
+) -> ConsumerGroupPositionRequest:
+    rows = [
+        ConsumerGroupPositionRequestPartition(partition=index, need_position=True, position=-1, awaited_offset=offset)
+        for index, offset in awaited.items()
+    ]
+    return ConsumerGroupPositionRequest(
+        group_id="g",
+        generation_id=member[1],
+        member_id=member[0],
+        topics=[ConsumerGroupPositionRequestTopic(topic=TOPIC, partitions=rows)],
+        max_wait_ms=max_wait_ms,
+    )
+
+
+def positions_in(response: Any) -> dict[int, int]:
+    return {row.partition: row.position for topic in response.topics for row in topic.partitions}
+
+
+async def join_alone(connection: Connection, version: int | None = None) -> tuple[str, int]:
+    """One dynamic member of a Stable group: (member id, generation)."""
+    response = await connection.call(join_request(), version=version)
+    if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+        response = await connection.call(join_request(response.member_id), version=version)
+    assert response.error_code == 0, ErrorCode(response.error_code)
+    member_id: str = response.member_id
+    generation: int = response.generation_id
+    synced = await connection.call(sync_request(member_id, generation, {member_id: b"mine"}))
+    assert (synced.error_code, bytes(synced.assignment)) == (0, b"mine")
+    return member_id, generation

@@ -1,0 +1,88 @@
+"""Records of `__consumer_offsets`, byte for byte as Kafka writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol import internal_topics as topics
+from protocol.errors import DecodeError
+
+OFFSET_KEY = "000100016700066f726465727300000003"
+OFFSET_VALUE_V3 = "0003000000000000002a0000000500046e6f746500000190b2c3d4e5"
+OFFSET_VALUE_V1 = "0001000000000000002a00046e6f746500000190b2c3d4e500000190b2c3d4ff"
+OFFSET_VALUE_V0 = "0000000000000000002a00046e6f746500000190b2c3d4e5"
+OFFSET_VALUE_V4 = "0004000000000000002a00000005056e6f746500000190b2c3d4e500"
+GROUP_KEY = "0002000167"
+GROUP_VALUE_V3 = (
+    "0003" "0008" "636f6e73756d6572" "00000007" "0005" "72616e6765" "0003" "632d31" "00000190b2c3d4e5"
+    "00000001"
+    "0003" "632d31" "0002" "6931" "0001" "63" "000a" "2f3132372e302e302e31" "000493e0" "00002710"
+    "00000002" "0102" "00000001" "ff"
+)  # fmt: skip
+EMPTY_GROUP_VALUE_V3 = "00030008636f6e73756d657200000008ffffffffffffffffffffffff00000000"
+
+offset = topics.OffsetCommitValue(offset=42, leader_epoch=5, metadata="note", commit_timestamp=0x190B2C3D4E5)
+group = topics.GroupMetadataValue(
+    protocol_type="consumer",
+    generation=7,
+    protocol="range",
+    leader="c-1",
+    current_state_timestamp=0x190B2C3D4E5,
+    members=[
+        topics.GroupMetadataMember(
+            member_id="c-1",
+            group_instance_id="i1",
+            client_id="c",
+            client_host="/127.0.0.1",
+            rebalance_timeout=300000,
+            session_timeout=10000,
+            subscription=b"\x01\x02",
+            assignment=b"\xff",
+        )
+    ],
+)
+
+
+def test_keys() -> None:
+    offset_key = topics.OffsetCommitKey(group="g", topic="orders", partition=3)
+    assert topics.encode_key(offset_key).hex() == OFFSET_KEY
+    assert topics.encode_key(topics.GroupMetadataKey(group="g")).hex() == GROUP_KEY
+    assert topics.decode_key(bytes.fromhex(OFFSET_KEY)) == offset_key
+    assert topics.decode_key(bytes.fromhex("0000" + OFFSET_KEY[4:])) == offset_key, "v0 is the same"
+    assert topics.decode_key(bytes.fromhex(GROUP_KEY)) == topics.GroupMetadataKey(group="g")
+
+
+def test_a_kind_of_the_future_is_left_alone() -> None:
+    assert topics.decode_key(bytes.fromhex("0003000167")) is None
+
+
+def test_offset_values() -> None:
+    assert topics.encode_offset(offset).hex() == OFFSET_VALUE_V3
+    assert topics.decode_offset(bytes.fromhex(OFFSET_VALUE_V3)) == offset
+    assert topics.decode_offset(bytes.fromhex(OFFSET_VALUE_V4)) == offset
+    expiring = topics.OffsetCommitValue(
+        offset=42, metadata="note", commit_timestamp=0x190B2C3D4E5, expire_timestamp=0x190B2C3D4FF
+    )
+    assert topics.encode_offset(expiring).hex() == OFFSET_VALUE_V1
+    assert topics.decode_offset(bytes.fromhex(OFFSET_VALUE_V1)) == expiring
+    assert topics.decode_offset(bytes.fromhex(OFFSET_VALUE_V0)).leader_epoch == -1
+
+
+def test_group_values() -> None:
+    assert topics.encode_group(group).hex() == GROUP_VALUE_V3
+    assert topics.decode_group(bytes.fromhex(GROUP_VALUE_V3)) == group
+    empty = topics.GroupMetadataValue(protocol_type="consumer", generation=8, protocol=None, leader=None, members=[])
+    assert topics.encode_group(empty).hex() == EMPTY_GROUP_VALUE_V3
+    assert topics.decode_group(bytes.fromhex(EMPTY_GROUP_VALUE_V3)) == empty
+
+
+@pytest.mark.parametrize("wire", ["", "00", "0005" + OFFSET_VALUE_V3[4:], "ffff", OFFSET_VALUE_V3[:-2]])
+def test_nonsense(wire: str) -> None:
+    with pytest.raises(DecodeError):
+        topics.decode_offset(bytes.fromhex(wire))
+
+
+def test_nonsense_keys() -> None:
+    for wire in ("", "00", OFFSET_KEY[:-2]):
+        with pytest.raises(DecodeError):
+            topics.decode_key(bytes.fromhex(wire))
