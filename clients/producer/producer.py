@@ -87,6 +87,7 @@ class Producer:
         self._clock: Callable[[], float]
         self._epoch_ms = 0.0
         self._state = "new"
+        self._failure: Exception | None = None
 
     # life
 
@@ -99,6 +100,7 @@ class Producer:
         self._epoch_ms = datetime.now(UTC).timestamp() * 1000 - self._clock() * 1000
         self._network = Network(self._network_config, self._rng)
         self._sender = Sender(self._config, self._network, self._accumulator, self._rng)
+        self._sender.on_failure = self._on_failure
         self._accumulator.on_settled = self._on_settled
         try:
             await self._network.start()
@@ -112,7 +114,7 @@ class Producer:
 
     async def stop(self) -> None:
         """Send what is left, within the delivery timeout, and disconnect. Stopping twice is harmless."""
-        if self._state != "started":
+        if self._state not in ("started", "failed"):
             return
         self._state = "stopping"
         try:
@@ -242,10 +244,10 @@ class Producer:
         return queues
 
     def _check_running(self) -> None:
+        if self._failure is not None:
+            raise self._failure
         if self._state != "started":
             raise RuntimeError(f"the producer is {self._state}")
-        if self._sender.failure is not None:
-            raise self._sender.failure
 
     async def _topic(self, topic: str) -> TopicQueues:
         queues = self._ready.get(topic)
@@ -290,6 +292,10 @@ class Producer:
         for name, queues in self._accumulator.topics.items():
             if queues.live and name not in self._ready:
                 self._ready[name] = queues
+
+    def _on_failure(self, error: Exception) -> None:
+        self._state = "failed"
+        self._failure = error
 
     def _on_settled(self, records: Sequence[Record]) -> None:
         if self._blocked:

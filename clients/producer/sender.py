@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 from collections import defaultdict
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -31,8 +32,8 @@ from protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
 
-_STAMPS_SINCE: Final = 9
-"""The first version of Produce with tagged fields, and so with generations."""
+_PRODUCER_ID_PATIENCE_MS: Final = 1000
+"""After this, records that have become too old are given up before the next try."""
 
 
 class Sender:
@@ -52,8 +53,8 @@ class Sender:
         self._refreshed_at = -1.0
         self._refreshes = 0
         self._task: asyncio.Task[None] | None = None
-        self.failure: Exception | None = None
-        """Why the producer can never send again, if that has happened."""
+        self.on_failure: Callable[[Exception], None] = lambda error: None
+        """Told why the producer can never send again, if that happens."""
 
     def start(self) -> None:
         """Begin to send."""
@@ -95,7 +96,7 @@ class Sender:
         try:
             while self._running:
                 self._awake = False
-                if self._accumulator.wants_producer_id and self._config.enable_idempotence:
+                if self._accumulator.wants_producer_id:
                     await self._obtain_producer_id()
                 drained = self._accumulator.drain(self._loop.time(), self._network.metadata.leader, self._may_send_to)
                 for node_id, batches in drained.requests.items():
@@ -107,8 +108,8 @@ class Sender:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            self.failure = error
             log.exception("the producer stops: %s", error)
+            self.on_failure(error)
             self._accumulator.abandon(error)
 
     async def _sleep(self, until: float | None) -> None:
@@ -136,8 +137,12 @@ class Sender:
                 raise KafkaError(code, "InitProducerId")
             return response.producer_id
 
-        self._accumulator.producer_id = await self._network.retry(once, timeout_ms=self._config.delivery_timeout_ms)
-        self._accumulator.wants_producer_id = False
+        try:
+            self._accumulator.producer_id = await self._network.retry(once, timeout_ms=_PRODUCER_ID_PATIENCE_MS)
+        except (ConnectionError, TimeoutError) as error:
+            log.debug("no producer id yet: %s", error)
+        else:
+            self._accumulator.wants_producer_id = False
 
     def _may_send_to(self, node_id: int) -> bool:
         return self._in_flight[node_id] < IN_FLIGHT_REQUESTS_MAX and self._network.ready(node_id) is not None

@@ -1,0 +1,332 @@
+"""Goal: batches leave when they should, in order, and every outcome has the right consequence for the sequence.
+
+The switch to another generation has its own file; here the topic stands still.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from clients.backoff import Backoff
+from clients.config import ProducerConfig
+from clients.producer.accumulator import Accumulator, Drained
+from clients.producer.queues import PRODUCER_EPOCH_MAX, UNKEYED, Batch, explicit_route, size_of
+from protocol.errors import ErrorCode, KafkaError
+from protocol.lineage import Lineage
+from protocol.records.batch import iter_records, read_header
+from tests.clients.producer.world import Receipt
+
+RECORD_BYTES = size_of(None, b"0123456789", ())
+
+
+class Bench:
+    """An accumulator with one topic of some partitions on node 0, and a clock that the test turns."""
+
+    def __init__(self, partitions: int = 1, **settings: object) -> None:
+        config = ProducerConfig(**{"linger_ms": 0, **settings})  # type: ignore[arg-type]
+        self.accumulator = Accumulator(config, Backoff(initial_ms=100, jitter=0), random.Random(1))
+        self.accumulator.producer_id = 7
+        self.accumulator.wants_producer_id = False
+        self.accumulator.adopt("t", b"id", Lineage(1, [(0, partitions)]), range(partitions))
+        self.topic = self.accumulator.topic("t")
+        self.now = 0.0
+
+    def send(self, partition: int | None = 0, value: bytes = b"0123456789") -> Receipt:
+        receipt = Receipt()
+        route = UNKEYED if partition is None else explicit_route(partition)
+        self.accumulator.append(self.topic, route, None, value, (), 5, receipt, self.now)
+        return receipt
+
+    def drain(self, *, leader: int = 0, ready: bool = True) -> Drained:
+        return self.accumulator.drain(self.now, lambda topic, partition: leader, lambda node: ready)
+
+    def batches(self) -> list[Batch]:
+        return [batch for batches in self.drain().requests.values() for batch in batches]
+
+    def one(self) -> Batch:
+        (batch,) = self.batches()
+        return batch
+
+    def answer(self, batch: Batch, code: ErrorCode = ErrorCode.NONE, offset: int = 0) -> None:
+        self.accumulator.complete(batch, code, self.now, base_offset=offset)
+
+    def establish(self) -> None:
+        """Have the first batch acknowledged, after which several may be on the wire."""
+        self.send()
+        self.answer(self.one())
+
+
+def test_records_travel_as_they_were_given() -> None:
+    bench = Bench()
+    receipt = Receipt()
+    headers = (("h", b"1"), ("n", None))
+    bench.accumulator.append(bench.topic, explicit_route(0), b"k", b"v", headers, 42, receipt, 0.0)
+    batch = bench.one()
+    data = batch.bytes_with("lz4")
+    header = read_header(data)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 0, 0)
+    (record,) = iter_records(data)
+    assert (record.key, record.value, record.headers, record.timestamp_ms) == (b"k", b"v", headers, 42)
+    bench.answer(batch, offset=9)
+    assert receipt.metadata == ("t", 0, 9, 42)
+    assert bench.accumulator.outstanding == bench.accumulator.buffered_bytes == 0
+
+
+def test_log_append_time_is_what_the_receipt_tells() -> None:
+    bench = Bench()
+    receipt = bench.send()
+    bench.accumulator.complete(bench.one(), ErrorCode.NONE, 0.0, base_offset=3, log_append_time_ms=99)
+    assert receipt.metadata is not None
+    assert receipt.metadata.timestamp_ms == 99
+
+
+def test_a_batch_lingers_unless_full_or_wanted() -> None:
+    bench = Bench(linger_ms=50, batch_bytes=3 * RECORD_BYTES)
+    bench.send()
+    assert bench.drain().requests == {}
+    assert bench.drain().wake_at == pytest.approx(0.05)
+    bench.accumulator.hurry = 1
+    batch = bench.one()
+    bench.answer(batch)
+    bench.accumulator.hurry = 0
+    for _ in range(3):
+        bench.send()
+    assert len(bench.one().records) == 3
+    bench.send()
+    bench.now = 0.05
+    assert len(bench.one().records) == 1
+
+
+def test_a_batch_holds_its_bytes_and_a_large_record_travels_alone() -> None:
+    bench = Bench(batch_bytes=2 * RECORD_BYTES)
+    bench.establish()
+    for value in (b"0123456789", b"0123456789", b"0123456789", b"x" * 500, b"0123456789"):
+        bench.send(value=value)
+    sizes = []
+    while batches := bench.batches():
+        sizes += [len(batch.records) for batch in batches]
+    assert sizes == [2, 1, 1, 1]
+
+
+def test_the_first_batch_of_a_partition_goes_alone() -> None:
+    """E6: a leader that has never heard of this producer would accept the second one first."""
+    bench = Bench(batch_bytes=1)
+    bench.send()
+    bench.send()
+    first = bench.one()
+    assert bench.batches() == []
+    bench.answer(first)
+    second = bench.one()
+    assert (first.base_sequence, second.base_sequence) == (0, 1)
+
+
+def test_five_batches_are_unresolved_at_most_counted_from_the_oldest() -> None:
+    bench = Bench(batch_bytes=1)
+    bench.establish()
+    for _ in range(8):
+        bench.send()
+    window = [bench.one() for _ in range(5)]
+    assert bench.batches() == []
+    bench.answer(window[1])
+    assert bench.batches() == [], "the oldest would drop out of the leader's memory"
+    bench.answer(window[0])
+    assert [bench.one().base_sequence, bench.one().base_sequence] == [6, 7]
+    assert bench.batches() == []
+
+
+def test_without_idempotence_one_at_a_time_and_no_sequence() -> None:
+    bench = Bench(batch_bytes=1, enable_idempotence=False)
+    bench.send()
+    bench.send()
+    batch = bench.one()
+    assert read_header(batch.bytes_with("none")).producer_id == -1
+    assert bench.batches() == []
+    bench.answer(batch)
+    bench.one()
+
+
+def test_retries_keep_order_and_content() -> None:
+    bench = Bench(batch_bytes=1)
+    bench.establish()
+    for _ in range(3):
+        bench.send()
+    first, second = bench.one(), bench.one()
+    data = first.bytes_with("none")
+    bench.answer(first, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert bench.batches() == [], "the third must not overtake the first, which backs off"
+    bench.answer(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    bench.now = 0.1
+    assert bench.one() is first
+    assert first.bytes_with("none") == data
+    assert bench.one() is second
+    assert bench.accumulator.statistics.epoch_bumps == 0
+
+
+def test_lost_batches_are_sent_again_and_duplicates_are_success() -> None:
+    bench = Bench()
+    receipt = bench.send()
+    batch = bench.one()
+    bench.accumulator.lost(batch, bench.now)
+    bench.now = 0.1
+    assert bench.one() is batch
+    bench.answer(batch, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, offset=4)
+    assert receipt.metadata is not None
+
+
+def test_a_refusal_fails_its_batch_and_frees_its_numbers() -> None:
+    bench = Bench()
+    bench.establish()
+    receipt = bench.send()
+    bench.accumulator.complete(bench.one(), ErrorCode.MESSAGE_TOO_LARGE, 0.0, message="too large by 3")
+    assert isinstance(receipt.error, KafkaError)
+    assert receipt.error.code == ErrorCode.MESSAGE_TOO_LARGE
+    assert "too large by 3" in str(receipt.error)
+    bench.send()
+    batch = bench.one()
+    assert (batch.producer_epoch, batch.base_sequence) == (0, 1)
+
+
+def test_a_refusal_before_others_begins_a_new_epoch() -> None:
+    """The batches behind it have numbers that the leader will never accept."""
+    bench = Bench(batch_bytes=1)
+    bench.establish()
+    bench.send()
+    receipts = [bench.send(), bench.send()]
+    refused, second, third = bench.one(), bench.one(), bench.one()
+    bench.answer(refused, ErrorCode.INVALID_RECORD)
+    assert bench.batches() == [], "what is on the wire must come back first"
+    bench.answer(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    bench.answer(third, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    bench.now = 1
+    assert bench.one() is second
+    assert (second.producer_epoch, second.base_sequence) == (1, 0)
+    bench.answer(second)
+    assert bench.one() is third
+    assert (third.producer_epoch, third.base_sequence) == (1, 1)
+    bench.answer(third)
+    assert all(receipt.metadata is not None for receipt in receipts)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    ],
+)
+def test_a_hole_that_cannot_be_filled_begins_a_new_epoch(code: ErrorCode) -> None:
+    bench = Bench()
+    bench.establish()
+    receipt = bench.send()
+    batch = bench.one()
+    bench.answer(batch, code)
+    bench.now = 1
+    assert bench.one() is batch
+    header = read_header(batch.bytes_with("none"))
+    assert (header.producer_epoch, header.base_sequence) == (1, 0)
+    bench.answer(batch)
+    assert receipt.metadata is not None
+
+
+def test_a_spent_epoch_asks_for_another_producer_id() -> None:
+    bench = Bench()
+    bench.establish()
+    bench.topic.queue(0).producer_epoch = PRODUCER_EPOCH_MAX
+    bench.send()
+    batch = bench.one()
+    bench.answer(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    bench.now = 1
+    assert bench.batches() == []
+    assert bench.accumulator.wants_producer_id
+    bench.accumulator.producer_id, bench.accumulator.wants_producer_id = 8, False
+    assert bench.one() is batch
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (8, 0, 0)
+
+
+def test_nothing_leaves_without_a_producer_id() -> None:
+    bench = Bench()
+    bench.accumulator.producer_id = -1
+    bench.send()
+    assert bench.batches() == []
+    assert bench.accumulator.wants_producer_id
+
+
+def test_waiting_records_expire() -> None:
+    bench = Bench(delivery_timeout_ms=1000)
+    receipt = bench.send()
+    drained = bench.drain(ready=False)
+    assert drained.requests == {}
+    assert drained.wake_at == pytest.approx(1.0)
+    bench.now = 1.0
+    bench.drain(ready=False)
+    assert isinstance(receipt.error, KafkaError)
+    assert receipt.error.code == ErrorCode.REQUEST_TIMED_OUT
+    assert bench.accumulator.outstanding == bench.accumulator.buffered_bytes == 0
+
+
+def test_giving_up_a_transmitted_batch_waits_for_the_others_and_begins_a_new_epoch() -> None:
+    bench = Bench(batch_bytes=1, delivery_timeout_ms=1000)
+    bench.establish()
+    given_up = bench.send()
+    first = bench.one()
+    bench.now = 0.5
+    later = bench.send()
+    second = bench.one()
+    bench.now = 1.0
+    bench.send()
+    assert bench.batches() == []
+    assert given_up.error is not None
+    bench.answer(first)
+    assert given_up.metadata is None, "told once"
+    bench.answer(second)
+    assert later.metadata is not None
+    third = bench.one()
+    assert (third.producer_epoch, third.base_sequence) == (1, 0)
+
+
+def test_a_request_has_one_batch_per_partition_and_a_size() -> None:
+    bench = Bench(partitions=4, batch_bytes=1, request_bytes_max=2 * RECORD_BYTES)
+    for partition in (0, 0, 1, 2, 3):
+        bench.send(partition)
+    first = bench.drain().requests[0]
+    second = bench.drain().requests[0]
+    assert len(first) == len(second) == 2
+    assert {batch.queue.index for batch in (*first, *second)} == {0, 1, 2, 3}
+
+
+def test_an_unknown_leader_asks_for_metadata() -> None:
+    bench = Bench()
+    bench.send()
+    drained = bench.drain(leader=-1)
+    assert drained.refresh
+    assert drained.requests == {}
+    assert bench.drain().requests
+
+
+def test_a_full_buffer_does_not_linger() -> None:
+    bench = Bench(linger_ms=1000, buffer_bytes=RECORD_BYTES)
+    bench.send()
+    assert bench.accumulator.full
+    bench.answer(bench.one())
+    assert not bench.accumulator.full
+
+
+def test_records_without_a_key_move_on_with_each_batch() -> None:
+    bench = Bench(partitions=3, batch_bytes=2 * RECORD_BYTES)
+    for _ in range(60):
+        bench.send(None)
+    counts = {index: sum(len(b.records) for b in queue.waiting) for index, queue in bench.topic.queues.items()}
+    assert sum(counts.values()) == 60
+    assert set(counts) == {0, 1, 2}
+
+
+def test_ending_fails_what_is_left() -> None:
+    bench = Bench(batch_bytes=1)
+    receipts = [bench.send(), bench.send()]
+    bench.one()
+    bench.accumulator.abandon(KafkaError(ErrorCode.NETWORK_EXCEPTION, "stopped"))
+    assert all(receipt.error is not None for receipt in receipts)
+    assert bench.accumulator.outstanding == 0

@@ -1,0 +1,135 @@
+"""Goal: a snapshot tells what is known and never goes back on what decides order."""
+
+from __future__ import annotations
+
+from clients.metadata import NO_LEADER, ClusterMetadata
+from protocol.apis.metadata import (
+    GenerationStart,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+    ReshardStep,
+)
+from protocol.errors import ErrorCode
+from protocol.lineage import Lineage
+
+ID = b"i" * 16
+
+
+def partition(index: int, leader: int = 1, epoch: int = 0, sealed: bool = False) -> MetadataResponsePartition:
+    return MetadataResponsePartition(
+        error_code=0,
+        partition_index=index,
+        leader_id=leader,
+        leader_epoch=epoch,
+        replica_nodes=[leader],
+        isr_nodes=[leader],
+        gen_start=[GenerationStart(generation=0, leader_epoch=0)],
+        marked_for_deletion=sealed,
+    )
+
+
+def topic(
+    *partitions: MetadataResponsePartition,
+    counts: tuple[int, ...] = (),
+    topic_id: bytes = ID,
+    error: ErrorCode = ErrorCode.NONE,
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=error,
+        name="t",
+        topic_id=topic_id,
+        partitions=list(partitions),
+        base=1 if counts else -1,
+        history=[ReshardStep(generation=generation, count=count) for generation, count in enumerate(counts)],
+        ordered_delivery=bool(counts),
+    )
+
+
+def response(*topics: MetadataResponseTopic, nodes: tuple[int, ...] = (1, 2)) -> MetadataResponse:
+    brokers = [MetadataResponseBroker(node_id=node, host="h", port=node) for node in nodes]
+    return MetadataResponse(brokers=brokers, controller_id=1, cluster_id="c", topics=list(topics))
+
+
+def after(*responses: MetadataResponse, complete: bool = False) -> ClusterMetadata:
+    metadata = ClusterMetadata()
+    for one in responses:
+        metadata = metadata.updated(one, complete=complete)
+    return metadata
+
+
+def test_an_ordered_topic_has_a_lineage_and_live_partitions() -> None:
+    metadata = after(response(topic(partition(0), partition(1, sealed=True), counts=(2, 1))))
+    known = metadata.topics["t"]
+    assert known.lineage == Lineage(1, [(0, 2), (1, 1)])
+    assert (known.ordered, known.generation, known.live) == (True, 1, (0,))
+    assert known.partitions[1].marked_for_deletion
+    assert known.partitions[0].start_epoch(0) == 0
+    assert known.partitions[0].start_epoch(1) is None
+
+
+def test_a_plain_topic_has_none() -> None:
+    known = after(response(topic(partition(0), partition(2), partition(1)))).topics["t"]
+    assert (known.lineage, known.ordered, known.generation, known.live) == (None, False, -1, (0, 1, 2))
+
+
+def test_a_lagging_answer_cannot_bring_an_old_generation_back() -> None:
+    """E7. What the lagging broker does not know of stays; a newer answer may remove it."""
+    old = response(topic(partition(0, epoch=1), counts=(1,)))
+    new = response(topic(partition(0, epoch=2), partition(1), counts=(1, 2)))
+    metadata = after(old, new, old)
+    assert metadata.topics["t"].generation == 1
+    assert set(metadata.topics["t"].partitions) == {0, 1}
+    assert metadata.topics["t"].partitions[0].leader_epoch == 2
+    merged = response(topic(partition(0, epoch=3), counts=(1, 2, 1)))
+    assert set(after(old, new, merged).topics["t"].partitions) == {0}
+
+
+def test_the_generation_survives_a_gap_in_the_answers() -> None:
+    new = response(topic(partition(0), partition(1), counts=(1, 2)))
+    gap = response(topic(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    old = response(topic(partition(0), counts=(1,)))
+    assert "t" not in after(new, gap).topics
+    assert after(new, gap).errors == {"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert after(new, gap, old).topics["t"].generation == 1
+
+
+def test_another_topic_id_is_another_topic() -> None:
+    new = response(topic(partition(0, epoch=9), partition(1), counts=(1, 2)))
+    other = response(topic(partition(0, epoch=0), counts=(1,), topic_id=b"j" * 16))
+    known = after(new, other).topics["t"]
+    assert (known.generation, known.partitions[0].leader_epoch, set(known.partitions)) == (0, 0, {0})
+
+
+def test_a_leader_of_an_older_epoch_is_ignored() -> None:
+    metadata = after(
+        response(topic(partition(0, leader=2, epoch=5))),
+        response(topic(partition(0, leader=1, epoch=4))),
+    )
+    assert metadata.leader("t", 0) == 2
+
+
+def test_a_leader_that_is_not_listed_is_no_leader() -> None:
+    metadata = after(response(topic(partition(0, leader=3))))
+    assert metadata.leader("t", 0) == NO_LEADER
+    assert metadata.leader("t", 7) == NO_LEADER
+    assert metadata.leader("unknown", 0) == NO_LEADER
+
+
+def test_a_topic_without_a_leader_for_now_is_kept() -> None:
+    metadata = after(response(topic(partition(0))), response(topic(error=ErrorCode.LEADER_NOT_AVAILABLE)))
+    assert "t" in metadata.topics
+    assert metadata.errors["t"] == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def test_a_complete_answer_forgets_what_it_does_not_list() -> None:
+    assert after(response(topic(partition(0))), response(), complete=True).topics == {}
+    assert "t" in after(response(topic(partition(0))), response()).topics
+
+
+def test_snapshots_do_not_change() -> None:
+    first = after(response(topic(partition(0), counts=(1,))))
+    first.updated(response(topic(partition(0), partition(1), counts=(1, 2))), complete=False)
+    assert first.topics["t"].generation == 0
+    assert first.lineages[ID].generation == 0
