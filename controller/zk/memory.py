@@ -278,7 +278,7 @@ class MemorySession:
         future, request = self._sent.popleft()
         try:
             answer = request()
-        except ZkError as error:
+        except Exception as error:  # a bug is the caller's to hear of, and no reason to leave it waiting
             _fail(future, error)
         else:
             if not future.done():
@@ -339,6 +339,6 @@ class MemorySession:
             self._expiry = None
 
 
-def _fail(future: asyncio.Future[Any], error: ZkError) -> None:
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)

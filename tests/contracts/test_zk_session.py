@@ -1,0 +1,652 @@
+"""Goal: the in-process ZooKeeper and the real one keep the same promises (those of controller/zk/session.py).
+
+Method: every test runs twice, in two worlds that can also cut, mend and expire a session. The real world's sessions
+connect through a cable: a TCP relay that can be cut while the server lives on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, Generic, Protocol, TypeVar
+
+import pytest
+from kazoo.client import KazooClient
+
+from controller.zk.kazoo_session import KazooSession, open_kazoo
+from controller.zk.memory import MemorySession, MemoryZooKeeper
+from controller.zk.session import (
+    BadVersion,
+    Check,
+    ConnectionLoss,
+    Create,
+    Delete,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    SessionEvent,
+    SessionExpired,
+    Set,
+    Stat,
+    WatchEvent,
+    ZkError,
+    ZkSession,
+)
+
+T = TypeVar("T")
+PATIENCE_S = 15.0
+
+
+class World(Protocol):
+    """A ZooKeeper and the power to make its sessions suffer."""
+
+    async def connect(self, session_timeout_ms: int = 6000) -> ZkSession: ...
+
+    async def expire(self, session: ZkSession) -> None: ...
+
+    async def suspend(self, session: ZkSession) -> None: ...
+
+    async def resume(self, session: ZkSession) -> None: ...
+
+    async def lose_answer(self, session: ZkSession, request: Coroutine[Any, Any, T], done: Awaitable[None]) -> T:
+        """Make the request, cut the session once `done`, and let the request end."""
+        ...
+
+
+class MemoryWorld:
+    """The in-process server, which can do all of it by itself."""
+
+    def __init__(self) -> None:
+        self._server = MemoryZooKeeper()
+
+    async def connect(self, session_timeout_ms: int = 6000) -> ZkSession:
+        return await self._server.connect(session_timeout_ms)
+
+    async def expire(self, session: ZkSession) -> None:
+        self._server.expire(memory(session))
+
+    async def suspend(self, session: ZkSession) -> None:
+        self._server.suspend(memory(session))
+
+    async def resume(self, session: ZkSession) -> None:
+        self._server.resume(memory(session))
+
+    async def lose_answer(self, session: ZkSession, request: Coroutine[Any, Any, T], done: Awaitable[None]) -> T:
+        task = asyncio.create_task(request)
+        await asyncio.sleep(0)
+        self._server.suspend(memory(session), carry_out=True)
+        await done
+        return await task
+
+
+def memory(session: ZkSession) -> MemorySession:
+    assert isinstance(session, MemorySession)
+    return session
+
+
+class Cable:
+    """A TCP relay to the server that can be cut, mended, and made to swallow what the server says."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._swallow = False
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._pumps: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def mend(self) -> None:
+        self._swallow = False
+        self._server = await asyncio.start_server(self._relay, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def cut(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for writer in self._writers:
+            writer.transport.abort()
+        if self._pumps:
+            await asyncio.wait(self._pumps)
+
+    def swallow_answers(self) -> None:
+        self._swallow = True
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        self._writers |= {writer, up_writer}
+        for source, sink, answers in ((reader, up_writer, False), (up_reader, writer, True)):
+            pump = asyncio.create_task(self._pump(source, sink, answers=answers))
+            self._pumps.add(pump)
+            pump.add_done_callback(self._pumps.discard)
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, answers: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(65536):
+                if not (answers and self._swallow):
+                    sink.write(data)
+        sink.close()
+        self._writers.discard(sink)
+
+
+class RealWorld:
+    """The real server behind one cable per session."""
+
+    def __init__(self, hosts: str) -> None:
+        address, _, self._chroot = hosts.partition("/")
+        self._port = int(address.rpartition(":")[2])
+        self._cables: dict[int, Cable] = {}
+        self._sessions: list[ZkSession] = []
+
+    async def connect(self, session_timeout_ms: int = 6000) -> ZkSession:
+        cable = Cable(self._port)
+        await cable.mend()
+        hosts = f"127.0.0.1:{cable.port}/{self._chroot}"
+        session = await open_kazoo(hosts, session_timeout_ms=session_timeout_ms)
+        self._sessions.append(session)
+        self._cables[session.session_id] = cable
+        return session
+
+    async def expire(self, session: ZkSession) -> None:
+        """A second client takes the session over with its id and password, and closes it."""
+        assert isinstance(session, KazooSession)
+        thief = KazooClient(f"127.0.0.1:{self._port}", client_id=session.credentials, timeout=6)
+        loop = asyncio.get_running_loop()
+        for step in (thief.start, thief.stop, thief.close):
+            await loop.run_in_executor(None, step)
+
+    async def suspend(self, session: ZkSession) -> None:
+        events = Seen[SessionEvent]()
+        session.on_session(events)
+        await self._cables[session.session_id].cut()
+        await events.until(SessionEvent.SUSPENDED)
+
+    async def resume(self, session: ZkSession) -> None:
+        await self._cables[session.session_id].mend()
+
+    async def lose_answer(self, session: ZkSession, request: Coroutine[Any, Any, T], done: Awaitable[None]) -> T:
+        self._cables[session.session_id].swallow_answers()
+        task = asyncio.create_task(request)
+        await done
+        await self.suspend(session)
+        return await task
+
+    async def close(self) -> None:
+        for session in self._sessions:
+            await session.close()
+        for cable in self._cables.values():
+            await cable.cut()
+
+
+@contextlib.asynccontextmanager
+async def open_world(hosts: str | None) -> AsyncIterator[World]:
+    if hosts is None:
+        yield MemoryWorld()
+        return
+    world = RealWorld(hosts)
+    try:
+        yield world
+    finally:
+        await world.close()
+
+
+class Seen(list[T], Generic[T]):
+    """A callback that remembers its events; as a callback it is itself and no other."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._news = asyncio.Event()
+
+    def __call__(self, event: T) -> None:
+        self.append(event)
+        self._news.set()
+
+    async def until(self, event: T) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while event not in self:
+                self._news.clear()
+                await self._news.wait()
+
+
+InWorld = Callable[[Callable[[World], Awaitable[None]]], None]
+
+
+@pytest.fixture(params=["memory", pytest.param("real", marks=pytest.mark.zookeeper)])
+def in_world(request: pytest.FixtureRequest, arun: Callable[[Coroutine[Any, Any, None]], None]) -> InWorld:
+    hosts = request.getfixturevalue("zookeeper_hosts") if request.param == "real" else None
+
+    async def live(story: Callable[[World], Awaitable[None]]) -> None:
+        async with open_world(hosts) as world:
+            await story(world)
+
+    return lambda story: arun(live(story))
+
+
+def in_both_worlds(story: Callable[[World], Awaitable[None]]) -> Callable[[InWorld], None]:
+    @functools.wraps(story)
+    def test(in_world: InWorld) -> None:
+        in_world(story)
+
+    del test.__wrapped__  # type: ignore[attr-defined]  # pytest would look through it and miss the fixture
+    return test
+
+
+async def answer_of(call: Awaitable[object]) -> object:
+    """The answer or the ZkError of a call."""
+    try:
+        return await call
+    except ZkError as error:
+        return type(error)
+
+
+async def until_visible(zk: ZkSession, path: str) -> None:
+    """Wait until this session sees the znode. All watches for earlier changes have been called by then."""
+    async with asyncio.timeout(PATIENCE_S):
+        while await zk.exists(path) is None:
+            pass
+
+
+# ---------------------------------------------------------------------------------------------- znodes
+
+
+@in_both_worlds
+async def test_a_znode_lives(world: World) -> None:
+    zk = await world.connect()
+    assert await zk.create("/a", b"one") == "/a"
+    data, created = await zk.get("/a")
+    assert (data, created.version, created.ephemeral_owner, created.children_count) == (b"one", 0, 0, 0)
+    assert created.mzxid == created.czxid
+    written = await zk.set("/a", b"two", 0)
+    assert (written.version, written.czxid) == (1, created.czxid)
+    assert written.mzxid > created.mzxid
+    assert await zk.get("/a") == (b"two", written)
+    assert (await zk.set("/a", b"three")).version == 2  # any version
+    await zk.delete("/a", 2)
+    assert await zk.exists("/a") is None
+
+
+@in_both_worlds
+async def test_an_empty_znode_reads_as_no_bytes(world: World) -> None:
+    zk = await world.connect()
+    await zk.create("/a")
+    assert (await zk.get("/a"))[0] == b""
+
+
+@in_both_worlds
+async def test_children_are_sorted_and_counted(world: World) -> None:
+    zk = await world.connect()
+    for path in ("/p", "/p/b", "/p/a", "/p/a/deep"):
+        await zk.create(path)
+    assert await zk.children("/p") == ["a", "b"]
+    stat = await zk.exists("/p")
+    assert stat is not None
+    assert stat.children_count == 2
+    assert "p" in await zk.children("/")
+
+
+@in_both_worlds
+async def test_parents_are_made_when_asked_for(world: World) -> None:
+    zk = await world.connect()
+    assert await answer_of(zk.create("/x/y/z")) is NoNode
+    assert await zk.create("/x/y/z", b"deep", make_parents=True) == "/x/y/z"
+    assert (await zk.get("/x/y/z"))[0] == b"deep"
+    assert (await zk.get("/x/y"))[0] == b""
+    assert await answer_of(zk.create("/x/y/z", make_parents=True)) is NodeExists
+
+
+@in_both_worlds
+async def test_refusals_name_their_kind_and_path(world: World) -> None:
+    zk = await world.connect()
+    await zk.create("/a/b", make_parents=True)
+    for call, kind in [
+        (zk.get("/none"), NoNode),
+        (zk.children("/none"), NoNode),
+        (zk.set("/none", b""), NoNode),
+        (zk.delete("/none"), NoNode),
+        (zk.create("/none/child"), NoNode),
+        (zk.create("/a"), NodeExists),
+        (zk.set("/a", b"", 7), BadVersion),
+        (zk.delete("/a/b", 7), BadVersion),
+        (zk.delete("/a"), NotEmpty),
+    ]:
+        with pytest.raises(kind) as raised:
+            await call
+        assert raised.value.path in ("/none", "/none/child", "/a", "/a/b")
+        assert type(raised.value) is kind
+
+
+@in_both_worlds
+async def test_a_new_znode_has_a_higher_czxid_than_every_earlier_write(world: World) -> None:
+    """The broker epoch is a czxid: a broker that registers again must be newer than all it did before."""
+    zk, other = await world.connect(), await world.connect()
+    _, first = await zk.create_with_stat("/n", ephemeral=True)
+    written = await other.set("/n", b"x")
+    await zk.delete("/n")
+    path, second = await zk.create_with_stat("/n", b"data", ephemeral=True)
+    assert path == "/n"
+    assert second.czxid > written.mzxid > first.czxid
+    assert (second.version, second.ephemeral_owner) == (0, zk.session_id)
+    assert (await zk.get("/n"))[1] == second
+
+
+@in_both_worlds
+async def test_sequences_rise_and_never_come_back(world: World) -> None:
+    zk = await world.connect()
+    await zk.create("/q")
+    first = await zk.create("/q/n_", b"1", sequence=True)
+    await zk.create("/q/other")
+    second, stat = await zk.create_with_stat("/q/n_", b"2", sequence=True, ephemeral=True)
+    assert first == "/q/n_0000000000"
+    assert second == "/q/n_0000000002"  # the parent counts all of its children
+    assert stat.ephemeral_owner == zk.session_id
+    await zk.delete(second)
+    assert await zk.create("/q/n_", sequence=True) == "/q/n_0000000003"
+
+
+@in_both_worlds
+async def test_requests_of_one_session_keep_their_order(world: World) -> None:
+    zk = await world.connect()
+    answers = await asyncio.gather(
+        *[zk.create("/o"), zk.create("/o/1"), zk.children("/o"), zk.set("/o", b"x", 0), zk.get("/o")]
+    )
+    assert answers[2] == ["1"]
+    assert answers[4][0] == b"x"
+
+
+@in_both_worlds
+async def test_a_cancelled_caller_has_still_asked(world: World) -> None:
+    zk = await world.connect()
+    task = asyncio.create_task(zk.create("/asked"))
+    await asyncio.sleep(0)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert await zk.exists("/asked") is not None
+
+
+# ---------------------------------------------------------------------------------------------- multi
+
+
+@in_both_worlds
+async def test_a_multi_answers_each_operation(world: World) -> None:
+    zk = await world.connect()
+    await zk.create("/epoch", b"1")
+    await zk.create("/old")
+    answers = await zk.multi(
+        [Check("/epoch", 0), Create("/n", b"", ephemeral=True), Set("/n", b"x", 0), Delete("/old")]
+    )
+    stat = answers[2]
+    assert isinstance(stat, Stat)
+    assert (answers[0], answers[1], answers[3]) == (None, "/n", None)
+    assert (stat.version, stat.ephemeral_owner) == (1, zk.session_id)
+    data, read = await zk.get("/n")
+    assert (data, read) == (b"x", stat)
+    assert await zk.exists("/old") is None
+
+
+@in_both_worlds
+async def test_a_failed_multi_changes_nothing_and_names_the_culprit(world: World) -> None:
+    zk = await world.connect()
+    await zk.create("/epoch", b"1")
+    await zk.create("/t/child", make_parents=True)
+    before = await zk.get("/epoch"), await zk.get("/t"), await zk.children("/t"), await zk.children("/")
+    harmless = [Set("/epoch", b"2", 0), Create("/t/new", b""), Delete("/t/child"), Set("/t", b"z")]
+    for culprit, kind in [
+        (Check("/epoch", 0), BadVersion),  # the first operation of this very multi has raised it
+        (Check("/none", 0), NoNode),
+        (Set("/t", b"", 5), BadVersion),
+        (Create("/t/new", b""), NodeExists),
+        (Create("/none/x", b""), NoNode),
+        (Delete("/none"), NoNode),
+        (Delete("/t"), NotEmpty),
+    ]:
+        with pytest.raises(kind) as raised:
+            await zk.multi([*harmless, culprit, Create("/after", b""), Check("/none", 3)])
+        assert (raised.value.index, raised.value.path) == (4, culprit.path)
+        assert before == (await zk.get("/epoch"), await zk.get("/t"), await zk.children("/t"), await zk.children("/"))
+    with pytest.raises(BadVersion) as fenced:
+        await zk.multi([Check("/epoch", 1), Set("/t", b"written by a deposed controller")])
+    assert (fenced.value.index, fenced.value.path) == (0, "/epoch")
+
+
+@in_both_worlds
+async def test_a_multi_that_fails_fires_no_watch(world: World) -> None:
+    zk, other = await world.connect(), await world.connect()
+    await zk.create("/t", b"old")
+    seen = Seen[WatchEvent]()
+    await other.get("/t", seen)
+    await other.children("/", seen)
+    await answer_of(zk.multi([Set("/t", b"new"), Create("/u", b""), Check("/none", 0)]))
+    await zk.set("/t", b"newer")
+    await seen.until(WatchEvent("/t", "changed"))
+    assert seen == [WatchEvent("/t", "changed")]
+
+
+# ---------------------------------------------------------------------------------------------- watches
+
+
+@in_both_worlds
+async def test_a_data_watch_fires_once(world: World) -> None:
+    zk, writer = await world.connect(), await world.connect()
+    await writer.create("/d", b"0")
+    seen = Seen[WatchEvent]()
+    await zk.get("/d", seen)
+    await writer.set("/d", b"1")
+    await writer.set("/d", b"2")
+    await seen.until(WatchEvent("/d", "changed"))
+    await writer.create("/d/child")
+    await until_visible(zk, "/d/child")  # whatever was to come has come before this answer
+    assert seen == [WatchEvent("/d", "changed")]
+    again = Seen[WatchEvent]()
+    await zk.get("/d", again)
+    await writer.delete("/d/child")
+    await writer.delete("/d")
+    await again.until(WatchEvent("/d", "deleted"))
+    assert again == [WatchEvent("/d", "deleted")]
+
+
+@in_both_worlds
+async def test_a_children_watch_sees_births_and_deaths_but_no_data(world: World) -> None:
+    zk, writer = await world.connect(), await world.connect()
+    await writer.create("/p")
+    births, deaths, end = Seen[WatchEvent](), Seen[WatchEvent](), Seen[WatchEvent]()
+    await zk.children("/p", births)
+    await writer.set("/p", b"x")
+    await writer.create("/p/c")
+    await births.until(WatchEvent("/p", "children"))
+    assert births == [WatchEvent("/p", "children")]
+    await zk.children("/p", deaths)
+    await writer.set("/p/c", b"x")
+    await writer.delete("/p/c")
+    await deaths.until(WatchEvent("/p", "children"))
+    await zk.children("/p", end)
+    await writer.delete("/p")
+    await end.until(WatchEvent("/p", "deleted"))
+    assert (len(births), len(deaths), len(end)) == (1, 1, 1)
+
+
+@in_both_worlds
+async def test_an_existence_watch_waits_for_a_znode_that_is_not_there(world: World) -> None:
+    zk, writer = await world.connect(), await world.connect()
+    born, changed, gone = Seen[WatchEvent](), Seen[WatchEvent](), Seen[WatchEvent]()
+    assert await zk.exists("/e", born) is None
+    await writer.create("/e")
+    await born.until(WatchEvent("/e", "created"))
+    assert await zk.exists("/e", changed) is not None
+    await writer.set("/e", b"x")
+    await changed.until(WatchEvent("/e", "changed"))
+    await zk.exists("/e", gone)
+    await writer.delete("/e")
+    await gone.until(WatchEvent("/e", "deleted"))
+    assert (len(born), len(changed), len(gone)) == (1, 1, 1)
+
+
+@in_both_worlds
+async def test_a_failed_read_sets_no_watch(world: World) -> None:
+    zk, writer = await world.connect(), await world.connect()
+    seen = Seen[WatchEvent]()
+    assert await answer_of(zk.get("/later", seen)) is NoNode
+    assert await answer_of(zk.children("/later", seen)) is NoNode
+    await writer.create("/later/child", make_parents=True)
+    await writer.set("/later", b"x")
+    await until_visible(zk, "/later/child")
+    assert seen == []
+
+
+@in_both_worlds
+async def test_one_callback_registered_twice_fires_once_and_two_callbacks_both_fire(world: World) -> None:
+    zk, writer = await world.connect(), await world.connect()
+    await writer.create("/w")
+    one, two = Seen[WatchEvent](), Seen[WatchEvent]()
+    await zk.get("/w", one.__call__)
+    await zk.get("/w", one.__call__)  # another bound method, but an equal one
+    await zk.exists("/w", two)
+    await writer.set("/w", b"x")
+    await two.until(WatchEvent("/w", "changed"))
+    await until_visible(zk, "/w")
+    assert (one, two) == ([WatchEvent("/w", "changed")], [WatchEvent("/w", "changed")])
+
+
+@in_both_worlds
+async def test_a_session_hears_of_its_own_writes(world: World) -> None:
+    zk = await world.connect()
+    seen = Seen[WatchEvent]()
+    await zk.exists("/own", seen)
+    await zk.create("/own")
+    assert seen == [WatchEvent("/own", "created")]  # before the answer to the write
+
+
+@in_both_worlds
+async def test_a_watch_is_seen_before_the_new_data(world: World) -> None:
+    """The order that ZooKeeper promises, and that a controller's event queue depends on."""
+    zk, writer = await world.connect(), await world.connect()
+    await writer.create("/order", b"0")
+    for round_number in range(1, 151):
+        seen = Seen[WatchEvent]()
+        data, _ = await zk.get("/order", seen)
+        writing = asyncio.create_task(writer.set("/order", str(round_number).encode()))
+        while (now := (await zk.get("/order"))[0]) == data:
+            pass
+        assert seen == [WatchEvent("/order", "changed")], f"round {round_number}: {now!r} overtook the watch"
+        await writing
+
+
+@in_both_worlds
+async def test_watches_come_in_the_order_of_the_changes(world: World) -> None:
+    zk, writer = await world.connect(), await world.connect()
+    for name in "abc":
+        await writer.create(f"/{name}")
+    seen = Seen[WatchEvent]()
+    for name in "abc":
+        await zk.get(f"/{name}", seen)
+    await asyncio.gather(*[writer.set(f"/{name}", b"x") for name in "cab"])
+    await seen.until(WatchEvent("/b", "changed"))
+    assert [event.path for event in seen] == ["/c", "/a", "/b"]
+
+
+# ---------------------------------------------------------------------------------------------- sessions
+
+
+@in_both_worlds
+async def test_ephemerals_vanish_when_their_session_closes(world: World) -> None:
+    zk, other = await world.connect(), await world.connect()
+    await other.create("/p")
+    await zk.create("/p/e", ephemeral=True)
+    assert await answer_of(zk.create("/p/e/child")) is NoChildrenForEphemerals
+    seen, unheard, events = Seen[WatchEvent](), Seen[WatchEvent](), Seen[SessionEvent]()
+    await other.exists("/p/e", seen)
+    await zk.get("/p/e", unheard)
+    zk.on_session(events)
+    await zk.close()
+    await seen.until(WatchEvent("/p/e", "deleted"))
+    await events.until(SessionEvent.CLOSED)
+    assert await other.children("/p") == []
+    assert await answer_of(zk.get("/p")) is SessionExpired
+    await zk.close()  # again: nothing
+    assert (events, unheard) == ([SessionEvent.CLOSED], [])
+
+
+@in_both_worlds
+async def test_an_expired_session_is_dead_for_good(world: World) -> None:
+    zk, other = await world.connect(session_timeout_ms=1000), await world.connect()
+    await zk.create("/e", ephemeral=True)
+    events, watch, gone = Seen[SessionEvent](), Seen[WatchEvent](), Seen[WatchEvent]()
+    zk.on_session(events)
+    await zk.exists("/watched", watch)
+    await other.exists("/e", gone)
+    await world.expire(zk)
+    await gone.until(WatchEvent("/e", "deleted"))
+    await events.until(SessionEvent.EXPIRED)
+    await watch.until(WatchEvent(None, "lost"))
+    for call in (zk.get("/"), zk.create("/e", ephemeral=True), zk.multi([Create("/e", b"", ephemeral=True)])):
+        assert await answer_of(call) is SessionExpired
+    assert await other.exists("/e") is None
+    assert events[-1] is SessionEvent.EXPIRED
+    assert watch == [WatchEvent(None, "lost")]
+    await zk.close()
+    assert events.count(SessionEvent.CLOSED) == 0
+    newer = await world.connect()
+    assert newer.session_id != zk.session_id
+
+
+@in_both_worlds
+async def test_a_suspended_session_loses_its_watches_and_goes_on(world: World) -> None:
+    zk, other = await world.connect(), await world.connect()
+    await zk.create("/e", b"mine", ephemeral=True)
+    order: Seen[SessionEvent | WatchEvent] = Seen()
+    zk.on_session(order)
+    await zk.get("/e", order)
+    await world.suspend(zk)
+    await order.until(WatchEvent(None, "lost"))
+    assert order == [SessionEvent.SUSPENDED, WatchEvent(None, "lost")]
+    waiting = asyncio.create_task(zk.get("/e"))
+    await other.set("/e", b"theirs")
+    assert not waiting.done()
+    await world.resume(zk)
+    async with asyncio.timeout(PATIENCE_S):
+        assert (await waiting)[0] == b"theirs"
+    await order.until(SessionEvent.CONNECTED)
+    assert order[2:] == [SessionEvent.CONNECTED]  # the lost watch stays lost
+    stat = await other.exists("/e")
+    assert stat is not None
+    assert stat.ephemeral_owner == zk.session_id
+
+
+@in_both_worlds
+async def test_an_answer_may_be_lost_although_the_request_was_carried_out(world: World) -> None:
+    zk, other = await world.connect(), await world.connect()
+    seen = Seen[WatchEvent]()
+    await other.exists("/done", seen)
+    ops = [Create("/done", b"", ephemeral=True)]
+    carried_out = seen.until(WatchEvent("/done", "created"))
+    assert await answer_of(world.lose_answer(zk, zk.multi(ops), carried_out)) is ConnectionLoss
+    await world.resume(zk)
+    async with asyncio.timeout(PATIENCE_S):
+        stat = await zk.exists("/done")
+    assert stat is not None
+    assert stat.ephemeral_owner == zk.session_id  # how a candidate finds out that it has won after all
+
+
+@in_both_worlds
+async def test_a_session_cut_off_for_too_long_is_expired_and_learns_it_late(world: World) -> None:
+    """The zombie: until it is connected again it does not know that somebody else may hold its place."""
+    zk, other = await world.connect(session_timeout_ms=600), await world.connect()
+    await zk.create("/leader", ephemeral=True)
+    events, vacant = Seen[SessionEvent](), Seen[WatchEvent]()
+    zk.on_session(events)
+    await other.exists("/leader", vacant)
+    await world.suspend(zk)
+    waiting = asyncio.create_task(answer_of(zk.set("/leader", b"I still lead")))
+    await vacant.until(WatchEvent("/leader", "deleted"))
+    await other.create("/leader", b"me", ephemeral=True)
+    assert SessionEvent.EXPIRED not in events
+    await world.resume(zk)
+    await events.until(SessionEvent.EXPIRED)
+    async with asyncio.timeout(PATIENCE_S):
+        assert await waiting in (SessionExpired, ConnectionLoss)
+    assert (await other.get("/leader"))[0] == b"me"
