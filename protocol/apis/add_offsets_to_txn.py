@@ -1,5 +1,4 @@
-"""AddOffsetsToTxn (key 25), v0-v4, flexible from v3.
-"""
+"""AddOffsetsToTxn (key 25), v0-v4, flexible from v3."""
 
 from __future__ import annotations
 

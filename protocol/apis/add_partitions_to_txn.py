@@ -1,5 +1,4 @@
-"""AddPartitionsToTxn (key 24), v0-v5, flexible from v3.
-"""
+"""AddPartitionsToTxn (key 24), v0-v5, flexible from v3."""
 
 from __future__ import annotations
 

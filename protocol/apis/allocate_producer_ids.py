@@ -1,5 +1,4 @@
-"""AllocateProducerIds (key 67), v0-v0, flexible from v0.
-"""
+"""AllocateProducerIds (key 67), v0, flexible from v0."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""AlterClientQuotas (key 49), v0-v1, flexible from v1.
-"""
+"""AlterClientQuotas (key 49), v0-v1, flexible from v1."""
 
 from __future__ import annotations
 

@@ -1,11 +1,15 @@
-"""AlterPartition (key 56), v0-v3, flexible from v0.
+"""AlterPartition (key 56), v0-v3, flexible from v0: a leader proposes a new ISR to the controller (KIP-497).
+
+v1   leader recovery state                                               KIP-704
+v2   topics by id; INELIGIBLE_REPLICA may be answered                    KIP-516, KIP-841
+v3   every proposed member with its incarnation (broker epoch)           KIP-903
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.wire import ZERO_UUID, Int16, Int32, Int64, Int8, Text, Uuid, always, since, until
+from protocol.wire import ZERO_UUID, Int8, Int16, Int32, Int64, Text, Uuid, always, since, until
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,8 +24,11 @@ class PartitionData:
     leader_epoch: Int32
     new_isr: list[Int32] = until(2, absent=list)
     new_isr_with_epochs: list[BrokerState] = since(3, absent=list)
+    """-1 as epoch: not known, do not check."""
     leader_recovery_state: Int8 = since(1, absent=0)
+    """0: recovered; 1: recovering from an unclean election."""
     partition_epoch: Int32
+    """The state the proposal starts from; the controller compares and swaps."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,6 +42,7 @@ class TopicData:
 class AlterPartitionRequest:
     broker_id: Int32
     broker_epoch: Int64 = always(absent=-1)
+    """The leader's own; a stale one refuses the whole request."""
     topics: list[TopicData]
 
 

@@ -1,5 +1,4 @@
-"""AlterPartitionReassignments (key 45), v0-v0, flexible from v0.
-"""
+"""AlterPartitionReassignments (key 45), v0, flexible from v0."""
 
 from __future__ import annotations
 

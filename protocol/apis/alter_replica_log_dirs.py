@@ -1,5 +1,4 @@
-"""AlterReplicaLogDirs (key 34), v0-v2, flexible from v2.
-"""
+"""AlterReplicaLogDirs (key 34), v0-v2, flexible from v2."""
 
 from __future__ import annotations
 

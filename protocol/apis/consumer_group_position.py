@@ -17,7 +17,9 @@ class ConsumerGroupPositionRequestPartition:
     partition: Int32
     need_position: Boolean
     position: Int64
+    """How far the member has read; -1: it only asks."""
     awaited_offset: Int64 = since(1, absent=-1)
+    """Answer when the committed offset gets here; -1: at once."""
 
 
 @dataclass(slots=True, kw_only=True)

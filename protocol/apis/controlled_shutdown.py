@@ -1,4 +1,8 @@
-"""ControlledShutdown (key 7), v0-v3, flexible from v3.
+"""ControlledShutdown (key 7), v0-v3, flexible from v3: a broker asks the controller to move its leaders away.
+
+v0   the only request whose header has no client id
+v1   an ordinary header
+v2   broker epoch: a request of an earlier incarnation is refused        KIP-380
 """
 
 from __future__ import annotations
@@ -24,3 +28,4 @@ class RemainingPartition:
 class ControlledShutdownResponse:
     error_code: Int16
     remaining_partitions: list[RemainingPartition]
+    """Those that it still leads; the broker asks again."""

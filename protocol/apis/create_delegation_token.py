@@ -1,5 +1,4 @@
-"""CreateDelegationToken (key 38), v0-v3, flexible from v2.
-"""
+"""CreateDelegationToken (key 38), v0-v3, flexible from v2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""CreatePartitions (key 37), v0-v3, flexible from v2.
+"""CreatePartitions (key 37), v0-v3, flexible from v2: another number of partitions; ours may also be smaller.
+
+v1   the broker answers first and throttles after                        KIP-219
+v2   flexible; ours: `allow_shrink` as a tagged field                    KIP-253, D3
+v3   THROTTLING_QUOTA_EXCEEDED may be answered                           KIP-599
 """
 
 from __future__ import annotations
@@ -17,8 +21,11 @@ class CreatePartitionsAssignment:
 class CreatePartitionsTopic:
     name: Text
     count: Int32
+    """The total, not how many more."""
     assignments: list[CreatePartitionsAssignment] | None
+    """For the new partitions only; null leaves it to the controller."""
     allow_shrink: Boolean = tagged(2530, since=2, absent=False)
+    """Without it a smaller count is refused, as Kafka always does."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,11 +1,18 @@
-"""CreateTopics (key 19), v0-v7, flexible from v5.
+"""CreateTopics (key 19), v0-v7, flexible from v5: new topics, by count or by explicit assignment.
+
+v1   only check; error messages
+v2   throttle time
+v4   -1 for the broker's own default of partitions and replicas          KIP-464
+v5   flexible; the answer shows the topic as it was made                 KIP-525
+v6   THROTTLING_QUOTA_EXCEEDED may be answered                           KIP-599
+v7   topic id in the answer                                              KIP-516
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.wire import ZERO_UUID, Boolean, Int16, Int32, Int8, Text, Uuid, always, since, tagged
+from protocol.wire import ZERO_UUID, Boolean, Int8, Int16, Int32, Text, Uuid, always, since, tagged
 
 
 @dataclass(slots=True, kw_only=True)
@@ -24,8 +31,10 @@ class CreatableTopicConfig:
 class CreatableTopic:
     name: Text
     num_partitions: Int32
+    """-1 with explicit assignments, or for the default."""
     replication_factor: Int16
     assignments: list[CreatableReplicaAssignment]
+    """Empty: the controller places the replicas."""
     configs: list[CreatableTopicConfig]
 
 
@@ -52,6 +61,7 @@ class CreatableTopicResult:
     error_code: Int16
     error_message: Text | None = since(1, absent="")
     topic_config_error_code: Int16 = tagged(0, since=5, absent=0)
+    """Why `configs` is null, when the caller may not see them."""
     num_partitions: Int32 = since(5, absent=-1)
     replication_factor: Int16 = since(5, absent=-1)
     configs: list[CreatableTopicConfigs] | None = since(5, absent=list)

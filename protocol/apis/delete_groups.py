@@ -1,5 +1,4 @@
-"""DeleteGroups (key 42), v0-v2, flexible from v2.
-"""
+"""DeleteGroups (key 42), v0-v2, flexible from v2."""
 
 from __future__ import annotations
 

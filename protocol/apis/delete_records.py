@@ -1,5 +1,4 @@
-"""DeleteRecords (key 21), v0-v2, flexible from v2.
-"""
+"""DeleteRecords (key 21), v0-v2, flexible from v2."""
 
 from __future__ import annotations
 

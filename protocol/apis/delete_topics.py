@@ -1,4 +1,9 @@
 """DeleteTopics (key 20), v0-v6, flexible from v4.
+
+v1   throttle time
+v3   TOPIC_DELETION_DISABLED may be answered
+v5   error messages; THROTTLING_QUOTA_EXCEEDED                           KIP-599
+v6   by id as well as by name                                            KIP-516
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from protocol.wire import ZERO_UUID, Int16, Int32, Text, Uuid, always, since, un
 @dataclass(slots=True, kw_only=True)
 class DeleteTopicState:
     name: Text | None = always(absent=None)
+    """Null when the id says which."""
     topic_id: Uuid
 
 

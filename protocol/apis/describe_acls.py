@@ -1,11 +1,10 @@
-"""DescribeAcls (key 29), v0-v3, flexible from v2.
-"""
+"""DescribeAcls (key 29), v0-v3, flexible from v2."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.wire import Int16, Int32, Int8, Text, always, since
+from protocol.wire import Int8, Int16, Int32, Text, always, since
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,11 +1,10 @@
-"""DescribeClientQuotas (key 48), v0-v1, flexible from v1.
-"""
+"""DescribeClientQuotas (key 48), v0-v1, flexible from v1."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.wire import Boolean, Float64, Int16, Int32, Int8, Text, always
+from protocol.wire import Boolean, Float64, Int8, Int16, Int32, Text, always
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,17 +1,20 @@
-"""DescribeCluster (key 60), v0-v1, flexible from v0.
+"""DescribeCluster (key 60), v0-v1, flexible from v0: brokers, controller and cluster id (KIP-700).
+
+v1   whether brokers or controllers are asked for                        KIP-919
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.wire import Boolean, Int16, Int32, Int8, Text, always, since
+from protocol.wire import Boolean, Int8, Int16, Int32, Text, always, since
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribeClusterRequest:
     include_cluster_authorized_operations: Boolean
     endpoint_type: Int8 = since(1, absent=1)
+    """1: brokers; 2: controllers."""
 
 
 @dataclass(slots=True, kw_only=True)

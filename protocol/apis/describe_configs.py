@@ -1,18 +1,24 @@
-"""DescribeConfigs (key 32), v0-v4, flexible from v4.
+"""DescribeConfigs (key 32), v0-v4, flexible from v4: effective settings of topics and brokers.
+
+v1   where each value comes from, and what it overrides                  KIP-226
+v2   the broker answers first and throttles after                        KIP-219
+v3   type and documentation of each setting                              KIP-569
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.wire import Boolean, Int16, Int32, Int8, Text, always, since, until
+from protocol.wire import Boolean, Int8, Int16, Int32, Text, always, since, until
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribeConfigsResource:
     resource_type: Int8
+    """2: topic; 4: broker; 8: broker logger."""
     resource_name: Text
     configuration_keys: list[Text] | None
+    """Null: all of them."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,9 +39,11 @@ class DescribeConfigsSynonym:
 class DescribeConfigsResourceResult:
     name: Text
     value: Text | None
+    """Null when it is sensitive."""
     read_only: Boolean
     is_default: Boolean = until(0, absent=False)
     config_source: Int8 = since(1, absent=-1)
+    """1: the topic's own; 4: the broker's file; 5: the default."""
     is_sensitive: Boolean
     synonyms: list[DescribeConfigsSynonym] = since(1, absent=list)
     config_type: Int8 = since(3, absent=0)

@@ -1,5 +1,4 @@
-"""DescribeDelegationToken (key 41), v0-v3, flexible from v2.
-"""
+"""DescribeDelegationToken (key 41), v0-v3, flexible from v2."""
 
 from __future__ import annotations
 

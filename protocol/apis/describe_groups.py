@@ -1,5 +1,4 @@
-"""DescribeGroups (key 15), v0-v5, flexible from v5.
-"""
+"""DescribeGroups (key 15), v0-v5, flexible from v5."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""DescribeLogDirs (key 35), v0-v4, flexible from v2.
-"""
+"""DescribeLogDirs (key 35), v0-v4, flexible from v2."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""DescribeProducers (key 61), v0-v0, flexible from v0.
-"""
+"""DescribeProducers (key 61), v0, flexible from v0."""
 
 from __future__ import annotations
 

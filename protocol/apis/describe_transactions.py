@@ -1,5 +1,4 @@
-"""DescribeTransactions (key 65), v0-v0, flexible from v0.
-"""
+"""DescribeTransactions (key 65), v0, flexible from v0."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""DescribeUserScramCredentials (key 50), v0-v0, flexible from v0.
-"""
+"""DescribeUserScramCredentials (key 50), v0, flexible from v0."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.wire import Int16, Int32, Int8, Text, always
+from protocol.wire import Int8, Int16, Int32, Text, always
 
 
 @dataclass(slots=True, kw_only=True)

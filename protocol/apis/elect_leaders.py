@@ -1,11 +1,10 @@
-"""ElectLeaders (key 43), v0-v2, flexible from v2.
-"""
+"""ElectLeaders (key 43), v0-v2, flexible from v2."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.wire import Int16, Int32, Int8, Text, always, since
+from protocol.wire import Int8, Int16, Int32, Text, always, since
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,5 +1,4 @@
-"""EndTxn (key 26), v0-v4, flexible from v3.
-"""
+"""EndTxn (key 26), v0-v4, flexible from v3."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Envelope (key 58), v0-v0, flexible from v0.
-"""
+"""Envelope (key 58), v0, flexible from v0."""
 
 from __future__ import annotations
 

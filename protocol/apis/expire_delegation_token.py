@@ -1,5 +1,4 @@
-"""ExpireDelegationToken (key 40), v0-v2, flexible from v2.
-"""
+"""ExpireDelegationToken (key 40), v0-v2, flexible from v2."""
 
 from __future__ import annotations
 

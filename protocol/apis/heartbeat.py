@@ -1,4 +1,7 @@
-"""Heartbeat (key 12), v0-v4, flexible from v4.
+"""Heartbeat (key 12), v0-v4, flexible from v4: a member is alive, and learns of rebalances.
+
+v1   throttle time
+v3   static members                                                      KIP-345
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""IncrementalAlterConfigs (key 44), v0-v1, flexible from v1.
-"""
+"""IncrementalAlterConfigs (key 44), v0-v1, flexible from v1."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.wire import Boolean, Int16, Int32, Int8, Text, always
+from protocol.wire import Boolean, Int8, Int16, Int32, Text, always
 
 
 @dataclass(slots=True, kw_only=True)

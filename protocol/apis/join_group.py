@@ -1,4 +1,12 @@
-"""JoinGroup (key 11), v0-v9, flexible from v6.
+"""JoinGroup (key 11), v0-v9, flexible from v6: become, or stay, a member; the leader learns who the others are.
+
+v1   a time limit for rebalances apart from the session's                KIP-62
+v2   throttle time
+v4   a first join is refused with the member id to come back with        KIP-394
+v5   static members                                                      KIP-345
+v7   the protocol's type and name in the answer; a null name before any was chosen  KIP-559
+v8   why the member joins                                                KIP-800
+v9   the leader may be told to skip the assignment                       KIP-814
 """
 
 from __future__ import annotations
@@ -19,10 +27,13 @@ class JoinGroupRequest:
     group_id: Text
     session_timeout_ms: Int32
     rebalance_timeout_ms: Int32 = since(1, absent=-1)
+    """v0 means the session's timeout."""
     member_id: Text
+    """Empty the first time."""
     group_instance_id: Text | None = since(5, absent=None)
     protocol_type: Text
     protocols: list[JoinGroupRequestProtocol]
+    """In order of preference; the metadata is between the members."""
     reason: Text | None = since(8, absent=None)
 
 
@@ -44,3 +55,4 @@ class JoinGroupResponse:
     skip_assignment: Boolean = since(9, absent=False)
     member_id: Text
     members: list[JoinGroupResponseMember]
+    """Only the leader gets them."""

@@ -1,4 +1,8 @@
-"""LeaveGroup (key 13), v0-v5, flexible from v4.
+"""LeaveGroup (key 13), v0-v5, flexible from v4: members go without waiting for their session to expire.
+
+v1   throttle time
+v3   several members at once, static ones by their instance id           KIP-345
+v5   why                                                                 KIP-800
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ class MemberIdentity:
 class LeaveGroupRequest:
     group_id: Text
     member_id: Text = until(2, absent="")
+    """The one that leaves, before there could be several."""
     members: list[MemberIdentity] = since(3, absent=list)
 
 

@@ -1,5 +1,4 @@
-"""ListGroups (key 16), v0-v5, flexible from v3.
-"""
+"""ListGroups (key 16), v0-v5, flexible from v3."""
 
 from __future__ import annotations
 

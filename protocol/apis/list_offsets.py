@@ -1,11 +1,21 @@
-"""ListOffsets (key 2), v0-v9, flexible from v6.
+"""ListOffsets (key 2), v0-v9, flexible from v6: the offset that belongs to a timestamp.
+
+v0   several offsets per partition, newest first
+v1   one offset and its timestamp                                       KIP-79
+v2   isolation level and throttle time                                  KIP-98
+v3   the broker answers first and throttles after                       KIP-219
+v4   leader epochs, both ways: fencing, and the epoch of what was found KIP-320
+v5   OFFSET_NOT_AVAILABLE: a new leader does not know its high watermark yet  KIP-207
+v7   timestamp -3: the record with the largest timestamp                KIP-734
+v8   timestamp -4: where the local log starts                           KIP-405
+v9   timestamp -5: the last offset in tiered storage                    KIP-1005
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.wire import Int16, Int32, Int64, Int8, Text, since, until
+from protocol.wire import Int8, Int16, Int32, Int64, Text, since, until
 
 
 @dataclass(slots=True, kw_only=True)
@@ -13,7 +23,9 @@ class ListOffsetsPartition:
     partition_index: Int32
     current_leader_epoch: Int32 = since(4, absent=-1)
     timestamp: Int64
+    """-1: the end of the log; -2: its start; otherwise the first record at or after it."""
     max_num_offsets: Int32 = until(0, absent=1)
+    """Of the segment starts that v0 answered with."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,6 +47,7 @@ class ListOffsetsPartitionResponse:
     error_code: Int16
     old_style_offsets: list[Int64] = until(0, absent=list)
     timestamp: Int64 = since(1, absent=-1)
+    """-1 unless a record was looked for, and found."""
     offset: Int64 = since(1, absent=-1)
     leader_epoch: Int32 = since(4, absent=-1)
 

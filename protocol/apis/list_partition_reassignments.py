@@ -1,5 +1,4 @@
-"""ListPartitionReassignments (key 46), v0-v0, flexible from v0.
-"""
+"""ListPartitionReassignments (key 46), v0, flexible from v0."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""ListTransactions (key 66), v0-v1, flexible from v0.
-"""
+"""ListTransactions (key 66), v0-v1, flexible from v0."""
 
 from __future__ import annotations
 

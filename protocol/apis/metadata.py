@@ -1,4 +1,17 @@
-"""Metadata (key 3), v0-v12, flexible from v9.
+"""Metadata (key 3), v0-v12, flexible from v9: who the brokers are and who leads what.
+
+v0   an empty list of topics means all
+v1   null means all, an empty list none; controller id, racks, internal topics
+v2   cluster id                                                          KIP-78
+v3   throttle time
+v4   whether asking may create the topic
+v5   offline replicas                                                    KIP-112
+v7   leader epochs                                                       KIP-320
+v8   authorized operations                                               KIP-430
+v9   flexible; ours: the lineage of resized topics in tagged fields      KIP-253, D3
+v10  topic ids in the answer                                             KIP-516
+v11  authorized operations of the cluster move to DescribeCluster        KIP-700
+v12  topics may be asked by id, with a null name                         KIP-516
 """
 
 from __future__ import annotations
@@ -17,6 +30,7 @@ class MetadataRequestTopic:
 @dataclass(slots=True, kw_only=True)
 class MetadataRequest:
     topics: list[MetadataRequestTopic] | None = always(nullable_since=1)
+    """Null asks for all; so does an empty list in v0."""
     allow_auto_topic_creation: Boolean = since(4, absent=True)
     include_cluster_authorized_operations: Boolean = since(8, absent=False, until=10)
     include_topic_authorized_operations: Boolean = since(8, absent=False)
@@ -58,6 +72,7 @@ class MetadataResponsePartition:
     partition_epoch: Int32 = tagged(2537, since=9, absent=-1)
     gen_start: list[GenerationStart] = tagged(2538, since=9, absent=list)
     marked_for_deletion: Boolean = tagged(2539, since=9, absent=False)
+    """Sealed by a shrink: readable, and gone once everything was read."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,12 +84,14 @@ class MetadataResponseTopic:
     partitions: list[MetadataResponsePartition]
     topic_authorized_operations: Int32 = since(8, absent=-2147483648)
     undeleted_partition_count: Int32 = tagged(2530, since=9, absent=-1)
+    """How many partitions take new records; -1 while the topic was never resized."""
     generation: Int32 = tagged(2531, since=9, absent=-1)
     initial_partition_count: Int32 = tagged(2532, since=9, absent=-1)
     history: list[ReshardStep] = tagged(2533, since=9, absent=list)
     base: Int32 = tagged(2534, since=9, absent=-1)
     ordered_delivery: Boolean = tagged(2535, since=9, absent=False)
     min_insync_replicas: Int16 = tagged(2536, since=9, absent=-1)
+    """The effective min.insync.replicas, for producers with acks=all."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,6 +100,8 @@ class MetadataResponse:
     brokers: list[MetadataResponseBroker]
     cluster_id: Text | None = since(2, absent=None)
     controller_id: Int32 = since(1, absent=-1)
+    """The active controller while it is a broker, otherwise one that forwards to it."""
     topics: list[MetadataResponseTopic]
     cluster_authorized_operations: Int32 = since(8, absent=-2147483648, until=10)
     max_partition_epoch: Int32 = tagged(2540, since=9, absent=-1)
+    """The latest change that this answer includes, to tell old answers from new ones."""

@@ -1,4 +1,13 @@
-"""OffsetCommit (key 8), v0-v9, flexible from v8.
+"""OffsetCommit (key 8), v0-v9, flexible from v8: a group remembers how far it has read.
+
+v0   kept in ZooKeeper; nobody sends it any more
+v1   kept by the group coordinator; generation and member; a timestamp per partition
+v2   retention time per commit instead of the timestamp
+v3   throttle time
+v5   retention belongs to the broker                                     KIP-211
+v6   leader epoch of the committed position                              KIP-320
+v7   static members                                                      KIP-345
+v9   the new group protocol reads the generation as a member epoch       KIP-848
 """
 
 from __future__ import annotations
@@ -12,6 +21,7 @@ from protocol.wire import Int16, Int32, Int64, Text, since
 class OffsetCommitRequestPartition:
     partition_index: Int32
     committed_offset: Int64
+    """The next one to read, not the last one read."""
     committed_leader_epoch: Int32 = since(6, absent=-1)
     commit_timestamp: Int64 = since(1, absent=-1, until=1)
     committed_metadata: Text | None
@@ -27,9 +37,11 @@ class OffsetCommitRequestTopic:
 class OffsetCommitRequest:
     group_id: Text
     generation_id_or_member_epoch: Int32 = since(1, absent=-1)
+    """-1 with an empty member id: a commit from outside of the group."""
     member_id: Text = since(1, absent="")
     group_instance_id: Text | None = since(7, absent=None)
     retention_time_ms: Int64 = since(2, absent=-1, until=4)
+    """-1 leaves it to the broker."""
     topics: list[OffsetCommitRequestTopic]
 
 

@@ -1,5 +1,4 @@
-"""OffsetDelete (key 47), v0-v0, never flexible.
-"""
+"""OffsetDelete (key 47), v0, never flexible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""OffsetFetch (key 9), v0-v9, flexible from v6.
+"""OffsetFetch (key 9), v0-v9, flexible from v6: where a group left off.
+
+v0   from ZooKeeper; nobody sends it any more
+v1   from the group coordinator
+v2   null means every topic of the group; an error for the whole answer  KIP-88
+v3   throttle time
+v5   leader epoch of the committed position                              KIP-320
+v7   wait for open transactions instead of answering what may vanish     KIP-447
+v8   many groups at once                                                 KIP-709
+v9   member id and epoch, for the new group protocol                     KIP-848
 """
 
 from __future__ import annotations
@@ -34,12 +43,14 @@ class OffsetFetchRequest:
     topics: list[OffsetFetchRequestTopic] | None = until(7, absent=list, nullable_since=2)
     groups: list[OffsetFetchRequestGroup] = since(8, absent=list)
     require_stable: Boolean = since(7, absent=False)
+    """Answer UNSTABLE_OFFSET_COMMIT while a transaction may still change it."""
 
 
 @dataclass(slots=True, kw_only=True)
 class OffsetFetchResponsePartition:
     partition_index: Int32
     committed_offset: Int64
+    """-1: nothing was committed."""
     committed_leader_epoch: Int32 = since(5, absent=-1)
     metadata: Text | None
     error_code: Int16

@@ -1,4 +1,10 @@
-"""OffsetForLeaderEpoch (key 23), v0-v4, flexible from v4.
+"""OffsetForLeaderEpoch (key 23), v0-v4, flexible from v4: where a leader epoch ended.
+
+Followers and consumers truncate by it, and the order gate finds the cuts that a resize made.
+
+v1   the epoch that the end belongs to: the largest one not above the asked
+v2   the epoch the client believes in, to fence old ones; throttle time  KIP-320
+v3   replica id, so that only followers may read past the high watermark
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ class OffsetForLeaderTopic:
 @dataclass(slots=True, kw_only=True)
 class OffsetForLeaderEpochRequest:
     replica_id: Int32 = since(3, absent=-2)
+    """-1: a consumer; -2: some debugger, and all that send no id."""
     topics: list[OffsetForLeaderTopic]
 
 
@@ -33,6 +40,7 @@ class EpochEndOffset:
     partition: Int32
     leader_epoch: Int32 = since(1, absent=-1)
     end_offset: Int64 = always(absent=-1)
+    """Exclusive; -1 with epoch -1 when the leader knows nothing as old."""
 
 
 @dataclass(slots=True, kw_only=True)

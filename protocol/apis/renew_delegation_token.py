@@ -1,5 +1,4 @@
-"""RenewDelegationToken (key 39), v0-v2, flexible from v2.
-"""
+"""RenewDelegationToken (key 39), v0-v2, flexible from v2."""
 
 from __future__ import annotations
 

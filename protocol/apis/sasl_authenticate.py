@@ -1,5 +1,4 @@
-"""SaslAuthenticate (key 36), v0-v2, flexible from v2.
-"""
+"""SaslAuthenticate (key 36), v0-v2, flexible from v2."""
 
 from __future__ import annotations
 

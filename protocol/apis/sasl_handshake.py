@@ -1,5 +1,4 @@
-"""SaslHandshake (key 17), v0-v1, never flexible.
-"""
+"""SaslHandshake (key 17), v0-v1, never flexible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""StopReplica (key 5), v0-v4, flexible from v2.
+"""StopReplica (key 5), v0-v4, flexible from v2: the controller takes replicas away from a broker.
+
+v1   broker epoch, partitions grouped by topic                           KIP-380
+v3   leader epoch and "delete the data" per partition, so that a late request cannot undo a newer one  KIP-570
+v4   whether the sender is a KRaft controller                            KIP-866
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ class StopReplicaTopicV1:
 class StopReplicaPartitionState:
     partition_index: Int32
     leader_epoch: Int32 = always(absent=-1)
+    """-2 (Kafka's EpochDuringDelete) when the topic is being deleted."""
     delete_partition: Boolean
 
 

@@ -1,4 +1,8 @@
-"""SyncGroup (key 14), v0-v5, flexible from v4.
+"""SyncGroup (key 14), v0-v5, flexible from v4: the leader hands in the assignment, everybody gets its part.
+
+v1   throttle time
+v3   static members                                                      KIP-345
+v5   protocol type and name, checked against the group's                 KIP-559
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ class SyncGroupRequest:
     protocol_type: Text | None = since(5, absent=None)
     protocol_name: Text | None = since(5, absent=None)
     assignments: list[SyncGroupRequestAssignment]
+    """Empty unless the member leads."""
 
 
 @dataclass(slots=True, kw_only=True)

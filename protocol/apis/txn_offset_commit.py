@@ -1,5 +1,4 @@
-"""TxnOffsetCommit (key 28), v0-v4, flexible from v3.
-"""
+"""TxnOffsetCommit (key 28), v0-v4, flexible from v3."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""UpdateFeatures (key 57), v0-v1, flexible from v0.
-"""
+"""UpdateFeatures (key 57), v0-v1, flexible from v0."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.wire import Boolean, Int16, Int32, Int8, Text, always, since, until
+from protocol.wire import Boolean, Int8, Int16, Int32, Text, always, since, until
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,11 +1,20 @@
-"""UpdateMetadata (key 6), v0-v8, flexible from v6.
+"""UpdateMetadata (key 6), v0-v8, flexible from v6: the controller tells every broker what Metadata shall answer.
+
+v1   several endpoints per broker
+v2   racks
+v3   named listeners                                                     KIP-103
+v4   offline replicas                                                    KIP-112
+v5   broker epoch, partitions grouped by topic                           KIP-380
+v6   flexible; ours: lineage and broker epochs in tagged fields          KIP-253, KIP-903, D3, D5
+v7   topic ids                                                           KIP-516
+v8   whether the sender is a KRaft controller, and the kind of update    KIP-866
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.wire import ZERO_UUID, Boolean, Int16, Int32, Int64, Int8, Text, Uuid, since, tagged, until
+from protocol.wire import ZERO_UUID, Boolean, Int8, Int16, Int32, Int64, Text, Uuid, since, tagged, until
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,6 +39,7 @@ class UpdateMetadataPartitionState:
     partition_index: Int32
     controller_epoch: Int32
     leader: Int32
+    """-1: none; -2: the topic is being deleted."""
     leader_epoch: Int32
     isr: list[Int32]
     zk_version: Int32
@@ -70,6 +80,7 @@ class UpdateMetadataBroker:
     endpoints: list[UpdateMetadataEndpoint] = since(1, absent=list)
     rack: Text | None = since(2, absent="")
     broker_epoch: Int64 = tagged(2541, since=6, absent=-1)
+    """czxid of the broker's registration: what KIP-903 compares with, here in ZooKeeper mode too (D5)."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,5 +1,4 @@
-"""WriteTxnMarkers (key 27), v0-v1, flexible from v1.
-"""
+"""WriteTxnMarkers (key 27), v0-v1, flexible from v1."""
 
 from __future__ import annotations
 
