@@ -169,6 +169,13 @@ class PartitionLog:
         max_timestamp = NO_TIMESTAMP
         view = memoryview(records)
         for position, header in self._batches_of(records):
+            if not position and self._starts_inside(header):
+                validation.check_replicated(records, position, header, header.base_offset)
+                start_offset = self.log_start_offset
+                self.truncate_fully_and_start_at(header.base_offset)
+                info = self.append_as_follower(records)
+                self.increment_log_start_offset(start_offset)
+                return info._replace(log_start_offset=start_offset)
             validation.check_replicated(records, position, header, next_offset)
             if not record_count:
                 first_offset = header.base_offset
@@ -183,6 +190,11 @@ class PartitionLog:
         return AppendInfo(
             first_offset, next_offset - 1, NO_TIMESTAMP, self.log_start_offset, max_timestamp, record_count, size_bytes
         )
+
+    def _starts_inside(self, header: BatchHeader) -> bool:
+        """Whether an empty log has to begin within a batch, because the records before were deleted."""
+        start_offset = self.log_start_offset
+        return start_offset == self.log_end_offset and header.base_offset < start_offset <= header.last_offset
 
     def _batches_of(self, records: Buffer) -> Iterator[tuple[int, BatchHeader]]:
         try:
@@ -309,7 +321,11 @@ class PartitionLog:
         position = segment.position_of(offset)
         # An offset inside a batch takes the whole batch with it: half a batch could never be filled up again.
         cut = next(segment.headers(position), None)
-        self.log_end_offset = offset if cut is None else min(offset, cut[1].base_offset)
+        end = offset if cut is None else min(offset, cut[1].base_offset)
+        if end < self.log_start_offset:  # the log starts inside that batch
+            self.truncate_fully_and_start_at(self.log_start_offset)
+            return True
+        self.log_end_offset = end
         segment.truncate(position, index_interval_bytes=self.settings.index_interval_bytes)
         self.epochs.truncate_from_end(self.log_end_offset)
         self._replay_producers()

@@ -190,6 +190,7 @@ class Segment:
                 and position + header.size_bytes <= size
                 and header.last_offset_delta >= 0
                 and header.base_offset >= next_offset
+                and header.last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
             )
             if not sound:
                 return

@@ -1,0 +1,40 @@
+"""Opening, filling and reading logs in tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.storage.files import Files
+from broker.storage.log import AppendInfo, LogSettings, PartitionLog
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import BatchHeader, iter_batches
+from tests.broker.storage.batches import NOW_MS, batch
+
+SMALL = LogSettings(segment_bytes=1000, index_interval_bytes=200)
+
+
+def opened(files: Files, settings: LogSettings = SMALL, *, log_start_offset: int = 0) -> PartitionLog:
+    return PartitionLog.open(files, "t-0", settings, NOW_MS, log_start_offset=log_start_offset)
+
+
+def append(log: PartitionLog, records: bytes | None = None, *, epoch: int = 1, now_ms: int = NOW_MS) -> AppendInfo:
+    return log.append_as_leader(batch() if records is None else records, leader_epoch=epoch, now_ms=now_ms)
+
+
+def everything(log: PartitionLog) -> list[BatchHeader]:
+    """The headers of all batches, read the way a consumer does."""
+    offset, headers = log.log_start_offset, []
+    while offset < log.log_end_offset:
+        data = log.read(offset, 500)
+        found = [header for _, header in iter_batches(data)]
+        assert sum(header.size_bytes for header in found) == len(data), "whole batches only"
+        assert found[0].base_offset <= offset <= found[0].last_offset
+        headers += found
+        offset = headers[-1].next_offset
+    return headers
+
+
+def code_of(action: object, *arguments: object, **options: object) -> ErrorCode:
+    with pytest.raises(KafkaError) as refusal:
+        action(*arguments, **options)  # type: ignore[operator]
+    return refusal.value.code

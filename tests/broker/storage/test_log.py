@@ -1,0 +1,379 @@
+from __future__ import annotations
+
+import pytest
+
+from broker.storage.files import Files, MemoryFiles
+from broker.storage.log import AppendInfo, LogSettings, PartitionLog
+from protocol.errors import ErrorCode
+from protocol.records.batch import check_crc, iter_batches, iter_records, read_header
+from protocol.records.compression import Compression
+from protocol.records.control import build_end_transaction
+from tests.broker.storage.batches import NOW_MS, batch
+from tests.broker.storage.logs import append, code_of, everything, opened
+
+# ----------------------------------------------------------------------------------------------------------- appending
+
+
+def test_offsets_and_epochs_are_stamped_and_nothing_else(files: Files) -> None:
+    log = opened(files)
+    first = append(log, batch(3), epoch=4)
+    assert (first.first_offset, first.last_offset, first.record_count, first.duplicate) == (0, 2, 3, False)
+    assert (first.log_append_time_ms, first.log_start_offset, first.max_timestamp) == (-1, 0, NOW_MS + 2)
+    second = append(log, batch(2), epoch=5)
+    assert (second.first_offset, second.last_offset, log.log_end_offset) == (3, 4, 5)
+    stored = bytes(log.read(0, 10_000))
+    [(_, one), (at, two)] = iter_batches(stored)
+    assert [(h.base_offset, h.partition_leader_epoch) for h in (one, two)] == [(0, 4), (3, 5)]
+    assert check_crc(stored, 0, one)
+    assert check_crc(stored, at, two)
+    assert stored[16:at] == batch(3)[16:]
+    assert log.epochs.entries == ((4, 0), (5, 3))
+    assert log.size_bytes == len(stored)
+
+
+def test_a_refused_batch_leaves_no_trace(files: Files) -> None:
+    log = opened(files)
+    append(log, batch(2, producer=(1, 0, 0)))
+    before = (log.log_end_offset, log.size_bytes, log.epochs.entries)
+    corrupt = batch()[:-1] + b"x"
+    for records, code in (
+        (corrupt, ErrorCode.CORRUPT_MESSAGE),
+        (batch(value=bytes(2000)), ErrorCode.RECORD_LIST_TOO_LARGE),
+        (batch(producer=(1, 0, 5)), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (batch(control=True), ErrorCode.INVALID_RECORD),
+    ):
+        assert code_of(append, log, records, epoch=9) is code
+    assert (log.log_end_offset, log.size_bytes, log.epochs.entries) == before
+
+
+def test_segments_roll_by_size(files: Files) -> None:
+    log = opened(files)
+    sizes = [append(log, batch(1, value=bytes(100))).size_bytes for _ in range(20)]
+    assert log.segment_count == -(-20 // (1000 // sizes[0]))
+    assert [header.base_offset for header in everything(log)] == list(range(20))
+    names = [name for name in files.names("t-0") if name.endswith(".log")]
+    assert names == [f"{base:020d}.log" for base in range(0, 20, 1000 // sizes[0])]
+    assert len([name for name in files.names("t-0") if name.endswith(".index")]) == len(names) - 1
+
+
+def test_segments_roll_by_age() -> None:
+    log = opened(MemoryFiles(), LogSettings(segment_ms=1000))
+    for timestamp_ms, segments in ((0, 1), (1000, 1), (1001, 2), (1500, 2), (2002, 3)):
+        append(log, batch(timestamp_ms=NOW_MS + timestamp_ms))
+        assert log.segment_count == segments
+    append(log, batch(timestamp_ms=-1), now_ms=NOW_MS + 10**9)
+    assert log.segment_count == 4
+
+
+def test_log_append_time(files: Files) -> None:
+    log = opened(files, LogSettings(message_timestamp_type="LogAppendTime"))
+    produced = batch(2, producer=(1, 0, 0), timestamp_ms=5)
+    info = append(log, produced, now_ms=NOW_MS + 7)
+    assert (info.log_append_time_ms, info.max_timestamp) == (NOW_MS + 7, NOW_MS + 7)
+    stored = log.read(0, 1000)
+    assert check_crc(stored, 0, read_header(stored))
+    assert {record.timestamp_ms for record in iter_records(stored)} == {NOW_MS + 7}
+    again = append(log, produced, now_ms=NOW_MS + 99)
+    assert (again.duplicate, again.log_append_time_ms) == (True, NOW_MS + 7)
+
+
+@pytest.mark.parametrize(("name", "codec"), [("uncompressed", 0), ("zstd", 4)])
+def test_the_topics_compression_wins(name: str, codec: int) -> None:
+    log = opened(MemoryFiles(), LogSettings(compression_type=name))
+    append(log, batch(20, compression="lz4", producer=(1, 0, 0)))
+    stored = log.read(0, 10_000)
+    header = read_header(stored)
+    assert (header.codec, header.record_count, header.base_sequence) == (codec, 20, 0)
+    assert check_crc(stored, 0, header)
+    assert header.size_bytes == len(stored)
+    assert len(list(iter_records(stored))) == 20
+    append(log, batch(compression="none" if codec == 0 else "zstd"))
+    assert read_header(log.read(20, 1000)).codec == codec
+
+
+def test_the_producers_compression_stays() -> None:
+    log = opened(MemoryFiles())
+    for codec in Compression:
+        append(log, batch(compression=codec.name.lower()))
+    assert [header.codec for header in everything(log)] == list(Compression)
+
+
+def test_what_grows_by_decompression_may_be_too_large() -> None:
+    log = opened(MemoryFiles(), LogSettings(compression_type="uncompressed", max_message_bytes=1000))
+    assert code_of(append, log, batch(50, value=bytes(100), compression="zstd")) is ErrorCode.MESSAGE_TOO_LARGE
+    assert log.log_end_offset == 0
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+
+def test_reading_ends_where_the_reader_may_look(files: Files) -> None:
+    log = opened(files)
+    for _ in range(30):
+        append(log, batch(2))
+    for limit in range(0, 61, 2):
+        offset = 0
+        while data := log.read(offset, 300, limit_offset=limit):
+            offset = [header for _, header in iter_batches(data)][-1].next_offset
+        assert offset == limit
+    assert log.read(60, 300) == b""
+    assert log.read(10, 300, limit_offset=4) == b""
+
+
+def test_out_of_range() -> None:
+    log = opened(MemoryFiles())
+    for _ in range(3):
+        append(log)
+    log.increment_log_start_offset(1)
+    assert code_of(log.read, 0, 100) is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert code_of(log.read, 4, 100) is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.read(3, 100) == b""
+
+
+def test_one_batch_may_pass_the_size_limit() -> None:
+    log = opened(MemoryFiles())
+    size_bytes = append(log).size_bytes
+    append(log)
+    append(log)
+    assert len(log.read(1, 1)) == size_bytes
+    assert log.read(1, 1, min_one_batch=False) == b""
+    assert len(log.read(1, 2 * size_bytes - 1)) == size_bytes
+    assert len(log.read(0, 2 * size_bytes)) == 2 * size_bytes
+
+
+def test_search_by_time(files: Files) -> None:
+    log = opened(files)
+    assert log.offset_for_timestamp(0) is None
+    assert log.offset_of_max_timestamp() is None
+    for number in range(30):
+        append(
+            log, batch(3, timestamp_ms=1000 + 10 * number, compression="gzip" if number % 2 else "none"), epoch=number
+        )
+    assert log.segment_count > 3
+    for timestamp_ms in range(990, 1300):
+        expected = next(
+            (
+                (1000 + 10 * number + inside, 3 * number + inside, number)
+                for number in range(30)
+                for inside in range(3)
+                if 1000 + 10 * number + inside >= timestamp_ms
+            ),
+            None,
+        )
+        assert log.offset_for_timestamp(timestamp_ms) == expected
+    assert log.offset_of_max_timestamp() == (1292, 89, 29)
+    log.increment_log_start_offset(50)
+    assert log.offset_for_timestamp(0) == (1162, 50, 16)
+
+
+def test_search_by_time_in_disorder() -> None:
+    log = opened(MemoryFiles(), LogSettings(index_interval_bytes=1))
+    for timestamp_ms in (500, 900, 100, 900, 700, 950, 20):
+        append(log, batch(timestamp_ms=timestamp_ms))
+    found = {timestamp: log.offset_for_timestamp(timestamp) for timestamp in (0, 501, 900, 901, 951)}
+    assert {ts: answer and answer.offset for ts, answer in found.items()} == {0: 0, 501: 1, 900: 1, 901: 5, 951: None}
+    latest = log.offset_of_max_timestamp()
+    assert latest is not None
+    assert latest.offset == 5
+
+
+# --------------------------------------------------------------------------------------------- producers, transactions
+
+
+def test_duplicates_get_their_first_answer(files: Files) -> None:
+    log = opened(files)
+    batches = [batch(2, producer=(7, 0, 2 * number)) for number in range(6)]
+    infos = [append(log, records) for records in batches]
+    for records, info in zip(batches[1:], infos[1:], strict=True):
+        found = log.find_duplicate(records)
+        assert found is not None
+        assert (found.first_offset, found.last_offset, found.duplicate) == (info.first_offset, info.last_offset, True)
+        assert append(log, records) == found
+    assert log.find_duplicate(batches[0]) is None
+    assert code_of(append, log, batches[0]) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.log_end_offset == 12
+    assert log.find_duplicate(b"") is log.find_duplicate(batch()) is log.find_duplicate(bytes(100)) is None
+
+
+def marker(commit: bool, *, epoch: int = 0, coordinator_epoch: int = 1) -> bytes:
+    return build_end_transaction(
+        commit=commit, producer_id=7, producer_epoch=epoch, coordinator_epoch=coordinator_epoch, timestamp_ms=NOW_MS
+    )
+
+
+def end(log: PartitionLog, commit: bool, **epochs: int) -> AppendInfo:
+    return log.append_as_leader(marker(commit, **epochs), leader_epoch=1, now_ms=NOW_MS, origin="coordinator")
+
+
+def test_transactions(files: Files) -> None:
+    log = opened(files)
+    append(log)
+    append(log, batch(2, producer=(7, 0, 0), transactional=True))
+    append(log)
+    assert log.last_stable_offset(4) == 1
+    assert log.last_stable_offset(1) == 1
+    assert log.last_stable_offset(0) == 0
+    end(log, False)
+    assert (log.log_end_offset, log.last_stable_offset(4), log.last_stable_offset(5)) == (5, 1, 5)
+    append(log, batch(2, producer=(7, 0, 2), transactional=True))
+    for again in (log, opened(files)):
+        assert again.last_stable_offset(7) == 5
+        assert again.aborted_transactions(0, 10) == [(7, 1, 4)]
+        assert again.aborted_transactions(0, 1) == again.aborted_transactions(5, 10) == []
+    assert code_of(end, log, True, coordinator_epoch=0) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    end(log, True)
+    assert log.last_stable_offset(8) == 8
+    assert [header.is_control for header in everything(log)] == [False, False, False, True, False, True]
+    log.truncate_to(7)
+    assert log.last_stable_offset(7) == 5
+    log.increment_log_start_offset(5)
+    assert log.aborted_transactions(0, 10) == []
+
+
+# ----------------------------------------------------------------------------------------------------------- followers
+
+
+def test_a_follower_becomes_a_copy(files: Files) -> None:
+    leader, copy = opened(MemoryFiles()), opened(files)
+    for number in range(25):
+        append(leader, batch(1 + number % 3, producer=(7, 0, leader.log_end_offset)), epoch=number // 10)
+    while copy.log_end_offset < leader.log_end_offset:
+        before = copy.log_end_offset
+        data = leader.read(before, 400)
+        info = copy.append_as_follower(bytes(data) + b"torn tail of an answer")
+        assert (info.first_offset, info.last_offset) == (before, copy.log_end_offset - 1)
+        assert info.size_bytes == len(data)
+    assert everything(copy) == everything(leader)
+    assert copy.epochs.entries == leader.epochs.entries == ((0, 0), (1, 19), (2, 39))
+    assert copy.find_duplicate(batch(1, producer=(7, 0, 48))) is not None
+    nothing = copy.append_as_follower(b"")
+    assert (nothing.last_offset - nothing.first_offset, nothing.size_bytes) == (-1, 0)
+
+
+def test_a_follower_refuses_what_does_not_follow() -> None:
+    log = opened(MemoryFiles())
+    log.append_as_follower(batch(3, at=(0, 1)))
+    damaged = batch(at=(5, 1))[:-1] + b"x"
+    assert code_of(log.append_as_follower, batch(at=(2, 1))) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert code_of(log.append_as_follower, batch(2, at=(3, 1)) + damaged) is ErrorCode.CORRUPT_MESSAGE
+    assert log.log_end_offset == 5, "the sound batch in front of the damaged one stays"
+    other_magic = bytearray(batch(at=(5, 1)))
+    other_magic[16] = 1
+    assert code_of(log.append_as_follower, bytes(other_magic)) is ErrorCode.CORRUPT_MESSAGE
+    log.append_as_follower(batch(at=(9, 1)))  # compaction at the leader leaves gaps
+    assert [header.base_offset for header in everything(log)] == [0, 3, 9]
+    assert [header.base_offset for _, header in iter_batches(log.read(6, 100))] == [9]
+
+
+# -------------------------------------------------------------------------------------------------- cutting, retaining
+
+
+def test_truncation_at_every_offset(files: Files) -> None:
+    for target in range(31):
+        log = opened(files)
+        for number in range(15):
+            append(log, batch(2, producer=(7, 0, 2 * number)), epoch=number // 5)
+        log.truncate_to(target)
+        end_offset = target - target % 2  # half a batch cannot stay
+        assert log.log_end_offset == end_offset
+        assert [header.base_offset for header in everything(log)] == list(range(0, end_offset, 2))
+        assert log.epochs.entries == tuple((e, start) for e, start in ((0, 0), (1, 10), (2, 20)) if start < end_offset)
+        again = opened(files)
+        assert everything(again) == everything(log)
+        assert again.epochs.entries == log.epochs.entries
+        if end_offset:
+            assert append(log, batch(2, producer=(7, 0, end_offset))).first_offset == end_offset
+        log.delete()
+        assert files.names("") == []
+
+
+def test_truncation_behind_the_end_drops_an_epoch_that_wrote_nothing() -> None:
+    log = opened(MemoryFiles())
+    append(log, epoch=1)
+    log.epochs.assign(5, 1)
+    assert not log.truncate_to(1)
+    assert log.epochs.entries == ((1, 0),)
+    append(log, epoch=1)
+    assert not log.truncate_to(3)
+    assert (log.log_end_offset, log.epochs.entries) == (2, ((1, 0),))
+
+
+def test_starting_over(files: Files) -> None:
+    log = opened(files)
+    for number in range(20):
+        append(log, batch(1, producer=(7, 0, number)))
+    log.truncate_fully_and_start_at(100)
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes, log.segment_count) == (100, 100, 0, 1)
+    assert log.epochs.entries == ()
+    assert log.producers.get(7) is None
+    assert append(log).first_offset == 100
+    again = opened(files)
+    assert (again.log_start_offset, again.log_end_offset) == (100, 101)
+
+
+def test_the_start_moves_and_takes_whole_segments_along(files: Files) -> None:
+    log = opened(files)
+    for number in range(30):
+        append(log, batch(1, value=bytes(100)), epoch=number // 10)
+    segments, size_bytes = log.segment_count, log.size_bytes
+    assert log.increment_log_start_offset(15)
+    assert not log.increment_log_start_offset(15)
+    assert not log.increment_log_start_offset(3)
+    assert log.segment_count < segments
+    assert log.size_bytes < size_bytes
+    assert log.epochs.entries == ((1, 15), (2, 20))
+    assert everything(log)[0].base_offset == 15
+    again = opened(files, log_start_offset=15)
+    assert (again.log_start_offset, again.log_end_offset) == (15, 30)
+    assert code_of(log.increment_log_start_offset, 31) is ErrorCode.OFFSET_OUT_OF_RANGE
+    log.increment_log_start_offset(30)
+    assert (log.log_start_offset, log.log_end_offset) == (30, 30)
+    assert append(log).first_offset == 30
+
+
+def thirty_batches(files: Files, **settings: int | str) -> PartitionLog:
+    log = opened(files, LogSettings(segment_bytes=1000, **settings))  # type: ignore[arg-type]
+    for number in range(30):
+        append(log, batch(value=bytes(100), timestamp_ms=NOW_MS + 1000 * number))
+    return log
+
+
+def test_retention_by_time(files: Files) -> None:
+    log = thirty_batches(files, retention_ms=10_000)
+    assert log.apply_retention(NOW_MS + 10_000) == 0
+    assert log.apply_retention(NOW_MS + 25_000) == 3  # batches older than 15 s: two segments of 5, and 10..14
+    assert (log.log_start_offset, log.log_end_offset) == (15, 30)
+    assert log.apply_retention(NOW_MS + 10**6) == log.segment_count + 2
+    assert (log.log_start_offset, log.log_end_offset, log.segment_count, log.size_bytes) == (30, 30, 1, 0)
+    assert log.apply_retention(NOW_MS + 10**9) == 0
+    assert append(log).first_offset == 30
+
+
+def test_retention_by_size(files: Files) -> None:
+    log = thirty_batches(files, retention_bytes=2500)
+    log.apply_retention(NOW_MS)
+    assert 2500 <= log.size_bytes < 2500 + 1000
+    assert log.apply_retention(NOW_MS) == 0
+    assert everything(log)[-1].base_offset == 29
+
+
+def test_retention_keeps_what_is_not_committed(files: Files) -> None:
+    log = thirty_batches(files, retention_ms=10)
+    log.apply_retention(NOW_MS + 10**6, high_watermark=12)
+    assert log.log_start_offset == 10
+    assert log.apply_retention(NOW_MS + 10**6, high_watermark=12) == 0
+
+
+def test_retention_is_not_for_compacted_topics() -> None:
+    assert thirty_batches(MemoryFiles(), retention_ms=1, cleanup_policy="compact").apply_retention(NOW_MS + 10**6) == 0
+    log = thirty_batches(MemoryFiles(), retention_ms=-1)
+    assert log.apply_retention(NOW_MS + 10**15) == 0
+
+
+def test_retention_expires_producers() -> None:
+    log = opened(MemoryFiles(), LogSettings(producer_id_expiration_ms=1000))
+    append(log, batch(producer=(7, 0, 0)))
+    log.apply_retention(NOW_MS + 1000)
+    assert log.producers.get(7) is not None
+    log.apply_retention(NOW_MS + 1001)
+    assert log.producers.get(7) is None

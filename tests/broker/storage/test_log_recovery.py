@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from broker.storage.files import Files, MemoryFile, MemoryFiles, OsFiles
+from broker.storage.log import LogSettings, PartitionLog
+from protocol.errors import ErrorCode
+from protocol.records.batch import iter_batches, read_header
+from tests.broker.storage.batches import NOW_MS, batch
+from tests.broker.storage.logs import append, code_of, everything, opened
+
+
+def written(files: Files) -> PartitionLog:
+    log = opened(files)
+    for number in range(24):
+        append(log, batch(2, producer=(7, 0, 2 * number)), epoch=number // 8)
+    return log
+
+
+def test_a_torn_write_is_cut_off_at_every_position(files: Files) -> None:
+    log = written(files)
+    path = max(f"t-0/{name}" for name in files.names("t-0") if name.endswith(".log"))
+    log.close()
+    content = files.read_file(path)
+    assert content is not None
+    last_start = [position for position, _ in iter_batches(content)][-1]
+    for size in range(last_start, len(content) + 1):
+        files.write_file(path, content[:size])
+        again = opened(files)
+        whole = size == len(content)
+        assert again.log_end_offset == (48 if whole else 46), f"cut at {size}"
+        assert [header.base_offset for header in everything(again)] == list(range(0, again.log_end_offset, 2))
+        assert files.open(path).size_bytes == (size if whole else last_start)
+        assert (again.find_duplicate(batch(2, producer=(7, 0, 46))) is not None) == whole
+        assert append(again, batch(2, producer=(7, 0, again.log_end_offset))).last_offset == again.log_end_offset - 1
+        again.close()
+
+
+def test_a_flipped_bit_in_the_last_segment_is_found_at_every_position(files: Files) -> None:
+    log = written(files)
+    path = max(f"t-0/{name}" for name in files.names("t-0") if name.endswith(".log"))
+    base = int(path[4:24])
+    log.close()
+    content = files.read_file(path)
+    assert content is not None
+    for position in [*range(16, read_header(content).size_bytes), 0, 8]:  # the epoch is not covered by any checksum
+        damaged = bytearray(content)
+        damaged[position] ^= 0x10
+        files.write_file(path, bytes(damaged))
+        again = opened(files)
+        assert again.log_end_offset == base, f"flipped at {position}"
+        again.close()
+
+
+def test_a_hole_in_an_older_segment_ends_the_log_there(files: Files) -> None:
+    log = written(files)
+    assert log.segment_count >= 3
+    log.close()
+    paths = sorted(f"t-0/{name}" for name in files.names("t-0") if name.endswith(".log"))
+    content = files.read_file(paths[1])
+    assert content is not None
+    files.write_file(paths[1], content[:-1])
+    again = opened(files)
+    assert again.segment_count == 2
+    assert again.log_end_offset == int(paths[2][4:24]) - 2
+    assert [header.base_offset for header in everything(again)] == list(range(0, again.log_end_offset, 2))
+    assert sorted(name for name in files.names("t-0") if name.endswith(".log")) == [path[4:] for path in paths[:2]]
+
+
+def test_reopening_restores_everything(files: Files) -> None:
+    log = written(files)
+    for close in (False, True):  # after a crash, and after a clean stop
+        if close:
+            log.close()
+        again = opened(files)
+        assert (again.log_start_offset, again.log_end_offset, again.size_bytes) == (0, 48, log.size_bytes)
+        assert again.epochs.entries == log.epochs.entries == ((0, 0), (1, 16), (2, 32))
+        assert everything(again) == everything(log)
+        assert again.offset_of_max_timestamp() == log.offset_of_max_timestamp()
+        one, other = again.producers.get(7), log.producers.get(7)
+        assert one is not None
+        assert other is not None
+        assert (one.epoch, list(one.batches)) == (other.epoch, list(other.batches))
+
+
+@pytest.mark.parametrize("damaged", [b"", b"nonsense", b"0\n1\n9 0\n9 1\n", None])
+def test_the_epoch_checkpoint_is_rebuilt_from_the_batches(files: Files, damaged: bytes | None) -> None:
+    written(files)
+    if damaged is None:
+        files.remove("t-0/leader-epoch-checkpoint")
+    else:
+        files.write_file("t-0/leader-epoch-checkpoint", damaged)
+    assert opened(files).epochs.entries == ((0, 0), (1, 16), (2, 32))
+    assert files.read_file("t-0/leader-epoch-checkpoint") == b"0\n3\n0 0\n1 16\n2 32\n"
+
+
+def test_files_have_kafkas_names(files: Files) -> None:
+    written(files).close()
+    suffixes = {name.rpartition(".")[2] for name in files.names("t-0") if name[:20].isdigit()}
+    assert suffixes == {"log", "index", "timeindex"}
+    assert "leader-epoch-checkpoint" in files.names("t-0")
+
+
+def test_a_deleted_start_behind_a_torn_end_starts_over(files: Files) -> None:
+    append(opened(files))
+    log = opened(files, log_start_offset=10)
+    assert (log.log_start_offset, log.log_end_offset) == (10, 10)
+    assert append(log).first_offset == 10
+
+
+def test_a_failing_disk_refuses_and_keeps_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = OsFiles(tmp_path)
+    log = opened(disk)
+    append(log, batch(producer=(7, 0, 0)))
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr("os.pwritev", full)
+    assert code_of(append, log, batch(producer=(7, 0, 1))) is ErrorCode.KAFKA_STORAGE_ERROR
+    monkeypatch.undo()
+    assert log.log_end_offset == 1
+    assert append(log, batch(producer=(7, 0, 1))).first_offset == 1
+    monkeypatch.setattr("os.pread", full)
+    assert code_of(log.read, 0, 100) is ErrorCode.KAFKA_STORAGE_ERROR
+    disk.close()
+
+
+def test_flush_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = opened(MemoryFiles(), LogSettings(flush_messages=5))
+    flushes: list[int] = []
+    monkeypatch.setattr(MemoryFile, "flush", lambda _: flushes.append(log.log_end_offset))
+    for _ in range(6):
+        append(log, batch(2))
+    assert len(flushes) == 2
+
+
+def test_an_idle_log_in_memory_is_small() -> None:
+    import tracemalloc
+
+    files = MemoryFiles()
+    settings_of_all = LogSettings()
+    PartitionLog.open(files, "warm-0", settings_of_all, NOW_MS)
+    tracemalloc.start()
+    try:
+        logs = [PartitionLog.open(files, f"t-{index}", settings_of_all, NOW_MS) for index in range(100)]
+        for log in logs:
+            append(log, batch())
+        assert tracemalloc.get_traced_memory()[0] / 100 < 6000
+    finally:
+        tracemalloc.stop()
