@@ -21,7 +21,7 @@ from clients.config import NetworkConfig, parse_servers
 from clients.consumer.audit import DeliveryAudit
 from clients.consumer.delivery import NO_GENERATION, ConsumerRecord, Deliveries, mark_crossed
 from clients.consumer.fetcher import Fetcher
-from clients.consumer.gatekeeper import Gatekeeper, GateView
+from clients.consumer.gatekeeper import Gatekeeper, GateOpening, GateView
 from clients.consumer.listener import PartitionKeyRebalanceListener
 from clients.consumer.membership import Membership, TopicShape
 from clients.consumer.offsets import OffsetResets
@@ -220,6 +220,10 @@ class Consumer:
     def gates(self) -> list[GateView]:
         """Every closed gate of this consumer, and what it waits for."""
         return self._gatekeeper.views()
+
+    def gate_openings(self) -> list[GateOpening]:
+        """The gates that opened lately, with how long each was closed."""
+        return list(self._gatekeeper.openings)
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """Commit the positions, or these offsets. `KafkaError` when the group has moved on."""

@@ -112,9 +112,9 @@ class Fetcher:
         self, node_id: int, asked: Mapping[TopicPartition, int], answer: asyncio.Future[FetchResponse]
     ) -> None:
         del self._asking[node_id]
+        error = None if answer.cancelled() else answer.exception()
         if self._closed or answer.cancelled():
             return
-        error = answer.exception()
         if error is not None:
             log.debug("fetch from node %d: %s", node_id, error)
             for partition in asked:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 
 POSITIONS_WAIT_MS: Final = 1000
 RETRY_BACKOFF_S: Final = 0.05
+OPENINGS_KEPT: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,16 @@ class GateView:
         return f"{self.topic}-{self.segment} waits for {reasons}"
 
 
+@dataclass(frozen=True, slots=True)
+class GateOpening:
+    """A gate that was closed and has opened; loop times."""
+
+    topic: str
+    segment: Segment
+    closed_at_s: float
+    opened_at_s: float
+
+
 class Gatekeeper:
     """The gates of all topics of one consumer."""
 
@@ -56,11 +68,14 @@ class Gatekeeper:
         self, network: Network, session: GroupSession | None, on_change: Callable[[], None], *, ordered: bool
     ) -> None:
         self._ordered = ordered
+        self._loop = asyncio.get_running_loop()
         self._network = network
         self._session = session
         self._on_change = on_change
         self._gates: dict[str, TopicGate] = {}
         self._closed: dict[tuple[str, Segment], float] = {}
+        self.openings: deque[GateOpening] = deque(maxlen=OPENINGS_KEPT)
+        """The gates that have opened lately, oldest first."""
         self._ends_wanted: set[tuple[str, Segment]] = set()
         self._ends_news = asyncio.Event()
         self._positions_news = asyncio.Event()
@@ -98,11 +113,14 @@ class Gatekeeper:
         """Whether a segment is open; a closed one is watched from now on until it opens."""
         gate = self._gates[topic]
         if gate.is_open(segment):
-            if self._closed.pop((topic, segment), None) is not None:
-                log.info("%s-%s is open", topic, segment)
+            closed_at = self._closed.pop((topic, segment), None)
+            if closed_at is not None:
+                opening = GateOpening(topic, segment, closed_at, self._loop.time())
+                self.openings.append(opening)
+                log.info("%s-%s opened after %.3f s", topic, segment, opening.opened_at_s - closed_at)
             return True
         if (topic, segment) not in self._closed:
-            self._closed[topic, segment] = asyncio.get_running_loop().time()
+            self._closed[topic, segment] = self._loop.time()
             log.info("%s-%s waits for %s", topic, segment, "; ".join(map(str, gate.waits(segment))))
         for wait in gate.waits(segment):
             if wait.end == UNKNOWN:
