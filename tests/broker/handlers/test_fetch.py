@@ -107,6 +107,7 @@ def test_the_budget_is_one_for_all_partitions() -> None:
 
         assert await read(1) == [["t"], [], []], "only the first one may exceed it"
         assert await read(2 * size) == [["t"], ["u"], []]
+        assert await read(3 * size - 1) == [["t"], ["u"], []]
         assert await read(3 * size) == [["t"], ["u"], ["v"]]
 
     run(scenario, 1)

@@ -142,6 +142,8 @@ class ReplicaCluster:
     proposals: list[AlterPartitionRequest] = field(default_factory=list)
     hold: asyncio.Event | None = None
     """While set to an unset event, AlterPartition is held back."""
+    troubles: list[str] = field(default_factory=list)
+    """What goes wrong with the next AlterPartition requests: "connection", "whole answer", "one row"."""
     _epochs: int = 100
 
     async def start(self, broker_id: int, files: MemoryFiles | None = None) -> TestBroker:
@@ -297,6 +299,11 @@ class ReplicaCluster:
         self.proposals.append(request)
         if self.hold is not None:
             await self.hold.wait()
+        trouble = self.troubles.pop(0) if self.troubles else ""
+        if trouble == "connection":
+            raise ConnectionError("the controller has just died")
+        if trouble == "whole answer":
+            return AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER, topics=[])
         topics = []
         for topic in request.topics:
             rows = []
@@ -304,7 +311,9 @@ class ReplicaCluster:
                 name = next(name for name, _ in self.assigned if topic_id_of(name) == topic.topic_id)
                 one = self.assigned[name, asked.partition_index]
                 code = ErrorCode.NONE
-                if asked.leader_epoch < one.leader_epoch:
+                if trouble == "one row":
+                    code = ErrorCode.NOT_CONTROLLER
+                elif asked.leader_epoch < one.leader_epoch:
                     code = ErrorCode.FENCED_LEADER_EPOCH
                 elif asked.partition_epoch < one.partition_epoch:
                     code = ErrorCode.INVALID_UPDATE_VERSION

@@ -229,9 +229,10 @@ def test_a_replica_about_to_join_holds_the_high_watermark_back(partition: Partit
     change = partition.propose_expand(3, 101)
     assert change is not None
     append(partition, 1)
-    fetched(partition, 2, 5, 30)
-    assert partition.high_watermark == 4, "3 is in the maximal ISR already"
-    fetched(partition, 3, 5, 40)
+    late = 20 + LAG_MS + 1
+    fetched(partition, 2, 5, late)
+    assert partition.high_watermark == 4, "3 is in the maximal ISR already, however long it has lagged"
+    fetched(partition, 3, 5, late)
     assert partition.high_watermark == 5
 
 
@@ -298,6 +299,19 @@ def test_a_follower_joins_at_the_high_watermark_and_the_leaders_first_offset(par
     change = partition.propose_expand(2, 101)
     assert change is not None
     assert (change.isr, change.epochs, change.partition_epoch) == ((1, 2), (101, 102), 7)
+
+
+def test_a_follower_at_the_high_watermark_waits_for_the_leaders_first_offset(partition: Partition) -> None:
+    """A new leader's high watermark may lie before records its predecessor committed."""
+    partition.become_leader(state(epoch=4, isr=(1, 2)), 0)
+    append(partition, 3)
+    fetched(partition, 2, 1, 10)
+    partition.become_leader(state(epoch=5, isr=(1, 2)), 20)
+    assert (partition.high_watermark, partition.leader_epoch_start_offset) == (1, 3)
+    fetched(partition, 3, 2, 30)
+    assert partition.propose_expand(3, 101) is None
+    fetched(partition, 3, 3, 40)
+    assert partition.propose_expand(3, 101) is not None
 
 
 def ready_to_join(partition: Partition, epoch: int) -> None:

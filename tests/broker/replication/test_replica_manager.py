@@ -68,7 +68,9 @@ def test_what_was_acknowledged_survives_the_leader() -> None:
     run(scenario)
 
 
-def test_a_divergent_tail_is_cut_to_the_new_leaders_history() -> None:
+@pytest.mark.parametrize("lost", [["lost 1"], ["lost 1", "lost 2", "lost 3"]])
+@pytest.mark.parametrize("kept", [["kept 1"], ["kept 1", "kept 2"]])
+def test_a_divergent_tail_is_cut_to_the_new_leaders_history(lost: list[str], kept: list[str]) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.lead(1)
         assert (await cluster.produce(1, batch("committed"))).error_code == 0
@@ -76,13 +78,14 @@ def test_a_divergent_tail_is_cut_to_the_new_leaders_history() -> None:
         cluster.assigned["t", 0].isr = (2, 3)
         await cluster.lead(2, isr=(2, 3), only=(2, 3))
         await until(lambda: cluster.partition(3).leader_id == 2)
-        lost = await cluster.produce(1, batch("lost 1", "lost 2"), acks=1)
-        assert lost.base_offset == 1
-        assert (await cluster.produce(2, batch("kept"))).error_code == 0
-        assert log_values(cluster.partition(1)) == ["committed", "lost 1", "lost 2"]
+        for value in lost:
+            assert (await cluster.produce(1, batch(value), acks=1)).error_code == 0
+        for value in kept:
+            assert (await cluster.produce(2, batch(value))).error_code == 0
+        assert log_values(cluster.partition(1)) == ["committed", *lost]
         # Now the old leader hears of it too, and follows.
         await cluster.tell("t", 0, only=(1,))
-        await until(lambda: log_values(cluster.partition(1)) == ["committed", "kept"])
+        await until(lambda: log_values(cluster.partition(1)) == ["committed", *kept])
         assert cluster.partition(1).log.epochs.entries == cluster.partition(2).log.epochs.entries
         await until(lambda: 1 in cluster.partition(2).isr)
 
@@ -140,6 +143,18 @@ def test_a_delayed_proposal_for_an_earlier_life_is_refused_and_tried_again() -> 
         assert log_values(cluster.partition(3)) == ["a"]
 
     run(scenario)
+
+
+@pytest.mark.parametrize("trouble", ["connection", "whole answer", "one row"])
+def test_a_proposal_that_the_controller_could_not_take_is_made_again(trouble: str) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        cluster.troubles.append(trouble)
+        await cluster.lead(1, replicas=(1, 2), isr=(1,))
+        await until(lambda: cluster.partition(1).isr == (1, 2))
+        assert len(cluster.proposals) == 2
+        assert not cluster.troubles
+
+    run(scenario, 2)
 
 
 def test_a_follower_that_stops_fetching_is_dropped_and_acks_all_goes_on() -> None:
