@@ -3,8 +3,8 @@
 Kafka's strategies (`PartitionLeaderElectionAlgorithms`): offline, preferred, controlled shutdown; the fourth, for
 reassignment, comes with reassignment itself. None means that the strategy has no answer and nothing may be changed.
 
-Invariant: a leader is a member of its ISR, and an ISR never becomes empty: when none of its members is alive it stays as
-it was, because each of them, and nobody else, is known to have every committed record.
+Invariant: a leader is a member of its ISR, and an ISR never becomes empty: when none of its members is alive it stays
+as it was, because each of them, and nobody else, is known to have every committed record.
 """
 
 from __future__ import annotations

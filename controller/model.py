@@ -1,8 +1,8 @@
-"""The values the controller reasons about: brokers, partitions, topics and the plan of a resize. Frozen; no behaviour of
-their own beyond what follows from their fields.
+"""The values the controller reasons about: brokers, partitions, topics and the plan of a resize. Frozen; no behaviour
+of their own beyond what follows from their fields.
 
-`TopicBody` and `LeaderAndIsr` are exactly what two znodes hold (`controller.zk.znodes` turns them into JSON and back), so
-a new controller that has read the znodes knows everything its predecessor had decided (R2, R3).
+`TopicBody` and `LeaderAndIsr` are exactly what two znodes hold (`controller.zk.znodes` turns them into JSON and
+back), so a new controller that has read the znodes knows everything its predecessor had decided (R2, R3).
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from protocol.lineage import Lineage
 from protocol.topic_partition import TopicPartition as TopicPartition
 from protocol.wire import ZERO_UUID
+
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 class Endpoint(NamedTuple):
@@ -137,8 +139,13 @@ class Topic:
 
     @property
     def ordered(self) -> bool:
-        """Whether resizes keep the order of keys (KIP-253); otherwise the topic grows the way Kafka does today."""
-        return self.config.get("enable.ordered.delivery", "true").lower() != "false"
+        """Whether resizes keep the order of keys (KIP-253); otherwise the topic grows the way Kafka does today.
+
+        The coordinators' own topics never are: their keys are placed by the coordinators, not by producers.
+        """
+        return (
+            self.name not in INTERNAL_TOPICS and self.config.get("enable.ordered.delivery", "true").lower() != "false"
+        )
 
 
 class PartitionPhase(enum.Enum):

@@ -1,8 +1,9 @@
 """Which brokers hold the replicas of new partitions.
 
-The deterministic part is Kafka's (`AdminUtils.assignReplicasToBrokers`): leaders go round robin from `start_index`, the
-j-th further replica is placed at a growing distance, and the distance grows by one each time the round is complete. With
-racks, the brokers are interleaved rack by rack and a candidate is passed over while another rack has no replica yet.
+The deterministic part is Kafka's (`AdminUtils.assignReplicasToBrokers`): leaders go round robin from `start_index`,
+the j-th further replica is placed at a growing distance, and the distance grows by one each time the round is
+complete. With racks, the brokers are interleaved rack by rack and a candidate is passed over while another rack has
+no replica yet.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def assign_replicas(
     shift: int,
     first_partition: int = 0,
 ) -> dict[int, list[int]]:
-    """The replicas of `partitions` new partitions. Brokers are ids, or (id, rack); racks count if every broker has one."""
+    """The replicas of new partitions. Brokers are ids, or (id, rack); racks count if every broker has one."""
     racks = dict(broker if isinstance(broker, tuple) else (broker, None) for broker in brokers)
     if partitions < 1:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")

@@ -1,0 +1,123 @@
+"""Winning /controller, and what makes a term safe: every write checks that /controller_epoch is still ours.
+
+Kafka's scheme (`KafkaZkClient.registerControllerAndIncrementControllerEpoch`): one transaction creates the ephemeral
+/controller and raises /controller_epoch, conditional on the version just read. The new version is the fence of the
+term: the next winner raises it, and from then on every write of this one fails as a whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from controller.settings import ControllerSettings
+from controller.zk import paths, znodes
+from controller.zk.session import (
+    BadVersion,
+    Check,
+    ConnectionLoss,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    Op,
+    Set,
+    Stat,
+    WatchCallback,
+    ZkError,
+    ZkSession,
+)
+
+T = TypeVar("T")
+
+
+class Deposed(Exception):
+    """Another controller was elected: this term is over, and nothing of it may be written any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One period in office: its epoch, and the version of /controller_epoch that fences its writes."""
+
+    epoch: int
+    fence: int
+
+
+class Candidacy:
+    """One candidate under one ZooKeeper session."""
+
+    def __init__(self, session: ZkSession, settings: ControllerSettings, now_ms: Callable[[], int]) -> None:
+        self._session = session
+        self._settings = settings
+        self._now_ms = now_ms
+
+    async def elect(self) -> Term | None:
+        """Try once; None when somebody else holds office."""
+        epoch, version = await self._newest_epoch()
+        settings = self._settings
+        body = znodes.ControllerBody(settings.node_id, settings.host, settings.port, self._now_ms())
+        try:
+            await self._session.multi(
+                [
+                    Create(paths.CONTROLLER, znodes.encode_controller(body), ephemeral=True),
+                    Set(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch + 1), version),
+                ]
+            )
+        except (NodeExists, BadVersion, ConnectionLoss):
+            # The reply to an attempt that succeeded may have been lost: what counts is whose session holds the node.
+            if not await self.holds_office() or (await self._newest_epoch())[0] != epoch + 1:
+                return None
+        return Term(epoch + 1, version + 1)
+
+    async def holds_office(self, watch: WatchCallback | None = None) -> bool:
+        """Whether /controller is this session's."""
+        stat = await self.holder(watch)
+        return stat is not None and stat.ephemeral_owner == self._session.session_id
+
+    async def holder(self, watch: WatchCallback | None = None) -> Stat | None:
+        """The stat of /controller, None while there is none; the watch fires when that changes."""
+        return await persistently(lambda: self._session.exists(paths.CONTROLLER, watch))
+
+    async def resign(self, term: Term) -> None:
+        """Leave office, so that the next one need not wait for the session to expire; quietly if it is lost already."""
+        with contextlib.suppress(ZkError):
+            await self._session.multi([Check(paths.CONTROLLER_EPOCH, term.fence), Delete(paths.CONTROLLER)])
+
+    async def vacate(self) -> None:
+        """Remove a /controller of this session that no term of ours belongs to any more."""
+        with contextlib.suppress(NoNode):
+            await persistently(lambda: self._session.delete(paths.CONTROLLER))
+
+    async def _newest_epoch(self) -> tuple[int, int]:
+        while True:
+            try:
+                data, stat = await persistently(lambda: self._session.get(paths.CONTROLLER_EPOCH))
+                return znodes.decode_controller_epoch(paths.CONTROLLER_EPOCH, data), stat.version
+            except NoNode:
+                with contextlib.suppress(NodeExists, ConnectionLoss):
+                    await self._session.create(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
+
+
+async def persistently(ask: Callable[[], Awaitable[T]]) -> T:
+    """Repeat what may be repeated until the connection holds: the session makes each attempt wait for it."""
+    while True:
+        try:
+            return await ask()
+        except ConnectionLoss:
+            continue
+
+
+async def fenced(session: ZkSession, term: Term, ops: Sequence[Op]) -> list[str | Stat | None]:
+    """A transaction of this term. Deposed if the term is over; otherwise the error of the first operation that failed.
+
+    After a lost connection it is tried again: the caller finds out from the znode whether the first attempt succeeded.
+    """
+    try:
+        answers = await persistently(lambda: session.multi([Check(paths.CONTROLLER_EPOCH, term.fence), *ops]))
+    except ZkError as error:
+        if error.index == 0:
+            raise Deposed(f"controller epoch {term.epoch} is over") from error
+        raise
+    return answers[1:]

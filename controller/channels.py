@@ -1,0 +1,113 @@
+"""One ordered outbound queue per broker, as the protocol of the controller demands: first decided, first received.
+
+One request is in flight per broker. It is sent again, over a new connection, until it is answered or the broker is
+gone: a request that were skipped would leave that broker with a hole in what it was told. A queue belongs to one
+incarnation of a broker; closing it drops what is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from clients.connection import Connection
+from controller.events import Answered
+from controller.model import Broker
+from controller.settings import ControllerSettings
+from protocol.errors import KafkaError
+
+log = logging.getLogger(__name__)
+
+
+class Channels:
+    """The queues to all brokers."""
+
+    def __init__(self, settings: ControllerSettings, answered: Callable[[Answered], None]) -> None:
+        self._settings = settings
+        self._answered = answered
+        self._channels: dict[int, Channel] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def open(self, broker: Broker) -> None:
+        """A queue to this incarnation of a broker, in place of that to an earlier one."""
+        self.close(broker.id)
+        self._channels[broker.id] = Channel(broker, self._settings, self._answered)
+
+    def close(self, broker_id: int) -> None:
+        """Drop a broker's queue."""
+        channel = self._channels.pop(broker_id, None)
+        if channel is not None:
+            closing = asyncio.ensure_future(channel.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+    def send(self, broker_id: int, broker_epoch: int, request: Any) -> None:
+        """Queue a request, unless the incarnation it is meant for is gone."""
+        channel = self._channels.get(broker_id)
+        if channel is not None and channel.broker.epoch == broker_epoch:
+            channel.send(request)
+
+    async def close_all(self) -> None:
+        """Drop everything."""
+        for broker_id in list(self._channels):
+            self.close(broker_id)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+class Channel:
+    """The queue to one incarnation of one broker, and the task that empties it."""
+
+    def __init__(self, broker: Broker, settings: ControllerSettings, answered: Callable[[Answered], None]) -> None:
+        self.broker = broker
+        self._settings = settings
+        self._answered = answered
+        self._queue: asyncio.Queue[Any] = asyncio.Queue()
+        self._connection: Connection | None = None
+        self._task = asyncio.ensure_future(self._run())
+
+    def send(self, request: Any) -> None:
+        """Queue a request."""
+        self._queue.put_nowait(request)
+
+    async def close(self) -> None:
+        """Stop sending."""
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def _run(self) -> None:
+        while True:
+            request = await self._queue.get()
+            response = await self._call(request)
+            self._answered(Answered(self.broker.id, self.broker.epoch, request, response))
+
+    async def _call(self, request: Any) -> Any:
+        failures = 0
+        while True:
+            try:
+                connection = await self._connected()
+                return await connection.call(request, timeout_ms=self._settings.request_timeout_ms)
+            except (ConnectionError, TimeoutError, KafkaError) as error:
+                # Once per outage: a broker that died is retried until ZooKeeper notices, which takes a session timeout.
+                if failures == 0:
+                    log.info("controller %d: broker %d: %s", self._settings.node_id, self.broker.id, error)
+                failures += 1
+                if self._connection is not None:
+                    await self._connection.close()
+                    self._connection = None
+            await asyncio.sleep(self._settings.retry_backoff_ms / 1000)
+
+    async def _connected(self) -> Connection:
+        if self._connection is None or self._connection.closed:
+            if not self.broker.endpoints:
+                raise ConnectionError("the broker advertises no endpoint")
+            endpoint = self.broker.endpoints[0]
+            self._connection = await Connection.open(
+                endpoint.host, endpoint.port, client_id=f"controller-{self._settings.node_id}"
+            )
+        return self._connection

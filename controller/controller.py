@@ -1,0 +1,179 @@
+"""The controller as a node sees it: a candidate that is elected sooner or later, and answers while it holds office.
+
+    follower --/controller is free--> candidate --won--> active --deposed, or a bug of ours--> follower
+                                                                  --session over--> stopped
+
+A controller belongs to one ZooKeeper session. When that expires its term ends at once, and the owner of the session
+makes a new controller with the new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+from controller import describe, events
+from controller.candidacy import Candidacy, Deposed, Term, persistently
+from controller.runner import ControllerEvent, Runner
+from controller.settings import ControllerSettings
+from controller.zk import paths
+from controller.zk.session import NodeExists, SessionEvent, SessionExpired, ZkSession
+from protocol.apis.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from protocol.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from protocol.apis.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from protocol.errors import ErrorCode
+
+__all__ = ["Controller", "ControllerEvent", "ControllerSettings"]
+
+log = logging.getLogger(__name__)
+
+CRASH_STATUS = 137
+"""What a process that was killed leaves as its exit status: an injected crash looks like one."""
+
+
+class Controller:
+    """A controller candidate under one ZooKeeper session."""
+
+    def __init__(
+        self,
+        session: ZkSession,
+        settings: ControllerSettings,
+        *,
+        rng: random.Random,
+        listener: Callable[[ControllerEvent], None] | None = None,
+    ) -> None:
+        self._session = session
+        self._settings = settings
+        self._rng = rng
+        self._listener = listener
+        self._runner: Runner | None = None
+        self._term: Term | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._expired = False
+
+    @property
+    def active(self) -> bool:
+        """Whether this controller holds office and has read what there is."""
+        return self._runner is not None and self._runner.loaded
+
+    @property
+    def epoch(self) -> int:
+        """The controller epoch of the present, or last, term; 0 if there was none."""
+        return 0 if self._term is None else self._term.epoch
+
+    async def start(self) -> None:
+        """Become a candidate; returns before any election."""
+        for path in (paths.BROKER_IDS, paths.TOPICS, paths.TOPIC_CONFIGS, paths.DELETE_TOPICS):
+            with contextlib.suppress(NodeExists):
+                await persistently(lambda path=path: self._session.create(path, make_parents=True))  # type: ignore[misc]
+        self._session.on_session(self._on_session)
+        self._task = asyncio.ensure_future(self._run())
+
+    async def stop(self) -> None:
+        """Leave office, if held, and stop."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        """A leader proposes ISR changes (facts 6.3)."""
+        answer = await self._ask(lambda token: events.AlterPartitionAsked(token, request))
+        return answer or AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER, topics=[])
+
+    async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
+        """A broker wants to stop."""
+        answer = await self._ask(lambda token: events.ShutdownAsked(token, request))
+        return answer or ControlledShutdownResponse(error_code=ErrorCode.NOT_CONTROLLER, remaining_partitions=[])
+
+    async def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+        """Grow, or shrink, topics; answers when the resizes are published or the request's time is up."""
+        answer = await self._ask(lambda token: events.PartitionsAsked(token, request))
+        return answer or CreatePartitionsResponse(
+            results=[
+                CreatePartitionsTopicResult(
+                    name=topic.name,
+                    error_code=ErrorCode.NOT_CONTROLLER,
+                    error_message="This is not the correct controller for this cluster.",
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def describe(self) -> str:
+        """The controller's beliefs, for people."""
+        if self._runner is None:
+            return f"controller {self._settings.node_id}: not active"
+        return describe.state(self._runner.state)
+
+    async def _ask(self, make_event: Callable[[int], events.Event]) -> Any:
+        """The active runner's answer, None when there is none, or none any more."""
+        runner = self._runner
+        if runner is None or not runner.loaded:
+            return None
+        try:
+            return await runner.ask(make_event)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # the caller itself was cancelled; otherwise the term ended
+            return None
+
+    async def _run(self) -> None:
+        """Candidate, controller, candidate ... until the session is over."""
+        candidacy = Candidacy(self._session, self._settings, self._now_ms)
+        with contextlib.suppress(SessionExpired):
+            while not self._expired:
+                changed = asyncio.Event()
+                holder = await candidacy.holder(lambda _, changed=changed: changed.set())  # type: ignore[misc]
+                if holder is not None and holder.ephemeral_owner == self._session.session_id:
+                    await candidacy.vacate()  # left behind by a term of ours that ended
+                elif holder is not None:
+                    await changed.wait()
+                elif (term := await candidacy.elect()) is not None:
+                    await self._lead(candidacy, term)
+
+    async def _lead(self, candidacy: Candidacy, term: Term) -> None:
+        self._term = term
+        crash = self._crash if self._settings.crash_at else None
+        runner = Runner(self._session, self._settings, term, candidacy, self._rng, self._listener, crash)
+        self._runner = runner
+        try:
+            await runner.run()
+        except Deposed as error:
+            log.info("controller %d: %s", self._settings.node_id, error)
+        except (SessionExpired, asyncio.CancelledError):
+            raise
+        except Exception:
+            # A bug of ours. The next term reads everything anew, as another node's would.
+            log.exception("controller %d ends its term\n%s", self._settings.node_id, describe.state(runner.state))
+            await asyncio.sleep(self._settings.retry_backoff_ms / 1000)
+        finally:
+            self._runner = None
+            if not self._expired:
+                await candidacy.resign(term)
+
+    def _on_session(self, event: SessionEvent) -> None:
+        """The session is over, and with it our /controller: whatever we still decide must not reach any broker."""
+        if event in (SessionEvent.EXPIRED, SessionEvent.CLOSED):
+            self._expired = True
+            if self._task is not None:
+                self._task.cancel()
+
+    def _crash(self, step: str) -> None:
+        if step == self._settings.crash_at:
+            log.error("controller %d crashes on demand: %s", self._settings.node_id, step)
+            os._exit(CRASH_STATUS)
+
+    def _now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)

@@ -1,0 +1,161 @@
+"""Everything the machine may ask for. The runner acts effects in the order in which they were decided.
+
+Writes are conditional twice: on the version of the znode they change, and on the version of /controller_epoch, so
+that a controller that has been replaced cannot change anything. Their outcomes come back as events before anything
+else does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from controller.model import Broker, LeaderAndIsr, TopicBody, TopicPartition
+
+if TYPE_CHECKING:
+    from controller.events import Event
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionWrite:
+    """One state znode to write; `expected_epoch` None means that it must not exist yet."""
+
+    partition: TopicPartition
+    state: LeaderAndIsr
+    expected_epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class IsrChange:
+    """What is to be answered when the ISR changes of an AlterPartition are written."""
+
+    token: int
+    refusals: Mapping[TopicPartition, int]
+    """Partition -> error code, for those that were not even tried."""
+    asked: tuple[tuple[bytes, str, tuple[TopicPartition, ...]], ...]
+    """(topic id, topic name, partitions) in the order of the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """What is to be answered when leadership has been moved off a broker."""
+
+    token: int
+    broker_id: int
+
+
+Then = IsrChange | Shutdown
+
+
+@dataclass(frozen=True, slots=True)
+class WritePartitions:
+    """Write state znodes, each on its own condition. `label` names the step for failure injection."""
+
+    writes: tuple[PartitionWrite, ...]
+    label: str
+    is_new: bool = False
+    then: Then | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTopic:
+    """Write a topic's znode; partitions in `removed` vanish in the same transaction, states included."""
+
+    name: str
+    body: TopicBody
+    expected_version: int
+    label: str
+    removed: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTopic:
+    """Remove a topic: its znodes, its configuration and the request to delete it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveDeletion:
+    """Drop a request to delete a topic that does not exist or may not be deleted."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Open the outbound queue to a broker, in place of that to its earlier life."""
+
+    broker: Broker
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """Close the outbound queue to a broker; what is in it is dropped."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendToBroker:
+    """Append a request to a broker's outbound queue, for this incarnation of it only."""
+
+    broker_id: int
+    broker_epoch: int
+    request: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Fire `TimerFired(timer)` after a delay; setting it again moves it."""
+
+    timer: str
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetReplyTimer:
+    """Fire `ReplyDue(token)` after a delay."""
+
+    token: int
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer a call."""
+
+    token: int
+    response: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Come back with this event once the writes decided before it have their outcomes."""
+
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Something worth a line on the timeline."""
+
+    kind: str
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+Effect = (
+    WritePartitions
+    | WriteTopic
+    | RemoveTopic
+    | RemoveDeletion
+    | Connect
+    | Disconnect
+    | SendToBroker
+    | SetTimer
+    | SetReplyTimer
+    | Reply
+    | Post
+    | Announce
+)

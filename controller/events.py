@@ -1,0 +1,187 @@
+"""Everything that can happen to the active controller. The runner turns watches, answers, timers and calls into
+these.
+
+An event carries what was read, never where to read it: `machine.step` decides without I/O. The outcome of a
+conditional write is an event too, so that losing one is an ordinary case and not an exception inside a decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from controller.model import Broker, Partition, Topic, TopicBody, TopicPartition
+from protocol.wire import ZERO_UUID
+
+if TYPE_CHECKING:
+    from controller.effects import Then
+    from protocol.apis.alter_partition import AlterPartitionRequest
+    from protocol.apis.controlled_shutdown import ControlledShutdownRequest
+    from protocol.apis.create_partitions import CreatePartitionsRequest
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSnapshot:
+    """A topic with the states of those of its partitions that have one."""
+
+    topic: Topic
+    partitions: Mapping[int, Partition]
+    fresh_id: bytes = ZERO_UUID
+    """An id drawn for the topic in case it has none: chance enters as data."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """This node won the election and has read everything there is."""
+
+    brokers: Mapping[int, Broker]
+    topics: tuple[TopicSnapshot, ...]
+    deletions: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersRead:
+    """/brokers/ids as it is now."""
+
+    brokers: Mapping[int, Broker]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersJoined:
+    """These brokers registered, for the first time or again; posted once their earlier lives were dealt with."""
+
+    brokers: tuple[Broker, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsRead:
+    """The children of /brokers/topics as they are now, and the contents of those not known before."""
+
+    names: frozenset[str]
+    found: tuple[TopicSnapshot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRead:
+    """One known topic's znode or configuration changed: this is what they hold."""
+
+    topic: Topic
+
+
+@dataclass(frozen=True, slots=True)
+class TopicWriteLost:
+    """A `WriteTopic` found that somebody else had written the znode, which holds this now; None if it is gone."""
+
+    name: str
+    topic: Topic | None
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Elect, create, advance and delete whatever can be, now that something has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionsRead:
+    """The children of /admin/delete_topics as they are now."""
+
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsWritten:
+    """The outcome of a `WritePartitions`: what is committed now, ours where `written`, somebody else's where `lost`."""
+
+    written: Mapping[TopicPartition, Partition]
+    lost: Mapping[TopicPartition, Partition | None]
+    is_new: bool
+    then: Then | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicWritten:
+    """A `WriteTopic` succeeded; `removed` partitions are gone together with their state."""
+
+    name: str
+    body: TopicBody
+    version: int
+    label: str
+    removed: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRemoved:
+    """Nothing of this topic is left in ZooKeeper."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A broker answered a request that was sent to this incarnation of it."""
+
+    broker_id: int
+    broker_epoch: int
+    request: Any
+    response: Any
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """A timer set by `SetTimer` is due."""
+
+    timer: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartitionAsked:
+    """A leader proposes ISR changes."""
+
+    token: int
+    request: AlterPartitionRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownAsked:
+    """A broker wants to stop and asks for its leaderships to be moved."""
+
+    token: int
+    request: ControlledShutdownRequest
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsAsked:
+    """An admin asks for more, or fewer, partitions."""
+
+    token: int
+    request: CreatePartitionsRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyDue:
+    """The time that a `PartitionsAsked` may wait is up."""
+
+    token: int
+
+
+Event = (
+    TakenOver
+    | BrokersRead
+    | BrokersJoined
+    | TopicsRead
+    | TopicRead
+    | TopicWriteLost
+    | Settle
+    | DeletionsRead
+    | PartitionsWritten
+    | TopicWritten
+    | TopicRemoved
+    | Answered
+    | TimerFired
+    | AlterPartitionAsked
+    | ShutdownAsked
+    | PartitionsAsked
+    | ReplyDue
+)

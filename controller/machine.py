@@ -1,0 +1,405 @@
+"""What to do about an event: `step(state, event) -> effects`. One function per event, no I/O, no clock, no chance.
+
+The runner feeds the outcome of each write back before any other event, so a function sees its own earlier decisions
+as committed or lost, never as pending. Where one event means two rounds of decisions (a broker that came back was
+first lost), the second is posted as an event of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from controller import alter_partition, effects, partitions, replicas, resize, resize_requests, topics
+from controller.effects import Effect, IsrChange, Shutdown
+from controller.events import (
+    AlterPartitionAsked,
+    Answered,
+    BrokersJoined,
+    BrokersRead,
+    DeletionsRead,
+    Event,
+    PartitionsAsked,
+    PartitionsWritten,
+    ReplyDue,
+    Settle,
+    ShutdownAsked,
+    TakenOver,
+    TimerFired,
+    TopicRead,
+    TopicRemoved,
+    TopicsRead,
+    TopicWriteLost,
+    TopicWritten,
+)
+from controller.model import TopicPartition
+from controller.requests import RequestBatch
+from controller.state import ClusterState
+from protocol.apis.controlled_shutdown import ControlledShutdownResponse, RemainingPartition
+from protocol.apis.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from protocol.apis.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from protocol.apis.stop_replica import StopReplicaRequest, StopReplicaResponse
+from protocol.errors import ErrorCode
+
+PREFERRED_TIMER = "preferred"
+REBALANCE_TIMER = "rebalance"
+DRAINED_TIMER = "drained"
+
+
+def step(state: ClusterState, event: Event) -> list[Effect]:
+    """Change the state as the event demands, and say what has to be done."""
+    match event:
+        case TakenOver():
+            return on_taken_over(state, event)
+        case BrokersRead():
+            return on_brokers_read(state, event)
+        case BrokersJoined():
+            return on_brokers_joined(state, event)
+        case TopicsRead():
+            return on_topics_read(state, event)
+        case TopicRead():
+            return [*topics.changed(state, event.topic), effects.Post(Settle())]
+        case TopicWriteLost():
+            return on_topic_write_lost(state, event)
+        case Settle():
+            return on_settle(state)
+        case DeletionsRead():
+            return topics.mark_for_deletion(state, event.names)
+        case PartitionsWritten():
+            return on_partitions_written(state, event)
+        case TopicWritten():
+            return on_topic_written(state, event)
+        case TopicRemoved():
+            return on_topic_removed(state, event)
+        case Answered():
+            return on_answered(state, event)
+        case TimerFired():
+            return on_timer(state, event)
+        case AlterPartitionAsked():
+            return alter_partition.ask(state, event)
+        case ShutdownAsked():
+            return on_shutdown_asked(state, event)
+        case PartitionsAsked():
+            return resize_requests.ask(state, event)
+        case ReplyDue():
+            return resize_requests.due(state, event.token)
+        case _:
+            assert_never(event)
+
+
+def on_taken_over(state: ClusterState, event: TakenOver) -> list[Effect]:
+    """A new term: tell everybody who is alive, what is led by whom, and continue what the last controller had begun."""
+    state.brokers = dict(event.brokers)
+    decided: list[Effect] = [effects.Announce("elected")]
+    decided += [effects.Connect(broker) for broker in event.brokers.values()]
+    first = RequestBatch(state)
+    first.tell_brokers()  # brokers must know who is alive before they follow anybody
+    decided += first.flush()
+    for snapshot in event.topics:
+        topics.load(state, snapshot)
+        decided += topics.complete(snapshot)
+    state.deleting |= event.deletions & state.topics.keys()
+    everything = RequestBatch(state)
+    for partition in state.all_partitions():
+        if partition in state.partitions:
+            everything.lead(partition)
+    everything.tell_everything()
+    decided += everything.flush()
+    gone = {replica for partition in state.all_partitions() for replica in state.assignment(partition)}
+    decided += partitions.lose(state, frozenset(gone - state.brokers.keys()))
+    pending, state.deleting = state.deleting, set()
+    decided += topics.mark_for_deletion(state, event.deletions | pending)
+    settings = state.settings
+    if settings.auto_leader_rebalance_enable:
+        decided.append(effects.SetTimer(REBALANCE_TIMER, settings.leader_imbalance_first_check_ms))
+    return [*decided, effects.SetTimer(DRAINED_TIMER, settings.drained_check_interval_ms), effects.Post(Settle())]
+
+
+def on_settle(state: ClusterState) -> list[Effect]:
+    """Elections come first; resizes, deletions and queued requests go by their outcome."""
+    decided = partitions.elect_offline(state)
+    if decided:
+        return [*decided, effects.Post(Settle())]
+    for name in list(state.topics):
+        if name in state.deleting:
+            decided += topics.continue_deletion(state, name)
+        else:
+            decided += resize.advance(state, name)
+    for name in list(state.waiting):
+        decided += resize_requests.proceed(state, name)
+    return decided
+
+
+def on_brokers_read(state: ClusterState, event: BrokersRead) -> list[Effect]:
+    """Compare with what was known: lost, new, or back in another life (same id, another czxid), which is both."""
+    known, now = state.brokers, event.brokers
+    gone = frozenset(one for one in known if one not in now or now[one].epoch != known[one].epoch)
+    joined = tuple(now[one] for one in sorted(now) if one not in known or one in gone)
+    decided: list[Effect] = []
+    if any(one in known and one not in gone and now[one] != known[one] for one in now):
+        known.update({one: now[one] for one in now if one in known and one not in gone})
+        moved = RequestBatch(state)
+        moved.tell_brokers()
+        decided += moved.flush()
+    if gone:
+        decided += lose_brokers(state, gone, bounced=frozenset(broker.id for broker in joined))
+    if joined:
+        decided.append(effects.Post(BrokersJoined(joined)))
+    return decided
+
+
+def lose_brokers(state: ClusterState, gone: frozenset[int], bounced: frozenset[int]) -> list[Effect]:
+    """Elect where they led, shrink the ISRs they were in, and stop waiting for them."""
+    decided: list[Effect] = []
+    for broker in sorted(gone):
+        del state.brokers[broker]
+        state.shutting_down.discard(broker)
+        decided.append(effects.Disconnect(broker))
+        decided.append(effects.Announce("broker lost", {"broker": broker, "restarted": broker in bounced}))
+    topics.lose_replicas(state, gone)
+    writes = partitions.lose(state, gone)
+    if not writes:
+        batch = RequestBatch(state)
+        batch.tell_brokers()
+        decided += batch.flush()
+    decided += writes
+    for partition in list(state.removals):
+        for broker in gone:
+            decided += resize.replica_dropped(state, partition, broker)
+    return [*decided, effects.Post(Settle())]
+
+
+def on_brokers_joined(state: ClusterState, event: BrokersJoined) -> list[Effect]:
+    """New brokers: the others hear of them, they hear of everything, and their replicas learn whom to follow."""
+    existing = list(state.brokers)
+    joined = [broker.id for broker in event.brokers]
+    decided: list[Effect] = []
+    for broker in event.brokers:
+        state.brokers[broker.id] = broker
+        decided.append(effects.Connect(broker))
+        decided.append(effects.Announce("broker joined", {"broker": broker.id, "epoch": broker.epoch}))
+    metadata, leadership = RequestBatch(state), RequestBatch(state)
+    metadata.tell_brokers(existing)
+    metadata.tell_everything(joined)
+    for partition in state.hosted_by(joined):
+        for replica in state.assignment(partition):
+            if replica in joined and partition in state.partitions:
+                replicas.seen(state, partition, replica)
+                leadership.remind(partition, replica)
+    return [*decided, *metadata.flush(), *leadership.flush(), effects.Post(Settle())]
+
+
+def on_topics_read(state: ClusterState, event: TopicsRead) -> list[Effect]:
+    """Topics appeared, or somebody removed some by hand."""
+    missing = state.topics.keys() - event.names
+    return [*topics.vanished(state, missing), *topics.discovered(state, event.found), effects.Post(Settle())]
+
+
+def on_partitions_written(state: ClusterState, event: PartitionsWritten) -> list[Effect]:
+    """States are committed, or somebody else's are: believe what there is, tell the brokers, and go on from there."""
+    for partition, actual in event.lost.items():
+        if actual is not None and partition.topic in state.topics:
+            partitions.adopt(state, partition, actual)
+        else:
+            state.forget_partition(partition)
+    decided: list[Effect]
+    if isinstance(event.then, IsrChange):
+        decided = alter_partition.written(state, event.then, event.written, event.lost)
+        decided += schedule_preferred(state, event)
+    else:
+        decided = partitions.after_write(state, event.written, is_new=event.is_new)
+    if isinstance(event.then, Shutdown):
+        decided.append(shutdown_reply(state, event.then))
+    if event.lost:
+        return [*decided, effects.Post(Settle())]
+    for name in sorted({partition.topic for partition in event.written}):
+        decided += resize.advance(state, name)
+        decided += resize_requests.proceed(state, name)
+    return decided
+
+
+def schedule_preferred(state: ClusterState, event: PartitionsWritten) -> list[Effect]:
+    """A preferred leader is in sync again: let it lead soon, without waiting for the periodic check."""
+    settings = state.settings
+    if not settings.auto_leader_rebalance_enable or settings.preferred_election_delay_ms <= 0:
+        return []
+    for partition, committed in event.written.items():
+        first = state.assignment(partition)[:1]
+        if first and first[0] in committed.state.isr and first[0] != committed.state.leader:
+            return [effects.SetTimer(PREFERRED_TIMER, settings.preferred_election_delay_ms)]
+    return []
+
+
+def on_topic_written(state: ClusterState, event: TopicWritten) -> list[Effect]:
+    """A topic's znode is committed: what follows depends on which step it was."""
+    topic = state.topics.get(event.name)
+    if topic is None:
+        return []
+    before = topic.body
+    state.put_topic(replace(topic, body=event.body, version=event.version))
+    name = event.name
+    match event.label:
+        case resize_requests.PLAN:
+            partitions.add_new(state, name)
+            return resize.advance(state, name)
+        case resize_requests.GROW_PLAIN:
+            return resize_requests.after_plain_growth(state, name)
+        case resize.PUBLISH:
+            plan = before.plan
+            assert plan is not None, "only a plan is published"
+            detail = {"topic": name, "generation": plan.generation, "from": plan.before, "to": plan.after}
+            told = resize.tell_published(state, name)
+            return [*told, effects.Announce("resize published", detail), *resize_requests.proceed(state, name)]
+        case resize.RETIRE:
+            index = next(one for one in event.body.retired if event.body.retired[one] != before.retired.get(one))
+            return resize.drop_replicas(state, TopicPartition(name, index))
+        case resize.REMOVE:
+            for index in event.removed:
+                state.forget_partition(TopicPartition(name, index))
+            removed = effects.Announce("partition removed", {"topic": name, "partitions": list(event.removed)})
+            return [removed, *resize_requests.proceed(state, name), *resize.check_drained(state)]
+    return []
+
+
+def on_topic_write_lost(state: ClusterState, event: TopicWriteLost) -> list[Effect]:
+    """Somebody else wrote the topic's znode: start again from what it holds now."""
+    queue = state.waiting.get(event.name)
+    if queue and event.label in (resize_requests.PLAN, resize_requests.GROW_PLAIN):
+        queue[0].begun = False
+    if event.topic is None:
+        return [*topics.vanished(state, [event.name]), effects.Post(Settle())]
+    return [*topics.changed(state, event.topic), effects.Post(Settle())]
+
+
+def on_topic_removed(state: ClusterState, event: TopicRemoved) -> list[Effect]:
+    """Nothing is left of a topic, so nothing is known of it."""
+    state.forget_topic(event.name)
+    return [effects.Announce("topic deleted", {"topic": event.name}), *resize_requests.proceed(state, event.name)]
+
+
+def on_answered(state: ClusterState, event: Answered) -> list[Effect]:
+    """A broker answered; one that has since restarted answered for a life that is over."""
+    broker = state.brokers.get(event.broker_id)
+    if broker is None or broker.epoch != event.broker_epoch:
+        return []
+    match event.request, event.response:
+        case LeaderAndIsrRequest() as request, LeaderAndIsrResponse() as response:
+            return on_leadership_confirmed(state, event, request, response)
+        case StopReplicaRequest() as request, StopReplicaResponse() as response:
+            return on_replicas_stopped(state, event.broker_id, request, response)
+        case ListOffsetsRequest() as request, ListOffsetsResponse() as response:
+            return on_offsets(state, request, response)
+    return []
+
+
+def on_leadership_confirmed(
+    state: ClusterState, event: Answered, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse
+) -> list[Effect]:
+    """Leaders that have their new state let resizes go on.
+
+    STALE_CONTROLLER_EPOCH of a partition means "I have this epoch, or a later one, already": it confirms as well.
+    """
+    if response.error_code != ErrorCode.NONE:
+        return []
+    adopted = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
+    failed = {
+        (topic.topic_id, row.partition_index)
+        for topic in response.topics
+        for row in topic.partition_errors
+        if row.error_code not in adopted
+    }
+    decided: list[Effect] = []
+    for topic in request.topic_states:
+        for row in topic.partition_states:
+            if (topic.topic_id, row.partition_index) not in failed:
+                partition = TopicPartition(topic.topic_name, row.partition_index)
+                partitions.confirm(state, partition, event.broker_id, event.broker_epoch, row.leader_epoch)
+        decided += resize.advance(state, topic.topic_name)
+    return decided
+
+
+def on_replicas_stopped(
+    state: ClusterState, broker: int, request: StopReplicaRequest, response: StopReplicaResponse
+) -> list[Effect]:
+    """Replicas that are gone let deletions and removals go on."""
+    failed = {
+        TopicPartition(row.topic_name, row.partition_index)
+        for row in response.partition_errors
+        if row.error_code != ErrorCode.NONE
+    }
+    decided: list[Effect] = []
+    for topic in request.topic_states:
+        for row in topic.partition_states:
+            partition = TopicPartition(topic.topic_name, row.partition_index)
+            if row.delete_partition and topic.topic_name in state.deleting:
+                wrong = response.error_code != ErrorCode.NONE or partition in failed
+                topics.replica_stopped(state, partition, broker, failed=wrong)
+            elif row.delete_partition:
+                decided += resize.replica_dropped(state, partition, broker)
+        if topic.topic_name in state.deleting and topics.all_stopped(state, topic.topic_name):
+            decided.append(effects.RemoveTopic(topic.topic_name))
+    return decided
+
+
+def on_offsets(state: ClusterState, request: ListOffsetsRequest, response: ListOffsetsResponse) -> list[Effect]:
+    """Where the log of a partition marked for deletion begins, or ends."""
+    decided: list[Effect] = []
+    for topic, answer in zip(request.topics, response.topics, strict=False):
+        for row, told in zip(topic.partitions, answer.partitions, strict=False):
+            if told.error_code == ErrorCode.NONE:
+                decided += resize.offset_reported(
+                    state,
+                    TopicPartition(topic.name, row.partition_index),
+                    row.current_leader_epoch,
+                    timestamp=row.timestamp,
+                    offset=told.offset,
+                )
+    return decided
+
+
+def on_timer(state: ClusterState, event: TimerFired) -> list[Effect]:
+    """Something that is done from time to time."""
+    settings = state.settings
+    match event.timer:
+        case "preferred":
+            return partitions.elect_preferred(state, partitions.imbalanced(state, 0))
+        case "rebalance":
+            found = partitions.imbalanced(state, settings.leader_imbalance_per_broker_percentage)
+            again = effects.SetTimer(REBALANCE_TIMER, settings.leader_imbalance_check_interval_ms)
+            return [*partitions.elect_preferred(state, found), again]
+        case "drained":
+            again = effects.SetTimer(DRAINED_TIMER, settings.drained_check_interval_ms)
+            return [*resize.check_drained(state), again]
+    raise AssertionError(f"nobody sets a timer {event.timer!r}")
+
+
+def on_shutdown_asked(state: ClusterState, event: ShutdownAsked) -> list[Effect]:
+    """A broker wants to stop: move its leaderships first. It asks again while some remain."""
+    broker_id, epoch = event.request.broker_id, event.request.broker_epoch
+    broker = state.brokers.get(broker_id)
+    error = ErrorCode.NONE
+    if broker is None:
+        error = ErrorCode.BROKER_NOT_AVAILABLE
+    elif epoch != -1 and epoch < broker.epoch:
+        error = ErrorCode.STALE_BROKER_EPOCH
+    if error is not ErrorCode.NONE:
+        refused = ControlledShutdownResponse(error_code=error, remaining_partitions=[])
+        return [effects.Reply(event.token, refused)]
+    first = broker_id not in state.shutting_down
+    state.shutting_down.add(broker_id)
+    announced = [effects.Announce("broker stopping", {"broker": broker_id})] if first else []
+    return [*announced, *partitions.shut_down(state, broker_id, event.token)]
+
+
+def shutdown_reply(state: ClusterState, then: Shutdown) -> Effect:
+    """Which partitions the broker still leads although somebody else could."""
+    remaining = [
+        RemainingPartition(topic_name=partition.topic, partition_index=partition.partition)
+        for partition in state.hosted_by([then.broker_id])
+        if len(state.assignment(partition)) > 1
+        and partition in state.partitions
+        and state.partitions[partition].state.leader == then.broker_id
+    ]
+    return effects.Reply(
+        then.token, ControlledShutdownResponse(error_code=ErrorCode.NONE, remaining_partitions=remaining)
+    )

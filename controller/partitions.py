@@ -1,0 +1,267 @@
+"""The life of a partition: the table of its phases, and the decisions that create it or give it a leader.
+
+    non-existent -> new        its topic, or a planned growth, names it
+    new -> online              a first leader was written (Kafka: OnlinePartition from NewPartition)
+    online -> online           another leader
+    online, new -> offline     no live replica is in sync, or its topic is being deleted
+    offline -> online          one came back
+    offline -> non-existent    its topic was deleted, or it was drained and removed
+
+A decision is a `WritePartitions`; requests to brokers follow from its *outcome* (`after_write`), never from the
+intention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from controller import effects, elections, replicas
+from controller.effects import Effect, PartitionWrite
+from controller.model import LeaderAndIsr, Partition, PartitionPhase, Topic, TopicPartition
+from controller.requests import RequestBatch, being_removed
+from controller.state import Adoption, ClusterState
+
+NON_EXISTENT, NEW = PartitionPhase.NON_EXISTENT, PartitionPhase.NEW
+ONLINE, OFFLINE = PartitionPhase.ONLINE, PartitionPhase.OFFLINE
+
+LEGAL: Final[Mapping[PartitionPhase, frozenset[PartitionPhase]]] = {
+    # from          to
+    NON_EXISTENT: frozenset({NEW}),
+    NEW: frozenset({ONLINE, OFFLINE}),
+    ONLINE: frozenset({ONLINE, OFFLINE}),
+    OFFLINE: frozenset({ONLINE, OFFLINE, NON_EXISTENT}),
+}
+
+
+def move(state: ClusterState, partition: TopicPartition, to: PartitionPhase) -> None:
+    """Change a partition's phase; one that the table does not allow is a bug of ours."""
+    before = state.phase(partition)
+    assert to in LEGAL[before], f"{partition}: {before.name} -> {to.name} is not a transition"
+    state.phases[partition] = to
+
+
+def add_new(state: ClusterState, name: str) -> list[TopicPartition]:
+    """Take up the partitions that a topic's assignment names and nobody has created yet."""
+    added = []
+    for partition in state.partitions_of(name):
+        if state.phase(partition) is NON_EXISTENT:
+            move(state, partition, NEW)
+            for replica in state.assignment(partition):
+                replicas.move(state, partition, replica, replicas.NEW)
+            added.append(partition)
+    return added
+
+
+def adopt(state: ClusterState, partition: TopicPartition, committed: Partition) -> None:
+    """Believe a committed state, and let the phase follow from whether its leader is alive."""
+    state.partitions[partition] = committed
+    if state.phase(partition) is NON_EXISTENT:
+        move(state, partition, NEW)
+    move(state, partition, ONLINE if committed.state.leader in state.brokers else OFFLINE)
+
+
+def birth(topic: Topic, index: int, elected: elections.Elected, controller_epoch: int) -> LeaderAndIsr:
+    """The first state of a partition: it accepts the newest generation that its index is part of, planned or published.
+
+    An index that existed before continues its leader epochs (R13), so that no log or offset of that time can be
+    mistaken for one of the new incarnation.
+    """
+    body = topic.body
+    plan = body.plan
+    retired = body.retired.get(index)
+    epoch = 0 if retired is None else retired.leader_epoch + 1
+    generation = body.generation
+    if plan is not None and plan.grows and index >= plan.before:
+        generation = plan.generation
+    elif topic.ordered and index < body.lineage.count:
+        generation = body.lineage.class_generation(index)
+    return LeaderAndIsr(
+        leader=elected.leader,
+        leader_epoch=epoch,
+        isr=elected.isr,
+        controller_epoch=controller_epoch,
+        generation=generation,
+        gen_start=(*(() if retired is None else retired.gen_start), (generation, epoch)),
+    )
+
+
+def create(state: ClusterState, partitions: Iterable[TopicPartition], label: str = "create") -> list[Effect]:
+    """Write the first state of those new partitions that have a live replica; the others wait for one."""
+    writes = []
+    for partition in partitions:
+        elected = elections.first_leader(state.assignment(partition), state.live)
+        if elected is None or partition in state.partitions:
+            continue
+        topic = state.topics[partition.topic]
+        first = birth(topic, partition.partition, elected, state.controller_epoch)
+        writes.append(PartitionWrite(partition, first, None))
+    return [effects.WritePartitions(tuple(writes), label, is_new=True)] if writes else []
+
+
+def led(committed: Partition, elected: elections.Elected, controller_epoch: int) -> LeaderAndIsr:
+    """The state after an election: a new epoch of the same generation."""
+    return replace(
+        committed.state,
+        leader=elected.leader,
+        isr=elected.isr,
+        leader_epoch=committed.state.leader_epoch + 1,
+        controller_epoch=controller_epoch,
+        leader_recovery_state=elected.recovery_state,
+    )
+
+
+def elect_offline(state: ClusterState) -> list[Effect]:
+    """Give a leader to every partition without a live one, and a first one to those that are new."""
+    writes: list[PartitionWrite] = []
+    new: list[TopicPartition] = []
+    for partition in state.all_partitions():
+        if state.phase(partition) is NEW:
+            if not belongs_to_plan(state, partition):
+                new.append(partition)
+        elif state.phase(partition) is OFFLINE and not removed_soon(state, partition):
+            committed = state.partitions[partition]
+            elected = elections.offline(
+                state.assignment(partition),
+                committed.state.isr,
+                state.live,
+                unclean=unclean_allowed(state, partition.topic),
+            )
+            if elected is not None:
+                writes.append(
+                    PartitionWrite(partition, led(committed, elected, state.controller_epoch), committed.epoch)
+                )
+    elect = [effects.WritePartitions(tuple(writes), "elect")] if writes else []
+    return [*elect, *create(state, new)]
+
+
+def elect_preferred(state: ClusterState, partitions: Iterable[TopicPartition]) -> list[Effect]:
+    """Hand leadership back to preferred replicas that are alive and in sync."""
+    writes = []
+    for partition in partitions:
+        committed, assignment = state.partitions.get(partition), state.assignment(partition)
+        if committed is None or not assignment or committed.state.leader == assignment[0]:
+            continue
+        elected = elections.preferred(assignment, committed.state.isr, state.live)
+        if elected is not None and not removed_soon(state, partition):
+            writes.append(PartitionWrite(partition, led(committed, elected, state.controller_epoch), committed.epoch))
+    return [effects.WritePartitions(tuple(writes), "elect-preferred")] if writes else []
+
+
+def imbalanced(state: ClusterState, percentage: int) -> list[TopicPartition]:
+    """The partitions led by others of those brokers that lead too few of the partitions they are preferred for."""
+    preferred: dict[int, list[TopicPartition]] = {}
+    for partition in state.all_partitions():
+        assignment = state.assignment(partition)
+        if assignment and partition in state.partitions:
+            preferred.setdefault(assignment[0], []).append(partition)
+    found: list[TopicPartition] = []
+    for broker, owned in preferred.items():
+        elsewhere = [one for one in owned if state.partitions[one].state.leader != broker]
+        if broker in state.live and len(elsewhere) * 100 > percentage * len(owned):
+            found += elsewhere
+    return found
+
+
+def lose(state: ClusterState, gone: frozenset[int]) -> list[Effect]:
+    """These brokers vanished: elect where they led, and take them out of every ISR, in one write per partition."""
+    writes = []
+    for partition in state.hosted_by(gone):
+        for replica in gone.intersection(state.assignment(partition)):
+            replicas.move(state, partition, replica, replicas.OFFLINE)
+        committed = state.partitions.get(partition)
+        if committed is None or removed_soon(state, partition):
+            continue
+        left = elections.without(committed.state.leader, committed.state.isr, gone)
+        if left.leader == elections.NO_LEADER:
+            move(state, partition, OFFLINE)
+            elected = elections.offline(
+                state.assignment(partition),
+                committed.state.isr,
+                state.live,
+                unclean=unclean_allowed(state, partition.topic),
+            )
+            left = elected or left
+        if (left.leader, left.isr) != (committed.state.leader, committed.state.isr):
+            recovery = max(left.recovery_state, committed.state.leader_recovery_state if left.leader == -1 else 0)
+            state_after = replace(led(committed, left, state.controller_epoch), leader_recovery_state=recovery)
+            writes.append(PartitionWrite(partition, state_after, committed.epoch))
+    return [effects.WritePartitions(tuple(writes), "lose")] if writes else []
+
+
+def shut_down(state: ClusterState, broker: int, token: int) -> list[Effect]:
+    """Move leadership off a broker that is about to stop, and it out of its ISRs, while it still answers.
+
+    Partitions with a single replica stay: there is nobody else, and they go down with it.
+    """
+    writes, batch = [], RequestBatch(state)
+    for partition in state.hosted_by([broker]):
+        committed, assignment = state.partitions.get(partition), state.assignment(partition)
+        if committed is None or len(assignment) < 2 or removed_soon(state, partition):
+            continue
+        if committed.state.leader == broker:
+            elected = elections.controlled_shutdown(
+                assignment, committed.state.isr, frozenset(state.brokers), state.shutting_down
+            )
+        else:
+            elected = elections.without(committed.state.leader, committed.state.isr, {broker})
+            batch.stop(partition, [broker], delete=False)
+        if elected is not None and (elected.leader, elected.isr) != (committed.state.leader, committed.state.isr):
+            writes.append(PartitionWrite(partition, led(committed, elected, state.controller_epoch), committed.epoch))
+    write = effects.WritePartitions(tuple(writes), "shut-down", then=effects.Shutdown(token, broker))
+    return [*batch.flush(), write]
+
+
+def after_write(
+    state: ClusterState,
+    written: Mapping[TopicPartition, Partition],
+    *,
+    is_new: bool,
+    led_anew: bool = True,
+) -> list[Effect]:
+    """These states are committed: believe them and tell the brokers; LeaderAndIsr only when there is a new epoch."""
+    batch = RequestBatch(state)
+    for partition, committed in written.items():
+        if partition.topic not in state.topics:
+            continue
+        state.partitions[partition] = committed
+        phase = ONLINE if committed.state.leader != elections.NO_LEADER else OFFLINE
+        move(state, partition, phase)
+        for replica in state.online_replicas(partition):
+            if is_new:
+                replicas.move(state, partition, replica, replicas.ONLINE)
+        if led_anew:
+            batch.lead(partition, is_new=is_new)
+        else:
+            batch.tell(partition)
+    return batch.flush()
+
+
+def confirm(state: ClusterState, partition: TopicPartition, broker: int, broker_epoch: int, leader_epoch: int) -> None:
+    """A broker holds the state of this epoch; only the leader's word matters to those who wait (R4)."""
+    committed = state.partitions.get(partition)
+    if committed is None or committed.state.leader != broker:
+        return
+    known = state.adopted.get(partition)
+    if known is None or (known.broker_id, known.broker_epoch) != (broker, broker_epoch):
+        known = state.adopted[partition] = Adoption(broker, broker_epoch, leader_epoch)
+    known.leader_epoch = max(known.leader_epoch, leader_epoch)
+
+
+def belongs_to_plan(state: ClusterState, partition: TopicPartition) -> bool:
+    """Whether the partition is one that a planned growth adds: it is created as a step of the resize."""
+    plan = state.topics[partition.topic].body.plan
+    return plan is not None and plan.grows and partition.partition >= plan.before
+
+
+def removed_soon(state: ClusterState, partition: TopicPartition) -> bool:
+    """Whether the partition is on its way out, so that nobody should lead it any more."""
+    committed, topic = state.partitions.get(partition), state.topics[partition.topic]
+    return committed is not None and being_removed(topic, partition.partition, committed)
+
+
+def unclean_allowed(state: ClusterState, name: str) -> bool:
+    """Whether availability goes before the records that only dead replicas have."""
+    text = state.topics[name].config.get("unclean.leader.election.enable", "")
+    return text.lower() == "true" if text else state.settings.unclean_leader_election_enable

@@ -1,0 +1,54 @@
+"""The life of one replica as the controller sees it: the table of its phases, and what brokers answer about it.
+
+Kafka's ReplicaStateMachine. Deletion goes offline -> started -> successful -> non-existent; a replica whose broker is
+down cannot be deleted and waits (ineligible) until it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from controller.model import ReplicaPhase, TopicPartition
+from controller.state import ClusterState
+
+NON_EXISTENT, NEW, ONLINE, OFFLINE = (
+    ReplicaPhase.NON_EXISTENT,
+    ReplicaPhase.NEW,
+    ReplicaPhase.ONLINE,
+    ReplicaPhase.OFFLINE,
+)
+STARTED, SUCCESSFUL, INELIGIBLE = (
+    ReplicaPhase.DELETION_STARTED,
+    ReplicaPhase.DELETION_SUCCESSFUL,
+    ReplicaPhase.DELETION_INELIGIBLE,
+)
+
+LEGAL: Final[Mapping[ReplicaPhase, frozenset[ReplicaPhase]]] = {
+    # from          to
+    NON_EXISTENT: frozenset({NEW}),
+    NEW: frozenset({ONLINE, OFFLINE}),
+    ONLINE: frozenset({ONLINE, OFFLINE}),
+    OFFLINE: frozenset({ONLINE, OFFLINE, STARTED, INELIGIBLE}),
+    STARTED: frozenset({SUCCESSFUL, INELIGIBLE}),
+    SUCCESSFUL: frozenset({NON_EXISTENT}),
+    INELIGIBLE: frozenset({ONLINE, OFFLINE}),
+}
+
+
+def move(state: ClusterState, partition: TopicPartition, replica: int, to: ReplicaPhase) -> None:
+    """Change a replica's phase; one that the table does not allow is a bug of ours."""
+    key = (partition, replica)
+    before = state.replica_phases.get(key, NON_EXISTENT)
+    assert to in LEGAL[before], f"{partition} on {replica}: {before.name} -> {to.name} is not a transition"
+    if to is NON_EXISTENT:
+        del state.replica_phases[key]
+    else:
+        state.replica_phases[key] = to
+
+
+def seen(state: ClusterState, partition: TopicPartition, replica: int) -> None:
+    """A replica of a partition that exists is online or offline with its broker."""
+    if state.replica_phases.get((partition, replica), NON_EXISTENT) is NON_EXISTENT:
+        move(state, partition, replica, NEW)
+    move(state, partition, replica, ONLINE if replica in state.brokers else OFFLINE)

@@ -1,0 +1,281 @@
+"""Gathers what one event means for each broker into as few requests as possible.
+
+Flushed in Kafka's order (`ControllerBrokerRequestBatch`): LeaderAndIsr, UpdateMetadata, StopReplica. Every partition
+in a LeaderAndIsr is also told to all brokers. Each request carries the controller epoch, and the broker epoch of the
+incarnation it is meant for.
+
+The generation in a LeaderAndIsr is the *partition's* committed one (R2, C7): a topic that is being resized never
+lends its new generation to a partition whose own bump is not written yet. Metadata leaves out the partitions that a
+planned growth has created but not published (R12); the clamping of bumped epochs is done where Metadata is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from controller import effects
+from controller.effects import Effect
+from controller.model import Partition, ReplicaPhase, Topic, TopicPartition
+from controller.state import ClusterState
+from protocol.apis import leader_and_isr as lai
+from protocol.apis import stop_replica as stop
+from protocol.apis import update_metadata as meta
+
+LEADER_DURING_DELETE = -2
+EPOCH_DURING_DELETE = -2
+FULL_UPDATE = 2
+SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+class RequestBatch:
+    """The requests of one decision, per broker."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._leads: dict[int, dict[TopicPartition, bool]] = {}
+        self._stops: dict[int, dict[TopicPartition, bool]] = {}
+        self._told: dict[int, dict[TopicPartition, None]] = {}
+        self._full: set[int] = set()
+
+    def lead(self, partition: TopicPartition, *, is_new: bool = False) -> None:
+        """LeaderAndIsr with the committed state to all replicas that are reachable; everybody is told."""
+        for broker in self._state.online_replicas(partition):
+            self._leads.setdefault(broker, {})[partition] = is_new
+        self.tell(partition)
+
+    def remind(self, partition: TopicPartition, broker: int) -> None:
+        """LeaderAndIsr with the committed state to one replica that may have missed it."""
+        self._leads.setdefault(broker, {})[partition] = False
+
+    def tell(self, partition: TopicPartition, brokers: Iterable[int] | None = None) -> None:
+        """UpdateMetadata with the committed state, to these brokers (all if None)."""
+        for broker in self._state.brokers if brokers is None else brokers:
+            self._told.setdefault(broker, {})[partition] = None
+
+    def tell_brokers(self, brokers: Iterable[int] | None = None) -> None:
+        """UpdateMetadata with the list of live brokers, whatever else it carries."""
+        for broker in self._state.brokers if brokers is None else brokers:
+            self._told.setdefault(broker, {})
+
+    def tell_everything(self, brokers: Iterable[int] | None = None) -> None:
+        """UpdateMetadata with all partitions, as a full update: the receiver forgets topics that it does not list."""
+        for broker in list(self._state.brokers) if brokers is None else brokers:
+            self._full.add(broker)
+            self._told.setdefault(broker, {}).update(dict.fromkeys(self._state.all_partitions()))
+
+    def stop(self, partition: TopicPartition, brokers: Iterable[int], *, delete: bool) -> None:
+        """StopReplica to these replicas."""
+        for broker in brokers:
+            if broker in self._state.brokers:
+                known = self._stops.setdefault(broker, {})
+                known[partition] = delete or known.get(partition, False)
+
+    def flush(self) -> list[Effect]:
+        """The requests, in the order in which they must be sent."""
+        found: list[Effect] = []
+        for broker, leads in sorted(self._leads.items()):
+            request = leader_and_isr_request(self._state, broker, leads)
+            if request.topic_states:
+                found.append(self._send(broker, request))
+        for broker, told in sorted(self._told.items()):
+            found.append(self._send(broker, update_metadata_request(self._state, broker, told, broker in self._full)))
+        for broker, stops in sorted(self._stops.items()):
+            found.append(self._send(broker, stop_replica_request(self._state, broker, stops)))
+        return found
+
+    def _send(self, broker: int, request: object) -> Effect:
+        return effects.SendToBroker(broker, self._state.brokers[broker].epoch, request)
+
+
+def leader_and_isr_request(
+    state: ClusterState, broker: int, leads: dict[TopicPartition, bool]
+) -> lai.LeaderAndIsrRequest:
+    """One broker's LeaderAndIsr."""
+    topics: dict[str, lai.LeaderAndIsrTopicState] = {}
+    leaders: set[int] = set()
+    for partition, is_new in leads.items():
+        committed, topic = state.partitions.get(partition), state.topics.get(partition.topic)
+        if committed is None or topic is None:
+            continue
+        if partition.topic not in topics:
+            topics[partition.topic] = lai.LeaderAndIsrTopicState(
+                topic_name=partition.topic,
+                topic_id=topic.body.topic_id,
+                partition_states=[],
+                undeleted_partition_count=topic.body.undeleted_partition_count,
+            )
+        topics[partition.topic].partition_states.append(_leadership(topic, partition.partition, committed, is_new))
+        leaders.add(committed.state.leader)
+    return lai.LeaderAndIsrRequest(
+        controller_id=state.settings.node_id,
+        controller_epoch=state.controller_epoch,
+        broker_epoch=state.brokers[broker].epoch,
+        topic_states=list(topics.values()),
+        live_leaders=[
+            lai.LeaderAndIsrLiveLeader(
+                broker_id=leader,
+                host_name=state.brokers[leader].endpoints[0].host,
+                port=state.brokers[leader].endpoints[0].port,
+            )
+            for leader in sorted(leaders)
+            if leader in state.brokers and state.brokers[leader].endpoints
+        ],
+    )
+
+
+def _leadership(topic: Topic, index: int, committed: Partition, is_new: bool) -> lai.LeaderAndIsrPartitionState:
+    leadership = committed.state
+    retired = topic.body.retired.get(index)
+    return lai.LeaderAndIsrPartitionState(
+        partition_index=index,
+        controller_epoch=leadership.controller_epoch,
+        leader=leadership.leader,
+        leader_epoch=leadership.leader_epoch,
+        isr=list(leadership.isr),
+        partition_epoch=committed.epoch,
+        replicas=list(topic.body.assignment[index]),
+        adding_replicas=list(topic.body.adding_replicas.get(index, ())),
+        removing_replicas=list(topic.body.removing_replicas.get(index, ())),
+        is_new=is_new,
+        leader_recovery_state=leadership.leader_recovery_state,
+        generation=leadership.generation,
+        gen_start=[lai.GenerationStart(generation=g, leader_epoch=epoch) for g, epoch in leadership.gen_start],
+        marked_for_deletion=leadership.sealed,
+        log_start_offset=-1 if retired is None else retired.end_offset,
+    )
+
+
+def update_metadata_request(
+    state: ClusterState, broker: int, told: Iterable[TopicPartition], full: bool
+) -> meta.UpdateMetadataRequest:
+    """One broker's UpdateMetadata: the given partitions and always the whole list of live brokers."""
+    topics: dict[str, meta.UpdateMetadataTopicState] = {}
+    for partition in told:
+        topic = state.topics.get(partition.topic)
+        described = None if topic is None else _metadata(state, topic, partition)
+        if topic is None or described is None:
+            continue
+        if partition.topic not in topics:
+            topics[partition.topic] = _topic_metadata(state, topic)
+        topics[partition.topic].partition_states.append(described)
+    return meta.UpdateMetadataRequest(
+        controller_id=state.settings.node_id,
+        type=FULL_UPDATE if full else 0,
+        controller_epoch=state.controller_epoch,
+        broker_epoch=state.brokers[broker].epoch,
+        topic_states=list(topics.values()),
+        live_brokers=[_live_broker(state, one) for one in sorted(state.brokers)],
+    )
+
+
+def _topic_metadata(state: ClusterState, topic: Topic) -> meta.UpdateMetadataTopicState:
+    body = topic.body
+    return meta.UpdateMetadataTopicState(
+        topic_name=topic.name,
+        topic_id=body.topic_id,
+        partition_states=[],
+        undeleted_partition_count=body.undeleted_partition_count,
+        generation=body.generation,
+        initial_partition_count=body.initial_partition_count,
+        history=[meta.ReshardStep(generation=generation, count=count) for generation, count in body.history],
+        base=body.base,
+        ordered_delivery=topic.ordered,
+        min_insync_replicas=min_insync_replicas(state, topic),
+    )
+
+
+def min_insync_replicas(state: ClusterState, topic: Topic) -> int:
+    """The topic's own setting, or the cluster's default."""
+    text = topic.config.get("min.insync.replicas", "")
+    return int(text) if text.isdecimal() else state.settings.min_insync_replicas
+
+
+def _metadata(state: ClusterState, topic: Topic, partition: TopicPartition) -> meta.UpdateMetadataPartitionState | None:
+    index = partition.partition
+    committed = state.partitions.get(partition)
+    replicas = topic.body.assignment.get(index, ())
+    if committed is None or unpublished(topic, index, committed):
+        return None
+    leadership = committed.state
+    gone = topic.name in state.deleting or being_removed(topic, index, committed)
+    return meta.UpdateMetadataPartitionState(
+        partition_index=index,
+        controller_epoch=leadership.controller_epoch,
+        leader=LEADER_DURING_DELETE if gone else leadership.leader,
+        leader_epoch=0 if gone else leadership.leader_epoch,
+        isr=list(leadership.isr),
+        zk_version=committed.epoch,
+        replicas=list(replicas),
+        offline_replicas=[replica for replica in replicas if not _online(state, partition, replica)],
+        generation=leadership.generation,
+        gen_start=[meta.GenerationStart(generation=g, leader_epoch=epoch) for g, epoch in leadership.gen_start],
+        marked_for_deletion=index >= topic.body.undeleted_partition_count,
+    )
+
+
+def unpublished(topic: Topic, index: int, committed: Partition) -> bool:
+    """Whether this partition was created by a growth that no client may know of yet (R4, R12)."""
+    plan = topic.body.plan
+    if plan is None or committed.state.generation < plan.generation or index < plan.before:
+        return False
+    retired = topic.body.retired.get(index)
+    begun_after = -1 if retired is None else retired.leader_epoch
+    return all(g >= plan.generation or epoch <= begun_after for g, epoch in committed.state.gen_start)
+
+
+def being_removed(topic: Topic, index: int, committed: Partition) -> bool:
+    """Whether the stub of this very incarnation is written: its removal only has to be finished (R13)."""
+    retired = topic.body.retired.get(index)
+    return (
+        retired is not None
+        and index >= topic.body.undeleted_partition_count
+        and committed.state.sealed
+        and retired.leader_epoch >= committed.state.leader_epoch
+    )
+
+
+def _online(state: ClusterState, partition: TopicPartition, replica: int) -> bool:
+    return replica in state.brokers and state.replica_phases.get((partition, replica)) is not ReplicaPhase.OFFLINE
+
+
+def _live_broker(state: ClusterState, broker_id: int) -> meta.UpdateMetadataBroker:
+    broker = state.brokers[broker_id]
+    return meta.UpdateMetadataBroker(
+        id=broker.id,
+        endpoints=[
+            meta.UpdateMetadataEndpoint(
+                port=one.port,
+                host=one.host,
+                listener=one.listener,
+                security_protocol=SECURITY_PROTOCOL_IDS.get(one.security_protocol, 0),
+            )
+            for one in broker.endpoints
+        ],
+        rack=broker.rack,
+        broker_epoch=broker.epoch,
+    )
+
+
+def stop_replica_request(
+    state: ClusterState, broker: int, stops: dict[TopicPartition, bool]
+) -> stop.StopReplicaRequest:
+    """One broker's StopReplica."""
+    topics: dict[str, stop.StopReplicaTopicState] = {}
+    for partition, delete in stops.items():
+        committed = state.partitions.get(partition)
+        epoch = -1 if committed is None else committed.state.leader_epoch
+        topics.setdefault(
+            partition.topic, stop.StopReplicaTopicState(topic_name=partition.topic, partition_states=[])
+        ).partition_states.append(
+            stop.StopReplicaPartitionState(
+                partition_index=partition.partition,
+                leader_epoch=EPOCH_DURING_DELETE if delete else epoch,
+                delete_partition=delete,
+            )
+        )
+    return stop.StopReplicaRequest(
+        controller_id=state.settings.node_id,
+        controller_epoch=state.controller_epoch,
+        broker_epoch=state.brokers[broker].epoch,
+        topic_states=list(topics.values()),
+    )

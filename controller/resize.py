@@ -1,0 +1,295 @@
+"""Resizing a topic in either direction without losing the order of keys: plan, then execute (rules R1 to R7, R13,
+R14).
+
+    plan      one write of the topic's znode: {generation g+1, from, to}, and the replicas of new partitions (R3)
+    grow      create the children, or wake partitions marked for deletion; they serve g+1 only, which nobody knows yet;
+              then bump the affected parents: next leader epoch, generation g+1 and where it begins, in one write (R2)
+    shrink    seal the victims first (R6), then bump the affected survivors
+    publish   when every affected leader confirmed its state, or is dead, or was superseded by one that did (R4, C8):
+              one write makes g+1 the topic's generation and the plan disappear; then all brokers are told
+    retire    a victim with nothing left in it leaves a stub, its replicas drop it, and its index and state go (R13)
+
+Every step is `if this partition serves an older generation: write the newer one`, so a new controller that reads the
+znodes continues where the last one stopped, and doing a step twice changes nothing (C5, C6). Partitions whose keys a
+resize does not move are never written (I13). Nothing waits for a dead broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from controller import effects, elections, partitions
+from controller.effects import Effect, PartitionWrite
+from controller.model import LeaderAndIsr, Partition, Plan, Retired, Topic, TopicBody, TopicPartition
+from controller.requests import RequestBatch, being_removed
+from controller.state import ClusterState
+from protocol import linear_hashing
+
+PUBLISH: Final = "resize:after-publish"
+RETIRE: Final = "remove:after-retire"
+REMOVE: Final = "remove:after-remove"
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Partitions that change generation together; `barrier` holds later phases back until they are adopted."""
+
+    label: str
+    indices: tuple[int, ...]
+    sealed: bool = False
+    barrier: bool = False
+
+
+def planned(body: TopicBody, count: int, added: Mapping[int, tuple[int, ...]]) -> TopicBody:
+    """The topic's znode with a plan to resize it to `count`, and the replicas of the partitions to be made."""
+    assert body.plan is None, "one resize at a time"
+    plan = Plan(body.generation + 1, body.undeleted_partition_count, count)
+    return replace(body, plan=plan, assignment={**body.assignment, **added})
+
+
+def published(body: TopicBody) -> TopicBody:
+    """The topic's znode once the plan is carried out: the new generation is what clients hash with from now on (R1)."""
+    plan = body.plan
+    assert plan is not None, "there is nothing to publish"
+    return replace(
+        body,
+        generation=plan.generation,
+        history=(*body.history, (plan.generation, plan.after)),
+        undeleted_partition_count=plan.after,
+        plan=None,
+    )
+
+
+def phases(body: TopicBody) -> Iterator[Phase]:
+    """Who goes to the new generation, in which order (R4): only those whose residue class changes (I13)."""
+    plan = body.plan
+    assert plan is not None
+    affected = linear_hashing.affected(body.base, plan.before, plan.after)
+    if plan.grows:
+        yield Phase("create", tuple(one for one in affected if one >= plan.before), barrier=True)
+        yield Phase("bump", tuple(one for one in affected if one < plan.before), barrier=True)
+    else:
+        yield Phase("seal", tuple(one for one in affected if one >= plan.after), sealed=True)
+        yield Phase("bump", tuple(one for one in affected if one < plan.after), barrier=True)
+
+
+def advance(state: ClusterState, name: str) -> list[Effect]:
+    """The next step of a topic's resize, as a function of its plan and its partitions' states alone (R3)."""
+    topic = state.topics.get(name)
+    if topic is None or topic.body.plan is None or name in state.deleting:
+        return []
+    plan = topic.body.plan
+    for phase in phases(topic.body):
+        behind = [index for index in phase.indices if not serves(state, TopicPartition(name, index), plan.generation)]
+        if behind:
+            return bring_up(state, topic, phase, behind)
+        if phase.barrier and not all(
+            adopted(state, TopicPartition(name, index), plan.generation) for index in phase.indices
+        ):
+            return []
+    if not all_adopted(state, topic):
+        return []
+    return [
+        effects.Announce("resize fenced", {"topic": name, "generation": plan.generation}),
+        effects.WriteTopic(name, published(topic.body), topic.version, PUBLISH),
+    ]
+
+
+def all_adopted(state: ClusterState, topic: Topic) -> bool:
+    """Whether every affected leader knows its new state, so that none accepts the old generation any more."""
+    plan = topic.body.plan
+    assert plan is not None
+    return all(
+        adopted(state, TopicPartition(topic.name, index), plan.generation)
+        for phase in phases(topic.body)
+        for index in phase.indices
+    )
+
+
+def serves(state: ClusterState, partition: TopicPartition, generation: int) -> bool:
+    """Whether the partition's committed state is of this generation already; the condition of every step (R3)."""
+    committed = state.partitions.get(partition)
+    return committed is not None and committed.state.generation >= generation
+
+
+def adopted(state: ClusterState, partition: TopicPartition, generation: int) -> bool:
+    """Whether no leader can serve an older generation: confirmed, or there is no leader alive (C8).
+
+    A leader that nobody can reach any more may still append, but below its own cut or to a log that will be truncated.
+    """
+    committed = state.partitions.get(partition)
+    if committed is None or committed.state.generation < generation:
+        return False
+    broker = state.brokers.get(committed.state.leader)
+    if broker is None:
+        return True
+    known = state.adopted.get(partition)
+    first_epoch = next(epoch for g, epoch in committed.state.gen_start if g >= generation)
+    return (
+        known is not None
+        and (known.broker_id, known.broker_epoch) == (broker.id, broker.epoch)
+        and known.leader_epoch >= first_epoch
+    )
+
+
+def bring_up(state: ClusterState, topic: Topic, phase: Phase, behind: Iterable[int]) -> list[Effect]:
+    """Write the new generation into the states of these partitions; those without a state are created."""
+    plan = topic.body.plan
+    assert plan is not None
+    writes: list[PartitionWrite] = []
+    for index in behind:
+        partition = TopicPartition(topic.name, index)
+        committed = state.partitions.get(partition)
+        if committed is not None:
+            after = bumped(committed, plan.generation, sealed=phase.sealed, controller_epoch=state.controller_epoch)
+            writes.append(PartitionWrite(partition, with_kip_maps(state, topic, index, after), committed.epoch))
+            continue
+        elected = elections.first_leader(state.assignment(partition), state.live)
+        if elected is not None:
+            first = partitions.birth(topic, index, elected, state.controller_epoch)
+            writes.append(PartitionWrite(partition, with_kip_maps(state, topic, index, first), None))
+    return [effects.WritePartitions(tuple(writes), f"resize:after-{phase.label}")] if writes else []
+
+
+def bumped(committed: Partition, generation: int, *, sealed: bool, controller_epoch: int) -> LeaderAndIsr:
+    """The state that serves a newer generation: its leader epoch changes in the same write, or neither does (R2)."""
+    before = committed.state
+    assert before.generation < generation, "a partition never serves a generation for the second time"
+    epoch = before.leader_epoch + 1
+    return replace(
+        before,
+        leader_epoch=epoch,
+        controller_epoch=controller_epoch,
+        generation=generation,
+        gen_start=(*(before.gen_start or ((before.generation, 0),)), (generation, epoch)),
+        sealed=sealed,
+    )
+
+
+def with_kip_maps(state: ClusterState, topic: Topic, index: int, after: LeaderAndIsr) -> LeaderAndIsr:
+    """KIP-253's own maps beside ours: the epoch of the one partition that holds the keys before, or after, this one."""
+    plan = topic.body.plan
+    assert plan is not None
+    kept = min(plan.before, plan.after)
+    if index < kept:
+        return after
+    relative = linear_hashing.ancestor(index, kept, topic.body.base)
+    committed = state.partitions.get(TopicPartition(topic.name, relative))
+    epochs = () if committed is None else ((relative, committed.state.leader_epoch),)
+    if plan.grows:
+        return replace(after, leader_epoch_after_creation=epochs, leader_epoch_before_deletion=())
+    return replace(after, leader_epoch_before_deletion=epochs)
+
+
+def tell_published(state: ClusterState, name: str) -> list[Effect]:
+    """All brokers learn the new generation and, in the same request, the leader epochs that belong to it (R12)."""
+    batch = RequestBatch(state)
+    for partition in state.partitions_of(name):
+        batch.tell(partition)
+    return batch.flush()
+
+
+# Removal of drained partitions
+
+
+def victims(state: ClusterState, topic: Topic) -> list[TopicPartition]:
+    """The partitions marked for deletion, highest index first: removed in that order, they leave no gap."""
+    if topic.body.plan is not None or topic.name in state.deleting:
+        return []
+    marked = [index for index in topic.body.assignment if index >= topic.body.undeleted_partition_count]
+    return [TopicPartition(topic.name, index) for index in sorted(marked, reverse=True)]
+
+
+def check_drained(state: ClusterState) -> list[Effect]:
+    """Ask the leaders of partitions marked for deletion whether anything is left; resume removals that were begun."""
+    from protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+    decided: list[Effect] = []
+    for topic in list(state.topics.values()):
+        marked = victims(state, topic)
+        committed = state.partitions.get(marked[0]) if marked else None
+        if committed is None:
+            continue
+        if being_removed(topic, marked[0].partition, committed):
+            decided += drop_replicas(state, marked[0])
+            continue
+        leader = state.brokers.get(committed.state.leader)
+        if leader is None or not committed.state.sealed:
+            continue
+        for timestamp in (EARLIEST, LATEST):
+            asked = ListOffsetsPartition(
+                partition_index=marked[0].partition,
+                current_leader_epoch=committed.state.leader_epoch,
+                timestamp=timestamp,
+            )
+            request = ListOffsetsRequest(
+                replica_id=DEBUG_CONSUMER, topics=[ListOffsetsTopic(name=topic.name, partitions=[asked])]
+            )
+            decided.append(effects.SendToBroker(leader.id, leader.epoch, request))
+    return decided
+
+
+EARLIEST = -2
+LATEST = -1
+DEBUG_CONSUMER = -2  # not a consumer, so that "latest" is the log end and not the high watermark (D6)
+
+
+def offset_reported(
+    state: ClusterState, partition: TopicPartition, leader_epoch: int, *, timestamp: int, offset: int
+) -> list[Effect]:
+    """A victim's leader said where its log begins or ends: when both are one offset the victim retires (R13, C13)."""
+    topic, committed = state.topics.get(partition.topic), state.partitions.get(partition)
+    if topic is None or committed is None or committed.state.leader_epoch != leader_epoch:
+        return []
+    if partition not in victims(state, topic)[:1] or not committed.state.sealed:
+        return []
+    if timestamp == EARLIEST:
+        state.log_starts[partition] = (leader_epoch, offset)
+        return []
+    if state.log_starts.pop(partition, None) != (leader_epoch, offset):
+        return []
+    return [effects.WriteTopic(topic.name, retiring(topic.body, partition, committed, offset), topic.version, RETIRE)]
+
+
+def retiring(body: TopicBody, partition: TopicPartition, committed: Partition, end_offset: int) -> TopicBody:
+    """The znode with the stub of a drained partition, which from now on is only to be removed."""
+    stub = Retired(committed.state.leader_epoch, end_offset, committed.state.gen_start)
+    return replace(body, retired={**body.retired, partition.partition: stub})
+
+
+def drop_replicas(state: ClusterState, partition: TopicPartition) -> list[Effect]:
+    """Tell the live replicas of a retired partition to delete their logs.
+
+    Dead ones are not waited for: should they return when the index exists again, the stub's offset, sent with every
+    LeaderAndIsr, tells them that their log is of an earlier life (R14, C14).
+    """
+    if partition in state.removals:
+        return removed_when_dropped(state, partition)
+    replicas = state.online_replicas(partition)
+    state.removals[partition] = set(replicas)
+    batch = RequestBatch(state)
+    batch.tell(partition)
+    batch.stop(partition, replicas, delete=True)
+    return [*batch.flush(), *removed_when_dropped(state, partition)]
+
+
+def replica_dropped(state: ClusterState, partition: TopicPartition, replica: int) -> list[Effect]:
+    """A replica of a retired partition is gone, by its own word or with its broker."""
+    if partition not in state.removals:
+        return []
+    state.removals[partition].discard(replica)
+    return removed_when_dropped(state, partition)
+
+
+def removed_when_dropped(state: ClusterState, partition: TopicPartition) -> list[Effect]:
+    """Remove index and state of a retired partition once no live replica is left; the stub stays."""
+    waiting = state.removals.get(partition)
+    if waiting is None or waiting & state.brokers.keys():
+        return []
+    del state.removals[partition]
+    topic = state.topics[partition.topic]
+    rest = {index: replicas for index, replicas in topic.body.assignment.items() if index != partition.partition}
+    body = replace(topic.body, assignment=rest)
+    return [effects.WriteTopic(topic.name, body, topic.version, REMOVE, removed=(partition.partition,))]

@@ -1,0 +1,251 @@
+"""CreatePartitions as the controller answers it: who may resize what, one resize after another per topic.
+
+Stock clients can grow a topic; shrinking needs the tag `allow_shrink`. A request is answered when its resize is
+published and led, or when its time is up, in which case the resize goes on. Validations are Kafka's (facts 2.3),
+checked when the request's turn comes, against what the topic is then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from controller import effects, partitions, resize
+from controller.effects import Effect
+from controller.events import PartitionsAsked
+from controller.model import Plan, Topic, TopicBody, TopicPartition
+from controller.placement import assign_replicas
+from controller.requests import being_removed
+from controller.state import ClusterState, PendingReply, WaitingResize
+from protocol.apis.create_partitions import (
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+PLAN: Final = "resize:after-plan"
+GROW_PLAIN: Final = "grow"
+
+
+def ask(state: ClusterState, event: PartitionsAsked) -> list[Effect]:
+    """Queue each topic's request behind those that came before."""
+    request, token = event.request, event.token
+    names = Counter(topic.name for topic in request.topics)
+    pending = state.replies[token] = PendingReply(dict.fromkeys(names))
+    started: list[Effect] = []
+    for topic in request.topics:
+        if names[topic.name] > 1:
+            pending.results[topic.name] = result(topic.name, ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+            continue
+        queue = state.waiting.setdefault(topic.name, deque())
+        queue.append(WaitingResize(token, topic, request.validate_only))
+        if len(queue) == 1:
+            started += proceed(state, topic.name)
+    if token in state.replies and request.timeout_ms > 0:
+        started.append(effects.SetReplyTimer(token, request.timeout_ms))
+    elif token in state.replies:
+        started += due(state, token)
+    return [*started, *answer_if_complete(state, token)]
+
+
+def proceed(state: ClusterState, name: str) -> list[Effect]:
+    """Finish the request at the head of a topic's queue if it is done, and begin the next ones."""
+    decided: list[Effect] = []
+    queue = state.waiting.get(name)
+    while queue:
+        head = queue[0]
+        topic = state.topics.get(name)
+        if head.begun and topic is not None and name not in state.deleting and not settled(state, topic):
+            return decided
+        error = CREATED
+        if not head.begun or topic is None or name in state.deleting:
+            try:
+                known = topic_to_resize(state, name)
+                if busy(state, known):
+                    return decided
+                added = checked(state, known, head.asked)
+            except KafkaError as refused:
+                error = (refused.code, refused.message)
+            else:
+                if not head.validate_only:
+                    head.begun = True
+                    return [*decided, *begin(state, known, head.asked.count, added)]
+        queue.popleft()
+        decided += settle(state, head, error)
+    state.waiting.pop(name, None)
+    return decided
+
+
+CREATED = (ErrorCode.NONE, "")
+
+
+def topic_to_resize(state: ClusterState, name: str) -> Topic:
+    """The topic, if it exists and is to stay."""
+    topic = state.topics.get(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    if name in state.deleting:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"The topic '{name}' is queued for deletion.")
+    return topic
+
+
+def busy(state: ClusterState, topic: Topic) -> bool:
+    """Whether a resize or the removal of a drained partition has to be finished first."""
+    if topic.body.plan is not None:
+        return True
+    for partition in resize.victims(state, topic):
+        committed = state.partitions.get(partition)
+        if committed is not None and being_removed(topic, partition.partition, committed):
+            return True
+    return False
+
+
+def settled(state: ClusterState, topic: Topic) -> bool:
+    """Whether the topic's last resize is published and all that clients write to is led."""
+    if topic.body.plan is not None:
+        return False
+    return all(
+        TopicPartition(topic.name, index) in state.partitions for index in range(topic.body.undeleted_partition_count)
+    )
+
+
+def checked(state: ClusterState, topic: Topic, asked: CreatePartitionsTopic) -> Mapping[int, tuple[int, ...]]:
+    """The replicas of the partitions to be added. KafkaError if the topic may not have that many partitions."""
+    body, count = topic.body, asked.count
+    current = body.undeleted_partition_count
+    if count == current:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partitions.")
+    if count < current:
+        check_shrink(topic, asked)
+        return {}
+    added = [index for index in range(current, count) if index not in body.assignment]
+    if asked.assignments is None:
+        return placed(state, body, added)
+    if len(asked.assignments) != count - current:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Increasing the number of partitions by {count - current} "
+            f"but {len(asked.assignments)} assignments provided.",
+        )
+    given = {current + place: tuple(one.broker_ids) for place, one in enumerate(asked.assignments)}
+    for index, replicas in given.items():
+        if not replicas or len(set(replicas)) != len(replicas) or not set(replicas) <= state.brokers.keys():
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Partition {index} needs a list of distinct live brokers, not {list(replicas)}.",
+            )
+    return {index: given[index] for index in added}
+
+
+def check_shrink(topic: Topic, asked: CreatePartitionsTopic) -> None:
+    """What has to hold for a topic to lose partitions."""
+    body, count = topic.body, asked.count
+    current = body.undeleted_partition_count
+    if not asked.allow_shrink:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {topic.name} currently has {current} partition(s); {count} would not be an increase. "
+            f"To merge partitions use `anabranch topics alter {topic.name} --partitions {count}`.",
+        )
+    if not topic.ordered:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {topic.name} has enable.ordered.delivery=false: such a topic can grow but not shrink.",
+        )
+    if count < body.base:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {topic.name} began with {body.initial_partition_count} partition(s) and can be merged into "
+            f"{body.base} at the least, not {count}.",
+        )
+    if topic.config.get("cleanup.policy", "delete").strip() == "compact":
+        # R15: the last record of each key never expires, so a victim would never be empty.
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {topic.name} has cleanup.policy=compact: its partitions would never be empty. "
+            "Add `delete` to the policy to shrink it.",
+        )
+
+
+def placed(state: ClusterState, body: TopicBody, added: list[int]) -> Mapping[int, tuple[int, ...]]:
+    """Kafka's placement of added partitions: it continues from the first replica of partition 0 (facts 2.4)."""
+    if not added:
+        return {}
+    model = body.assignment[min(body.assignment)]
+    live = sorted(state.live)
+    start = next((place for place, broker in enumerate(live) if broker >= model[0]), 0)
+    brokers = [(broker, state.brokers[broker].rack) for broker in live]
+    drawn = assign_replicas(brokers, len(added), len(model), start_index=start, shift=start, first_partition=added[0])
+    return {index: tuple(drawn[added[0] + place]) for place, index in enumerate(added)}
+
+
+def begin(state: ClusterState, topic: Topic, count: int, added: Mapping[int, tuple[int, ...]]) -> list[Effect]:
+    """Write the plan; a topic without ordered delivery grows at once, as in Kafka."""
+    if not topic.ordered:
+        body = grown_plainly(topic.body, count, added)
+        return [effects.WriteTopic(topic.name, body, topic.version, GROW_PLAIN)]
+    body = resize.planned(topic.body, count, added)
+    plan = body.plan
+    assert isinstance(plan, Plan)
+    return [
+        effects.WriteTopic(topic.name, body, topic.version, PLAN),
+        effects.Announce(
+            "resize planned",
+            {"topic": topic.name, "generation": plan.generation, "from": plan.before, "to": plan.after},
+        ),
+    ]
+
+
+def grown_plainly(body: TopicBody, count: int, added: Mapping[int, tuple[int, ...]]) -> TopicBody:
+    """The znode of an unordered topic with more partitions: no generation, no fence."""
+    return replace(
+        body,
+        assignment={**body.assignment, **added},
+        undeleted_partition_count=count,
+        history=((body.generation, count),),
+    )
+
+
+def after_plain_growth(state: ClusterState, name: str) -> list[Effect]:
+    """The new partitions of an unordered topic are named: create them."""
+    return partitions.create(state, partitions.add_new(state, name))
+
+
+def settle(state: ClusterState, waiting: WaitingResize, error: tuple[ErrorCode, str]) -> list[Effect]:
+    """Note the outcome for one topic, and answer when it was the last of its request."""
+    pending = state.replies.get(waiting.token)
+    if pending is None:
+        return []
+    pending.results[waiting.asked.name] = result(waiting.asked.name, *error)
+    return answer_if_complete(state, waiting.token)
+
+
+def due(state: ClusterState, token: int) -> list[Effect]:
+    """The caller's patience is at its end: what is not published yet has timed out, and goes on."""
+    pending = state.replies.get(token)
+    if pending is None:
+        return []
+    for name, known in pending.results.items():
+        if known is None:
+            pending.results[name] = result(
+                name, ErrorCode.REQUEST_TIMED_OUT, "The resize is not published yet and goes on."
+            )
+    return answer_if_complete(state, token)
+
+
+def answer_if_complete(state: ClusterState, token: int) -> list[Effect]:
+    """Answer when every topic of the request has its result."""
+    pending = state.replies.get(token)
+    if pending is None or not all(pending.results.values()):
+        return []
+    del state.replies[token]
+    results = [known for known in pending.results.values() if known is not None]
+    return [effects.Reply(token, CreatePartitionsResponse(results=results))]
+
+
+def result(name: str, code: ErrorCode, message: str) -> CreatePartitionsTopicResult:
+    """One row of the answer."""
+    return CreatePartitionsTopicResult(name=name, error_code=code, error_message=message or None)

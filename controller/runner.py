@@ -1,0 +1,207 @@
+"""One term in office: the only task that touches the controller's state, and the only one that acts its decisions.
+
+Events come from watches, brokers, timers and callers into one queue. Each is given to `machine.step`, and its effects
+are acted in order; the outcome of a write is an event again and is decided before the next effect's successors or
+anything from the queue. A term ends when the fence of `candidacy` says so, when the session expires, or when a bug of
+ours shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from controller import effects, events, machine
+from controller.candidacy import Candidacy, Deposed, Term
+from controller.channels import Channels
+from controller.effects import Effect
+from controller.settings import ControllerSettings
+from controller.state import ClusterState
+from controller.zk.session import ZkSession
+from controller.znode_reader import Read, ZnodeReader
+from controller.znode_writer import ZnodeWriter
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerEvent:
+    """A line for a timeline: what this controller did or saw, and when by the event loop's clock."""
+
+    kind: str
+    at_s: float
+    controller_id: int
+    controller_epoch: int
+    detail: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        told = " ".join(f"{name}={value}" for name, value in self.detail.items())
+        return f"[{self.at_s:.3f}] controller {self.controller_id}@{self.controller_epoch}: {self.kind} {told}".rstrip()
+
+
+class Runner:
+    """Runs one term, from taking over to being deposed."""
+
+    def __init__(
+        self,
+        session: ZkSession,
+        settings: ControllerSettings,
+        term: Term,
+        candidacy: Candidacy,
+        rng: random.Random,
+        listener: Callable[[ControllerEvent], None] | None = None,
+        acted: Callable[[str], None] | None = None,
+    ) -> None:
+        self.state = ClusterState(settings, term.epoch)
+        self.loaded = False
+        self._settings = settings
+        self._term = term
+        self._candidacy = candidacy
+        self._listener = listener
+        self._acted = acted or (lambda step: None)
+        self._loop = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[events.Event | Read] = asyncio.Queue()
+        self._reads: set[Read] = set()
+        self._reader = ZnodeReader(session, rng, self._read_again)
+        self._writer = ZnodeWriter(session, term, self._reader, self._acted, in_turn=bool(settings.crash_at or acted))
+        self._channels = Channels(settings, self._queue.put_nowait)
+        self._timers: dict[str | int, asyncio.TimerHandle] = {}
+        self._callers: dict[int, asyncio.Future[Any]] = {}
+        self._tokens = 0
+
+    async def run(self) -> None:
+        """The whole term. Raises Deposed, SessionExpired, or whatever bug of ours ended it."""
+        try:
+            if not await self._candidacy.holds_office(lambda _: self._read_again(Read("controller"))):
+                raise Deposed("/controller was lost before the term began")
+            names = await self._reader.topic_names()
+            taken_over = events.TakenOver(
+                await self._reader.brokers(), await self._reader.snapshots(names), await self._reader.deletions()
+            )
+            await self._decide(taken_over)
+            self.loaded = True
+            while True:
+                event = await self._queue.get()
+                read = await self._perform(event) if isinstance(event, Read) else event
+                if read is not None:
+                    await self._decide(read)
+        finally:
+            await self._end()
+
+    async def ask(self, make_event: Callable[[int], events.Event]) -> Any:
+        """Put a caller's question; its answer. Cancelled when the term ends."""
+        self._tokens += 1
+        token = self._tokens
+        answer = self._callers[token] = self._loop.create_future()
+        self._queue.put_nowait(make_event(token))
+        try:
+            return await answer
+        finally:
+            self._callers.pop(token, None)
+
+    async def _decide(self, event: events.Event) -> None:
+        """Decide about an event and about all that follows from it, in order."""
+        pending: deque[events.Event] = deque([event])
+        while pending:
+            for effect in machine.step(self.state, pending.popleft()):
+                outcome = await self._act(effect)
+                if outcome is not None:
+                    pending.append(outcome)
+        self.state.check()
+
+    async def _act(self, effect: Effect) -> events.Event | None:
+        match effect:
+            case effects.WritePartitions():
+                return await self._writer.partitions(effect)
+            case effects.WriteTopic():
+                return await self._writer.topic(effect)
+            case effects.RemoveTopic():
+                return await self._writer.remove_topic(effect.name)
+            case effects.RemoveDeletion():
+                await self._writer.remove_deletion(effect.name)
+            case effects.Connect():
+                self._channels.open(effect.broker)
+            case effects.Disconnect():
+                self._channels.close(effect.broker_id)
+            case effects.SendToBroker():
+                self._channels.send(effect.broker_id, effect.broker_epoch, effect.request)
+                self._acted("send")
+            case effects.SetTimer():
+                self._set_timer(effect.timer, effect.delay_ms, events.TimerFired(effect.timer))
+            case effects.SetReplyTimer():
+                self._set_timer(effect.token, effect.delay_ms, events.ReplyDue(effect.token))
+            case effects.Reply():
+                self._reply(effect.token, effect.response)
+            case effects.Post():
+                return effect.event
+            case effects.Announce():
+                self._announce(effect)
+            case _:
+                assert_never(effect)
+        return None
+
+    def _reply(self, token: int, response: Any) -> None:
+        timer = self._timers.pop(token, None)
+        if timer is not None:
+            timer.cancel()
+        caller = self._callers.get(token)
+        if caller is not None and not caller.done():
+            caller.set_result(response)
+
+    def _announce(self, effect: effects.Announce) -> None:
+        settings = self._settings
+        event = ControllerEvent(effect.kind, self._loop.time(), settings.node_id, self._term.epoch, effect.detail)
+        log.info("%s", event)
+        if self._listener is not None:
+            self._listener(event)
+
+    def _set_timer(self, key: str | int, delay_ms: int, event: events.Event) -> None:
+        known = self._timers.pop(key, None)
+        if known is not None:
+            known.cancel()
+        self._timers[key] = self._loop.call_later(delay_ms / 1000, self._fire, key, event)
+
+    def _fire(self, key: str | int, event: events.Event) -> None:
+        self._timers.pop(key, None)
+        self._queue.put_nowait(event)
+
+    def _read_again(self, read: Read) -> None:
+        """A watch fired: queue the read, once."""
+        if read not in self._reads:
+            self._reads.add(read)
+            self._queue.put_nowait(read)
+
+    async def _perform(self, read: Read) -> events.Event | None:
+        self._reads.discard(read)
+        match read.what:
+            case "brokers":
+                return events.BrokersRead(await self._reader.brokers())
+            case "topics":
+                names = await self._reader.topic_names()
+                unknown = [name for name in names if name not in self.state.topics]
+                return events.TopicsRead(frozenset(names), await self._reader.snapshots(unknown))
+            case "topic":
+                topic = await self._reader.topic(read.name) if read.name in self.state.topics else None
+                return None if topic is None else events.TopicRead(topic)
+            case "deletions":
+                return events.DeletionsRead(await self._reader.deletions())
+            case "controller":
+                if not await self._candidacy.holds_office(lambda _: self._read_again(Read("controller"))):
+                    raise Deposed("/controller is not ours any more")
+                return None
+        assert_never(read.what)
+
+    async def _end(self) -> None:
+        self.loaded = False
+        for timer in self._timers.values():
+            timer.cancel()
+        for caller in self._callers.values():
+            caller.cancel()
+        with contextlib.suppress(Exception):
+            await self._channels.close_all()

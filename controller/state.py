@@ -1,0 +1,137 @@
+"""What the active controller believes: live brokers, topics, committed partition states, and what is under way.
+
+Everything here is either a copy of a znode or can be derived again from znodes by the next controller. `check` states
+what must hold between events.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from controller.model import Broker, Partition, PartitionPhase, ReplicaPhase, Topic, TopicPartition
+from controller.settings import ControllerSettings
+from protocol.apis.create_partitions import CreatePartitionsTopic, CreatePartitionsTopicResult
+from protocol.wire import ZERO_UUID
+
+
+@dataclass(slots=True)
+class WaitingResize:
+    """A requested partition count that waits for its turn, or, once `begun`, for its resize to be published."""
+
+    token: int
+    asked: CreatePartitionsTopic
+    validate_only: bool = False
+    begun: bool = False
+
+
+@dataclass(slots=True)
+class PendingReply:
+    """A CreatePartitions request: the results so far, None where a topic is still at work."""
+
+    results: dict[str, CreatePartitionsTopicResult | None]
+
+
+@dataclass(slots=True)
+class Adoption:
+    """The newest leader epoch that a partition's leader has confirmed, and which life of which broker that was."""
+
+    broker_id: int
+    broker_epoch: int
+    leader_epoch: int
+
+
+@dataclass(slots=True)
+class ClusterState:
+    """The whole of the controller's beliefs."""
+
+    settings: ControllerSettings
+    controller_epoch: int
+    brokers: dict[int, Broker] = field(default_factory=dict)
+    shutting_down: set[int] = field(default_factory=set)
+    topics: dict[str, Topic] = field(default_factory=dict)
+    names: dict[bytes, str] = field(default_factory=dict)
+    partitions: dict[TopicPartition, Partition] = field(default_factory=dict)
+    phases: dict[TopicPartition, PartitionPhase] = field(default_factory=dict)
+    replica_phases: dict[tuple[TopicPartition, int], ReplicaPhase] = field(default_factory=dict)
+    deleting: set[str] = field(default_factory=set)
+    adopted: dict[TopicPartition, Adoption] = field(default_factory=dict)
+    log_starts: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    """Partition marked for deletion -> (leader epoch, log start offset) as last reported."""
+    removals: dict[TopicPartition, set[int]] = field(default_factory=dict)
+    """Retired partition -> brokers that have yet to confirm that they dropped it."""
+    waiting: dict[str, deque[WaitingResize]] = field(default_factory=dict)
+    replies: dict[int, PendingReply] = field(default_factory=dict)
+
+    @property
+    def live(self) -> frozenset[int]:
+        """The brokers that may be given leadership."""
+        return frozenset(self.brokers.keys() - self.shutting_down)
+
+    def assignment(self, partition: TopicPartition) -> tuple[int, ...]:
+        """The replicas of a partition; empty when it is unknown."""
+        topic = self.topics.get(partition.topic)
+        return () if topic is None else topic.body.assignment.get(partition.partition, ())
+
+    def partitions_of(self, name: str) -> Iterator[TopicPartition]:
+        """The partitions of a topic, by index."""
+        for index in sorted(self.topics[name].body.assignment):
+            yield TopicPartition(name, index)
+
+    def all_partitions(self) -> Iterator[TopicPartition]:
+        """Every partition of every topic that is not being deleted."""
+        for name in self.topics:
+            if name not in self.deleting:
+                yield from self.partitions_of(name)
+
+    def hosted_by(self, broker_ids: Iterable[int]) -> Iterator[TopicPartition]:
+        """The partitions, of topics that are not being deleted, with a replica on one of these brokers."""
+        wanted = set(broker_ids)
+        for partition in self.all_partitions():
+            if not wanted.isdisjoint(self.assignment(partition)):
+                yield partition
+
+    def phase(self, partition: TopicPartition) -> PartitionPhase:
+        """Where the partition is in its life."""
+        return self.phases.get(partition, PartitionPhase.NON_EXISTENT)
+
+    def online_replicas(self, partition: TopicPartition) -> list[int]:
+        """The replicas that a request can reach."""
+        return [replica for replica in self.assignment(partition) if replica in self.brokers]
+
+    def put_topic(self, topic: Topic) -> None:
+        """Remember a topic as read or written."""
+        self.topics[topic.name] = topic
+        if topic.body.topic_id != ZERO_UUID:
+            self.names[topic.body.topic_id] = topic.name
+
+    def forget_partition(self, partition: TopicPartition) -> None:
+        """Drop all that is known of a partition."""
+        for known in (self.partitions, self.phases, self.adopted, self.log_starts, self.removals):
+            known.pop(partition, None)
+        for key in [key for key in self.replica_phases if key[0] == partition]:
+            del self.replica_phases[key]
+
+    def forget_topic(self, name: str) -> None:
+        """Drop all that is known of a topic."""
+        topic = self.topics.pop(name, None)
+        self.deleting.discard(name)
+        if topic is not None:
+            self.names.pop(topic.body.topic_id, None)
+        for partition in [partition for partition in self.phases if partition.topic == name]:
+            self.forget_partition(partition)
+
+    def check(self) -> None:
+        """What must hold between events; a violation is a bug of ours and ends this controller's term loudly."""
+        for partition, committed in self.partitions.items():
+            state = committed.state
+            assert partition.topic in self.topics, f"{partition}: a state without a topic"
+            assert state.isr, f"{partition}: an empty ISR"
+            assert state.leader == -1 or state.leader in state.isr, f"{partition}: leader {state.leader} not in its ISR"
+            assert state.controller_epoch <= self.controller_epoch, f"{partition}: written by a later controller"
+            if state.gen_start:
+                assert state.gen_start[-1][0] == state.generation, f"{partition}: generation without its first epoch"
+                assert state.gen_start[-1][1] <= state.leader_epoch, f"{partition}: a generation that begins later"
+            if self.phase(partition) is PartitionPhase.ONLINE:
+                assert state.leader != -1, f"{partition}: online without a leader"

@@ -1,0 +1,86 @@
+"""Creating and deleting topics as any broker may do it: by znodes, which the active controller notices (facts 4.6).
+
+The configuration is written first, so that a topic is never seen without it. The topic's znode is created complete,
+with the first generation of its history (R1), in one write that is not fenced: Kafka does not fence it either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+
+from controller.candidacy import persistently
+from controller.model import TopicBody
+from controller.zk import paths, znodes
+from controller.zk.session import ConnectionLoss, NodeExists, NoNode, ZkSession
+from protocol.errors import ErrorCode, KafkaError
+from protocol.linear_hashing import base_of
+
+
+async def create_topic(
+    session: ZkSession,
+    *,
+    name: str,
+    topic_id: bytes,
+    assignment: Mapping[int, Sequence[int]],
+    configs: Mapping[str, str],
+) -> None:
+    """Write a new topic. KafkaError(TOPIC_ALREADY_EXISTS) if there is one, or one that is being deleted."""
+    if sorted(assignment) != list(range(len(assignment))) or not assignment:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions must be numbered from 0 without gaps.")
+    if await persistently(lambda: session.exists(paths.topic(name))) is not None:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if await persistently(lambda: session.exists(paths.delete_topic(name))) is not None:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
+    await _write_config(session, name, configs)
+    body = new_topic(topic_id, assignment)
+    while True:
+        with contextlib.suppress(NodeExists, ConnectionLoss):
+            await session.create(paths.topic(name), znodes.encode_topic(body), make_parents=True)
+            return
+        # The reply to a create that succeeded may have been lost; the id tells whose topic it is.
+        found = await _topic_id(session, name)
+        if found == topic_id:
+            return
+        if found is not None:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+
+
+def new_topic(topic_id: bytes, assignment: Mapping[int, Sequence[int]]) -> TopicBody:
+    """The znode of a topic that was never resized."""
+    count = len(assignment)
+    return TopicBody(
+        topic_id=topic_id,
+        assignment={index: tuple(replicas) for index, replicas in assignment.items()},
+        initial_partition_count=count,
+        undeleted_partition_count=count,
+        base=base_of(count),
+        generation=0,
+        history=((0, count),),
+    )
+
+
+async def delete_topic(session: ZkSession, name: str) -> None:
+    """Ask for a topic to be deleted. KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if there is none."""
+    if await persistently(lambda: session.exists(paths.topic(name))) is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+    with contextlib.suppress(NodeExists):
+        await persistently(lambda: session.create(paths.delete_topic(name), make_parents=True))
+
+
+async def _write_config(session: ZkSession, name: str, configs: Mapping[str, str]) -> None:
+    path, data = paths.topic_config(name), znodes.encode_config(configs)
+    try:
+        await persistently(lambda: session.create(path, data, make_parents=True))
+    except NodeExists:
+        with contextlib.suppress(NoNode):
+            await persistently(lambda: session.set(path, data))
+
+
+async def _topic_id(session: ZkSession, name: str) -> bytes | None:
+    path = paths.topic(name)
+    try:
+        data, _ = await persistently(lambda: session.get(path))
+    except NoNode:
+        return None
+    return znodes.decode_topic(path, data).topic_id

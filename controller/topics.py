@@ -1,0 +1,184 @@
+"""The life of a topic: noticed, completed when a stock tool wrote it, deleted.
+
+Deletion follows Kafka's TopicDeletionManager: clients lose sight of the topic at once, every replica is told to drop
+its log, and the znodes go when all have confirmed. A replica on a dead broker makes deletion wait for its return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from controller import effects, partitions, replicas
+from controller.effects import Effect
+from controller.events import TopicSnapshot
+from controller.model import PartitionPhase, Topic, TopicBody, TopicPartition
+from controller.requests import RequestBatch
+from controller.state import ClusterState
+from protocol.linear_hashing import base_of
+from protocol.wire import ZERO_UUID
+
+
+def load(state: ClusterState, snapshot: TopicSnapshot) -> None:
+    """Take up a topic as ZooKeeper has it."""
+    topic = snapshot.topic
+    state.put_topic(replace(topic, body=completed(topic.body, topic.body.topic_id)))
+    for partition in state.partitions_of(topic.name):
+        committed = snapshot.partitions.get(partition.partition)
+        if committed is None:
+            continue
+        partitions.adopt(state, partition, committed)
+        for replica in state.assignment(partition):
+            replicas.seen(state, partition, replica)
+    partitions.add_new(state, topic.name)
+
+
+def completed(body: TopicBody, topic_id: bytes) -> TopicBody:
+    """A body with the fields that a stock tool does not write: a first generation of all its partitions."""
+    count = len(body.assignment)
+    if body.complete or not count:
+        return body
+    initial = body.initial_partition_count if body.initial_partition_count > 0 else count
+    undeleted = body.undeleted_partition_count if body.undeleted_partition_count > 0 else count
+    return replace(
+        body,
+        topic_id=topic_id,
+        initial_partition_count=initial,
+        undeleted_partition_count=undeleted,
+        base=body.base if body.base > 0 else base_of(initial),
+        history=body.history or ((body.generation, undeleted),),
+    )
+
+
+def complete(snapshot: TopicSnapshot) -> list[Effect]:
+    """Write what a stock tool left out of a topic's znode, if anything."""
+    topic = snapshot.topic
+    topic_id = topic.body.topic_id if topic.body.topic_id != ZERO_UUID else snapshot.fresh_id
+    body = completed(topic.body, topic_id)
+    return [] if body == topic.body else [effects.WriteTopic(topic.name, body, topic.version, "complete")]
+
+
+def discovered(state: ClusterState, found: Iterable[TopicSnapshot]) -> list[Effect]:
+    """New topics: complete their znodes if need be; their partitions are created when things settle."""
+    decided: list[Effect] = []
+    for snapshot in found:
+        load(state, snapshot)
+        name, count = snapshot.topic.name, len(snapshot.topic.body.assignment)
+        decided += complete(snapshot)
+        decided.append(effects.Announce("topic created", {"topic": name, "partitions": count}))
+    return decided
+
+
+def mark_for_deletion(state: ClusterState, names: Iterable[str]) -> list[Effect]:
+    """The requests to delete topics: those that make no sense are dropped, the others begin."""
+    decided: list[Effect] = []
+    for name in sorted(names):
+        if name not in state.topics or not state.settings.delete_topic_enable:
+            decided.append(effects.RemoveDeletion(name))
+        elif name not in state.deleting:
+            decided += begin_deletion(state, name)
+    return decided
+
+
+def begin_deletion(state: ClusterState, name: str) -> list[Effect]:
+    """Hide the topic from clients, and tell every replica that can hear it to drop its log."""
+    state.deleting.add(name)
+    batch = RequestBatch(state)
+    for partition in state.partitions_of(name):
+        if state.phase(partition) is not PartitionPhase.OFFLINE:
+            if state.phase(partition) is PartitionPhase.NON_EXISTENT:
+                partitions.move(state, partition, PartitionPhase.NEW)
+            partitions.move(state, partition, PartitionPhase.OFFLINE)
+        batch.tell(partition)
+    return [*batch.flush(), *continue_deletion(state, name), effects.Announce("topic deletion", {"topic": name})]
+
+
+def continue_deletion(state: ClusterState, name: str) -> list[Effect]:
+    """Start with the replicas not yet started; remove the znodes when every replica is done."""
+    batch, finished = RequestBatch(state), True
+    for partition in state.partitions_of(name):
+        for replica in state.assignment(partition):
+            phase = state.replica_phases.get((partition, replica), replicas.NON_EXISTENT)
+            if phase is replicas.SUCCESSFUL:
+                continue
+            finished = False
+            if phase is replicas.STARTED:
+                continue
+            _prepare(state, partition, replica)
+            if replica in state.brokers:
+                replicas.move(state, partition, replica, replicas.STARTED)
+                batch.stop(partition, [replica], delete=True)
+            else:
+                replicas.move(state, partition, replica, replicas.INELIGIBLE)
+    return [effects.RemoveTopic(name)] if finished else batch.flush()
+
+
+def all_stopped(state: ClusterState, name: str) -> bool:
+    """Whether every replica of a topic has confirmed its deletion."""
+    return all(
+        state.replica_phases.get((partition, replica)) is replicas.SUCCESSFUL
+        for partition in state.partitions_of(name)
+        for replica in state.assignment(partition)
+    )
+
+
+def lose_replicas(state: ClusterState, gone: frozenset[int]) -> None:
+    """These brokers vanished: what they were told to delete is unknown, and is asked again when they are back."""
+    for (partition, replica), phase in list(state.replica_phases.items()):
+        if phase is replicas.STARTED and replica in gone:
+            replicas.move(state, partition, replica, replicas.INELIGIBLE)
+
+
+def replica_stopped(state: ClusterState, partition: TopicPartition, replica: int, *, failed: bool) -> None:
+    """A replica answered StopReplica(delete)."""
+    if state.replica_phases.get((partition, replica)) is replicas.STARTED:
+        replicas.move(state, partition, replica, replicas.INELIGIBLE if failed else replicas.SUCCESSFUL)
+
+
+def vanished(state: ClusterState, names: Iterable[str]) -> list[Effect]:
+    """Topics whose znodes somebody removed by hand: clients and replicas must forget them too."""
+    decided: list[Effect] = []
+    for name in sorted(names):
+        state.deleting.add(name)
+        batch = RequestBatch(state)
+        for partition in state.partitions_of(name):
+            batch.tell(partition)
+            batch.stop(partition, state.online_replicas(partition), delete=True)
+        decided += batch.flush()
+        state.forget_topic(name)
+    return decided
+
+
+def changed(state: ClusterState, topic: Topic) -> list[Effect]:
+    """A znode or configuration of a known topic changed: what was not written here is taken over.
+
+    Partitions that a stock tool added to an unordered topic are created; an ordered one changes by plan only (R3), and
+    its additional indices stay as they are, without a state, until a plan takes them up.
+    """
+    before = state.topics.get(topic.name)
+    if before is None or topic.name in state.deleting:
+        return []
+    body = topic.body
+    if topic.version > before.version and not topic.ordered and len(body.assignment) > len(before.body.assignment):
+        count = len(body.assignment)
+        body = replace(body, undeleted_partition_count=count, history=((body.generation, count),))
+    newer = topic if topic.version >= before.version else replace(topic, body=before.body, version=before.version)
+    state.put_topic(newer)
+    decided: list[Effect] = []
+    if body != topic.body:
+        decided.append(effects.WriteTopic(topic.name, body, topic.version, "complete"))
+    if (before.config, before.body) != (newer.config, newer.body):
+        batch = RequestBatch(state)
+        for partition in state.partitions_of(topic.name):
+            batch.tell(partition)
+        decided += batch.flush()
+    return decided
+
+
+def _prepare(state: ClusterState, partition: TopicPartition, replica: int) -> None:
+    """Bring a replica to the phase from which its deletion may start."""
+    phase = state.replica_phases.get((partition, replica), replicas.NON_EXISTENT)
+    if phase is replicas.NON_EXISTENT:
+        replicas.move(state, partition, replica, replicas.NEW)
+    if phase is not replicas.OFFLINE:
+        replicas.move(state, partition, replica, replicas.OFFLINE)

@@ -1,0 +1,133 @@
+"""Reads znodes into events, leaving a watch on each: what is read again when the watch fires is named by a `Read`.
+
+A znode whose body makes no sense is logged and left out; it is its writer's fault and must not end the controller's
+term.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from controller.candidacy import persistently
+from controller.events import TopicSnapshot
+from controller.model import Broker, Partition, Topic
+from controller.zk import paths, znodes
+from controller.zk.body import MalformedZnode
+from controller.zk.session import NoNode, WatchCallback, ZkSession
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+READS_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Something to be read again: `name` is the topic, for "topic"."""
+
+    what: Literal["brokers", "topics", "topic", "deletions", "controller"]
+    name: str = ""
+
+
+class ZnodeReader:
+    """All that the controller reads, through one session."""
+
+    def __init__(self, session: ZkSession, rng: random.Random, changed: Callable[[Read], None]) -> None:
+        self._session = session
+        self._rng = rng
+        self._changed = changed
+
+    async def brokers(self) -> dict[int, Broker]:
+        """/brokers/ids: who is registered, in which life."""
+        watch = self._watch(Read("brokers"))
+        names = await persistently(lambda: self._session.children(paths.BROKER_IDS, watch))
+        found = await gathered(self._broker(f"{paths.BROKER_IDS}/{name}", watch) for name in names)
+        return {broker.id: broker for broker in found if broker is not None}
+
+    async def topic_names(self) -> list[str]:
+        """The children of /brokers/topics."""
+        watch = self._watch(Read("topics"))
+        return await persistently(lambda: self._session.children(paths.TOPICS, watch))
+
+    async def deletions(self) -> frozenset[str]:
+        """The children of /admin/delete_topics."""
+        watch = self._watch(Read("deletions"))
+        return frozenset(await persistently(lambda: self._session.children(paths.DELETE_TOPICS, watch)))
+
+    async def snapshots(self, names: Iterable[str]) -> tuple[TopicSnapshot, ...]:
+        """These topics with their partitions' states; those that vanished or make no sense are left out."""
+        found = await gathered(self._snapshot(name) for name in names)
+        return tuple(snapshot for snapshot in found if snapshot is not None)
+
+    async def topic(self, name: str) -> Topic | None:
+        """One topic's znode and configuration."""
+        path, watch = paths.topic(name), self._watch(Read("topic", name))
+        try:
+            data, stat = await persistently(lambda: self._session.get(path, watch))
+            body = znodes.decode_topic(path, data)
+            return Topic(name, body, stat.version, await self._config(name, watch))
+        except NoNode:
+            return None
+        except MalformedZnode as error:
+            log.error("topic %s is left out: %s", name, error)
+            return None
+
+    async def partition(self, name: str, index: int) -> Partition | None:
+        """One partition's state, None if it has none."""
+        path = paths.partition_state(name, index)
+        try:
+            data, stat = await persistently(lambda: self._session.get(path))
+            return Partition(znodes.decode_partition_state(path, data), stat.version)
+        except NoNode:
+            return None
+
+    async def _snapshot(self, name: str) -> TopicSnapshot | None:
+        topic = await self.topic(name)
+        if topic is None:
+            return None
+        indices = sorted(topic.body.assignment)
+        try:
+            states = await gathered(self.partition(name, index) for index in indices)
+        except MalformedZnode as error:
+            log.error("topic %s is left out: %s", name, error)
+            return None
+        known = {index: state for index, state in zip(indices, states, strict=True) if state is not None}
+        return TopicSnapshot(topic, known, self._rng.randbytes(16))
+
+    async def _broker(self, path: str, watch: WatchCallback) -> Broker | None:
+        try:
+            data, stat = await persistently(lambda: self._session.get(path, watch))
+            return znodes.decode_broker(path, data, czxid=stat.czxid)
+        except NoNode:
+            return None
+        except MalformedZnode as error:
+            log.error("a broker is left out: %s", error)
+            return None
+
+    async def _config(self, name: str, watch: WatchCallback) -> dict[str, str]:
+        path = paths.topic_config(name)
+        while True:
+            try:
+                data, _ = await persistently(lambda: self._session.get(path, watch))
+                return znodes.decode_config(path, data)
+            except NoNode:
+                if await persistently(lambda: self._session.exists(path, watch)) is None:
+                    return {}
+
+    def _watch(self, read: Read) -> WatchCallback:
+        return lambda _: self._changed(read)
+
+
+async def gathered(reads: Iterable[Awaitable[T]]) -> list[T]:
+    """The results of many reads, a bounded number of them under way at once."""
+    waiting = list(reads)
+    results: list[T] = []
+    for start in range(0, len(waiting), READS_AT_ONCE):
+        results += await asyncio.gather(*waiting[start : start + READS_AT_ONCE])
+    return results

@@ -1,0 +1,142 @@
+"""Acts the writes that the machine decides, each in a transaction fenced by the term, and reports what is committed.
+
+A write is lost when somebody else's is there instead. Finding our own content counts as success: after a lost
+connection the transaction is sent again, and the first attempt may have been carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from controller import events
+from controller.candidacy import Term, fenced, persistently
+from controller.effects import PartitionWrite, WritePartitions, WriteTopic
+from controller.model import Partition, TopicPartition
+from controller.zk import paths, znodes
+from controller.zk.session import (
+    BadVersion,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Op,
+    Set,
+    Stat,
+    ZkSession,
+)
+from controller.znode_reader import ZnodeReader
+
+WRITES_AT_ONCE = 64
+
+
+class ZnodeWriter:
+    """All that the controller writes. `acted(step)` is called after each transaction, for failure injection."""
+
+    def __init__(
+        self, session: ZkSession, term: Term, reader: ZnodeReader, acted: Callable[[str], None], *, in_turn: bool
+    ) -> None:
+        self._session = session
+        self._term = term
+        self._reader = reader
+        self._acted = acted
+        self._at_once = 1 if in_turn else WRITES_AT_ONCE
+
+    async def partitions(self, effect: WritePartitions) -> events.PartitionsWritten:
+        """Write partition states, each on its own condition."""
+        written: dict[TopicPartition, Partition] = {}
+        lost: dict[TopicPartition, Partition | None] = {}
+        for name in sorted({write.partition.topic for write in effect.writes if write.expected_epoch is None}):
+            await self._ensure(paths.partitions(name))
+        for start in range(0, len(effect.writes), self._at_once):
+            batch = effect.writes[start : start + self._at_once]
+            outcomes = await asyncio.gather(*(self._state(write) for write in batch))
+            for write, committed in zip(batch, outcomes, strict=True):
+                ours = committed is not None and committed.state == write.state
+                if ours and committed is not None:
+                    written[write.partition] = committed
+                else:
+                    lost[write.partition] = committed
+            self._acted(f"{effect.label}:{start + len(batch)}")
+        if effect.writes:
+            self._acted(effect.label)
+        return events.PartitionsWritten(written, lost, effect.is_new, effect.then)
+
+    async def topic(self, effect: WriteTopic) -> events.TopicWritten | events.TopicWriteLost:
+        """Write a topic's znode, and remove the partitions that it no longer names."""
+        ops: list[Op] = [Set(paths.topic(effect.name), znodes.encode_topic(effect.body), effect.expected_version)]
+        for index in effect.removed:
+            ops += [Delete(paths.partition_state(effect.name, index)), Delete(paths.partition(effect.name, index))]
+        try:
+            stat = (await fenced(self._session, self._term, ops))[0]
+            assert isinstance(stat, Stat)
+            version = stat.version
+        except (BadVersion, NoNode):
+            topic = await self._reader.topic(effect.name)
+            if topic is None or topic.body != effect.body:
+                return events.TopicWriteLost(effect.name, topic, effect.label)
+            version = topic.version
+        self._acted(effect.label)
+        return events.TopicWritten(effect.name, effect.body, version, effect.label, effect.removed)
+
+    async def remove_topic(self, name: str) -> events.TopicRemoved:
+        """Remove a topic's znodes, its configuration and the request to delete it, in one transaction."""
+        while True:
+            ops = await self._removal(name)
+            try:
+                await fenced(self._session, self._term, ops)
+                break
+            except (NoNode, NotEmpty):
+                continue  # something of it appeared or went in between: look again
+        self._acted("delete-topic")
+        return events.TopicRemoved(name)
+
+    async def remove_deletion(self, name: str) -> None:
+        """Drop a request to delete a topic."""
+        with contextlib.suppress(NoNode):
+            await fenced(self._session, self._term, [Delete(paths.delete_topic(name))])
+
+    async def _removal(self, name: str) -> list[Op]:
+        ops: list[Op] = []
+        indices = await self._children(paths.partitions(name))
+        for index in indices:
+            path = f"{paths.partitions(name)}/{index}"
+            ops += [Delete(f"{path}/{child}") for child in await self._children(path)]
+            ops.append(Delete(path))
+        for path in (paths.partitions(name), paths.topic(name), paths.topic_config(name), paths.delete_topic(name)):
+            if await persistently(lambda path=path: self._session.exists(path)) is not None:  # type: ignore[misc]
+                ops.append(Delete(path))
+        return ops
+
+    async def _children(self, path: str) -> list[str]:
+        try:
+            return await persistently(lambda: self._session.children(path))
+        except NoNode:
+            return []
+
+    async def _state(self, write: PartitionWrite) -> Partition | None:
+        """Write one state; what is committed afterwards, None if there is no such partition."""
+        name, index = write.partition
+        path, data = paths.partition_state(name, index), znodes.encode_partition_state(write.state)
+        try:
+            if write.expected_epoch is not None:
+                stat = (await fenced(self._session, self._term, [Set(path, data, write.expected_epoch)]))[0]
+                assert isinstance(stat, Stat)
+                return Partition(write.state, stat.version)
+            await self._ensure(paths.partition(name, index), Create(path, data))
+            return Partition(write.state, 0)
+        except (BadVersion, NodeExists, NoNode):
+            return await self._reader.partition(name, index)
+
+    async def _ensure(self, path: str, *then: Op) -> None:
+        """Create a parent if it is missing, and what belongs below it in the same transaction."""
+        try:
+            await fenced(self._session, self._term, [Create(path, b""), *then])
+        except NodeExists:
+            if then:
+                await fenced(self._session, self._term, list(then))
+        except NoNode:
+            if then:
+                raise
