@@ -1,0 +1,242 @@
+"""Goal: what applications are promised holds against a real cluster of three brokers, resizes and failures included.
+
+Method: the cluster runs in this process and talks TCP; logs are dumped and judged below any consumer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from anabranch.cluster import Cluster
+from clients import Admin, NewTopic, Producer
+from protocol.errors import ErrorCode, KafkaError
+from tests.clients.cluster_log import disorders, dump
+
+Story = Callable[[Cluster, Admin], Awaitable[None]]
+
+
+def against_a_cluster(story: Story, *, brokers: int = 3, timeout_s: float = 60) -> None:
+    async def whole() -> None:
+        async with (
+            asyncio.timeout(timeout_s),
+            Cluster(brokers=brokers, seed=1) as cluster,
+            Admin(cluster.bootstrap_servers) as admin,
+        ):
+            await story(cluster, admin)
+
+    asyncio.run(whole())
+
+
+async def topic(admin: Admin, name: str, partitions: int, replicas: int = 3, **configs: str) -> None:
+    settings = {key.replace("_", "."): value for key, value in configs.items()}
+    await admin.create_topics(
+        [NewTopic(name=name, partitions=partitions, replication_factor=replicas, configs=settings)]
+    )
+    await admin.wait_for_topic(name, replicas=replicas)
+
+
+async def judge(admin: Admin, name: str, expected: int) -> None:
+    """Judge the whole log. A leader that is new in office learns late how far the log may be shown: wait for that."""
+    described = await admin.describe_topic(name)
+    assert described.lineage is not None
+    records = await dump(admin.network, described)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(10):
+            while len(records) < expected:
+                await asyncio.sleep(0.05)
+                records = await dump(admin.network, described)
+    assert disorders(described.lineage, records) == []
+    assert len(records) == expected
+
+
+@pytest.mark.parametrize("acks", ["all", 1, 0])
+@pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
+def test_records_are_stored(acks: str | int, compression: str | None) -> None:
+    if acks != "all" and compression not in (None, "lz4"):
+        pytest.skip("the codec does not depend on acks")
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await topic(admin, "t", 3)
+        async with Producer(cluster.bootstrap_servers, acks=acks, compression_type=compression, audit=True) as producer:
+            receipts = [await producer.send("t", b"v" * 100, b"k%d" % (n % 10)) for n in range(500)]
+            await producer.flush()
+            metadata = [receipt.result() for receipt in receipts]
+        if acks != 0:
+            assert {(one.partition, one.offset) for one in metadata} == {
+                (one.partition, offset)
+                for one in metadata
+                for offset in range(sum(other.partition == one.partition for other in metadata))
+            }
+        await admin.wait_until(lambda metadata: True, "t")
+        await judge(admin, "t", 500)
+
+    against_a_cluster(story)
+
+
+def test_keys_keep_their_order_through_growing_and_shrinking() -> None:
+    """The whole of R8 in one: 50,000 records while the topic goes 4 -> 6 -> 8 -> 5."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await topic(admin, "t", 4)
+        rng = random.Random(7)
+        async with Producer(cluster.bootstrap_servers, audit=True, linger_ms=1, batch_bytes=2000) as producer:
+            resizes = asyncio.create_task(resize_one_after_another(admin, producer))
+            receipts = []
+            for number in range(50_000):
+                receipts.append(await producer.send("t", b"%d" % number, b"key-%d" % rng.randrange(200)))
+                if number % 100 == 0:
+                    await asyncio.sleep(0.002)
+            await resizes
+            await producer.flush()
+            assert all(receipt.exception() is None for receipt in receipts)
+            assert producer.generation("t") == 3
+            assert producer.statistics.switches == 3
+        described = await admin.describe_topic("t")
+        assert described.lineage is not None
+        assert described.lineage.history == ((0, 4), (1, 6), (2, 8), (3, 5))
+        await judge(admin, "t", 50_000)
+
+    against_a_cluster(story)
+
+
+async def resize_one_after_another(admin: Admin, producer: Producer) -> None:
+    for generation, count in enumerate((6, 8, 5), start=1):
+        await stored(producer, producer.statistics.records + 5_000)
+        await admin.create_partitions("t", count, allow_shrink=True)
+        await admin.wait_for_generation("t", generation)
+
+
+async def stored(producer: Producer, count: int) -> None:
+    while producer.statistics.records < count:  # noqa: ASYNC110 -- a counter has no event
+        await asyncio.sleep(0.01)
+
+
+def test_a_leader_that_stops_costs_no_record() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await topic(admin, "t", 3, min_insync_replicas="2")
+        async with Producer(cluster.bootstrap_servers, audit=True, linger_ms=1, batch_bytes=2000) as producer:
+            receipts = []
+            for number in range(6_000):
+                receipts.append(await producer.send("t", b"%d" % number, b"key-%d" % (number % 50)))
+                if number == 2_000:
+                    await cluster.stop_broker(2)
+                if number == 4_000:
+                    await cluster.start_broker(2)
+                if number % 50 == 0:
+                    await asyncio.sleep(0.001)
+            await producer.flush()
+            assert all(receipt.exception() is None for receipt in receipts)
+        await judge(admin, "t", 6_000)
+
+    against_a_cluster(story)
+
+
+def test_an_explicit_partition_is_respected_until_it_is_sealed() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await topic(admin, "t", 2)
+        async with Producer(cluster.bootstrap_servers) as producer:
+            assert (await producer.send_and_wait("t", b"v", b"k", partition=1)).partition == 1
+            assert await producer.partitions_for("t") == (0, 1)
+            await admin.create_partitions("t", 1, allow_shrink=True)
+            with pytest.raises(KafkaError, match="merged away") as refused:
+                while True:
+                    await producer.send_and_wait("t", b"v", b"k", partition=1)
+            assert not refused.value.code.retriable
+            assert await producer.partitions_for("t") == (0,)
+            assert (await producer.send_and_wait("t", b"v", b"k")).partition == 0
+
+    against_a_cluster(story)
+
+
+def test_topics_without_order_grow_as_kafka_does() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await topic(admin, "t", 4, enable_ordered_delivery="false")
+        async with Producer(cluster.bootstrap_servers, partitioner="modulo") as producer:
+            before = {n: (await producer.send_and_wait("t", b"v", b"%d" % n)).partition for n in range(40)}
+            await admin.create_partitions("t", 6)
+            await admin.wait_until(lambda metadata: len(metadata.topics["t"].partitions) == 6, "t")
+            while await producer.partitions_for("t") != tuple(range(6)):
+                producer._network.request_refresh()
+                await asyncio.sleep(0.01)
+            after = {n: (await producer.send_and_wait("t", b"v", b"%d" % n)).partition for n in range(40)}
+            assert producer.generation("t") == -1
+        moved = [n for n in before if before[n] != after[n]]
+        assert any(after[n] < 4 for n in moved), "modulo moves keys between partitions that both stay"
+
+    against_a_cluster(story)
+
+
+def test_refusals_reach_the_application() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await topic(admin, "t", 1, 1, max_message_bytes="1000")
+        async with Producer(cluster.bootstrap_servers) as producer:
+            with pytest.raises(KafkaError) as refused:
+                await producer.send_and_wait("t", b"x" * 2000)
+            assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE
+            assert (await producer.send_and_wait("t", b"x")).offset == 0
+            with pytest.raises(KafkaError) as unknown:
+                await producer.send("bad/name", b"x")
+            assert unknown.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+            with pytest.raises(TypeError, match="bytes"):
+                await producer.send("t", "text")  # type: ignore[arg-type]
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_a_topic_is_created_on_first_use() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        async with Producer(cluster.bootstrap_servers) as producer:
+            assert (await producer.send_and_wait("new", b"v")).offset == 0
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_sending_waits_while_the_buffer_is_full() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await topic(admin, "t", 1, 1)
+        async with Producer(cluster.bootstrap_servers, buffer_bytes=5_000, linger_ms=1000) as producer:
+            sends = [producer.send("t", b"x" * 500) for _ in range(100)]
+            receipts = await asyncio.gather(*sends)
+            assert max(receipt.done() for receipt in receipts)
+            await producer.flush()
+            offsets = [receipt.result().offset for receipt in receipts]
+            assert offsets == list(range(100)), "first come, first served"
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_life() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        producer = Producer(cluster.bootstrap_servers)
+        with pytest.raises(RuntimeError, match="new"):
+            await producer.send("t", b"x")
+        await producer.start()
+        with pytest.raises(RuntimeError, match="once"):
+            await producer.start()
+        receipt = await producer.send("t", b"x")
+        await producer.stop()
+        await producer.stop()
+        assert receipt.result().offset == 0
+        with pytest.raises(RuntimeError, match="stopped"):
+            await producer.send("t", b"x")
+        left = [task for task in asyncio.all_tasks() if "producer" in task.get_name()]
+        assert left == []
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_nobody_there() -> None:
+    async def story() -> None:
+        producer = Producer("127.0.0.1:1")
+        producer._network_config = type(producer._network_config)(
+            bootstrap_servers=(("127.0.0.1", 1),), bootstrap_timeout_ms=50
+        )
+        with pytest.raises(ConnectionError, match=r"no bootstrap server answers \(127\.0\.0\.1:1\)"):
+            await producer.start()
+
+    asyncio.run(story())
