@@ -287,6 +287,23 @@ def test_a_watch_is_woken_by_the_commit_it_waits_for() -> None:
     run(scenario)
 
 
+def test_a_new_epoch_of_the_same_leader_disturbs_nobody() -> None:
+    async def scenario(world: GroupWorld) -> None:
+        watcher, committer = await connect(world), await connect(world)
+        await committer.call(commit_request({1: 1}))
+        watching = asyncio.ensure_future(watcher.call(watch_request({0: 10})))
+        await until(lambda: bool(world.groups(1)._slots["g"].positions.watches))
+        slot = world.groups(1)._slots["g"]
+        await world.coordinate(1)
+        assert world.groups(1)._slots["g"] is slot
+        await committer.call(commit_request({0: 10}))
+        assert positions_in(await watching) == {0: 10}
+        await watcher.close()
+        await committer.close()
+
+    run(scenario)
+
+
 def test_a_watch_ends_with_its_time() -> None:
     async def scenario(world: GroupWorld) -> None:
         connection = await connect(world)

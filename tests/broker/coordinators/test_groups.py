@@ -238,6 +238,18 @@ def test_a_parked_member_needs_no_heartbeats() -> None:
     assert waiting not in drive.answers and follower in drive.group.members.by_id
 
 
+def test_a_heartbeat_does_not_start_the_clock_of_a_parked_member() -> None:
+    """Some clients' heartbeat threads go on while their join waits."""
+    drive = Driver()
+    leader, follower = drive.stable(2)
+    waiting = drive.join(follower, protocols={"range": b"new"})
+    drive.heartbeat(follower)
+    for _ in range(5):
+        drive.heartbeat(leader)
+        drive.advance(9000)
+    assert waiting not in drive.answers and follower in drive.group.members.by_id
+
+
 def test_the_initial_delay_gathers_members() -> None:
     """Each newcomer extends it by another delay, up to the rebalance timeout."""
     drive = Driver(new_group(initial_rebalance_delay_ms=3000))
@@ -358,6 +370,16 @@ def test_leaving_in_a_batch_and_alone() -> None:
     alone = Driver()
     alone.stable(1)
     assert alone.leave(("who", None), version=2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert alone.group.state is STABLE
+
+
+def test_an_id_that_lapses_unused_disturbs_nobody() -> None:
+    drive = Driver()
+    (member,) = drive.stable(1)
+    drive.draw_id(session_ms=6000)
+    drive.advance(6000)
+    assert not drive.group.members.pending and drive.group.state is STABLE
+    assert drive.heartbeat(member) is ErrorCode.NONE
 
 
 def test_the_last_missing_member_leaves_and_the_join_phase_ends() -> None:
@@ -470,6 +492,32 @@ def test_static_ids_that_do_not_match() -> None:
     rows = drive.leave(("", "a"), ("", "nobody"), (a_id, "b")).members
     assert [row.error_code for row in rows] == [0, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID]
     assert list(drive.group.members.by_id) == [b_id]
+
+
+def test_a_silent_static_member_survives_the_join_phase() -> None:
+    """It may be restarting; only its session decides (here it still sends heartbeats)."""
+    drive = Driver()
+    a_id, b_id = static_pair(drive)
+    waiting = drive.join(b_id, instance_id="b", protocols={"range": b"x"})
+    for _ in range(REBALANCE_MS // 5000):
+        assert waiting not in drive.answers
+        drive.heartbeat(a_id, instance_id="a")
+        drive.advance(5000)
+    assert drive.answers[waiting].leader == b_id
+    assert {one.member_id for one in drive.answers[waiting].members} == {a_id, b_id}
+
+
+def test_nobody_rejoins_and_only_static_members_are_left() -> None:
+    drive = Driver()
+    a_id, b_id = static_pair(drive)
+    stranger = drive.draw_id()
+    drive.join(stranger)
+    generation = drive.group.generation
+    drive.leave((stranger, None))
+    for _ in range(2 * REBALANCE_MS // 5000):
+        assert drive.heartbeat(a_id) is drive.heartbeat(b_id) is ErrorCode.REBALANCE_IN_PROGRESS
+        drive.advance(5000)
+    assert (drive.group.state, drive.group.generation) == (PREPARING, generation), "the phase starts over"
 
 
 def test_a_static_member_survives_the_join_phase_but_not_its_session() -> None:

@@ -32,6 +32,8 @@ from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 from tests.broker.replication.replica_cluster import NOW_MS, Assigned, ReplicaCluster, TestBroker, until
 
 TOPIC = "t"
+FOR_EVER_MS = 600_000
+"""Longer than any test: who waits so long is woken by something else."""
 
 
 class GroupWorld(ReplicaCluster):
@@ -173,7 +175,7 @@ def offsets_in(response: Any, version: int) -> dict[int, int]:
 
 
 def watch_request(
-    awaited: dict[int, int], *, member: tuple[str, int] = ("", -1), max_wait_ms: int = 5000
+    awaited: dict[int, int], *, member: tuple[str, int] = ("", -1), max_wait_ms: int = FOR_EVER_MS
 ) -> ConsumerGroupPositionRequest:
     rows = [
         ConsumerGroupPositionRequestPartition(partition=index, need_position=True, position=-1, awaited_offset=offset)
