@@ -96,6 +96,9 @@ def test_rename(files: Files) -> None:
     files.rename("t-0", "t-0.delete")
     assert files.names("") == ["t-0.delete"]
     assert files.open("t-0.delete/log").read(0, 5) == b"x"
+    files.make_directory("t-0")
+    assert files.open("t-0/log").size_bytes == 0, "the name is free again"
+    files.remove_directory("t-0")
     files.write_file("a", b"a")
     files.write_file("b", b"b")
     files.rename("a", "b")

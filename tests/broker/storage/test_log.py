@@ -265,6 +265,19 @@ def test_a_follower_refuses_what_does_not_follow() -> None:
     assert [header.base_offset for _, header in iter_batches(log.read(6, 100))] == [9]
 
 
+def test_a_follower_may_begin_in_the_middle_of_a_batch(files: Files) -> None:
+    log = opened(files)
+    log.truncate_fully_and_start_at(102)  # the leader has deleted records up to here
+    damaged = batch(5, at=(100, 3))[:-1] + b"x"
+    assert code_of(log.append_as_follower, damaged) is ErrorCode.CORRUPT_MESSAGE
+    assert (log.log_start_offset, log.log_end_offset) == (102, 102)
+    log.append_as_follower(batch(5, at=(100, 3)) + batch(at=(105, 3)))
+    assert (log.log_start_offset, log.log_end_offset) == (102, 106)
+    assert [header.base_offset for header in everything(log)] == [100, 105]
+    assert opened(files, log_start_offset=102).log_start_offset == 102
+    assert code_of(log.append_as_follower, batch(5, at=(104, 3))) is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 # -------------------------------------------------------------------------------------------------- cutting, retaining
 
 

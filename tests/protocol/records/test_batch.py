@@ -169,6 +169,14 @@ def test_build_again_for_another_producer() -> None:
     assert first[HEADER_BYTES:] == second[HEADER_BYTES:]
 
 
+def test_build_again_after_another_record() -> None:
+    builder = BatchBuilder("zstd")
+    builder.append(b"k", b"v")
+    assert len(list(iter_records(builder.build()))) == 1
+    builder.append(b"k", b"w")
+    assert [record.value for record in iter_records(builder.build())] == [b"v", b"w"]
+
+
 def test_sequences_wrap() -> None:
     batch = build(THREE, producer_id=1, producer_epoch=0, base_sequence=2**31 - 2)
     assert read_header(batch).last_sequence == 0
