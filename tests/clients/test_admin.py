@@ -1,0 +1,156 @@
+"""Goal: topics are created, resized, described and deleted on a real cluster, and refusals name the reason."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from anabranch.cluster import Cluster
+from clients import Admin, NewTopic
+from protocol.errors import ErrorCode, KafkaError
+
+
+def against_a_cluster(story: Callable[[Cluster, Admin], Awaitable[None]], *, brokers: int = 2) -> None:
+    async def whole() -> None:
+        async with (
+            asyncio.timeout(60),
+            Cluster(brokers=brokers, seed=1) as cluster,
+            Admin(cluster.bootstrap_servers) as admin,
+        ):
+            await story(cluster, admin)
+
+    asyncio.run(whole())
+
+
+def test_topics_come_and_go() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await admin.create_topics(
+            [
+                NewTopic(name="a", partitions=3, replication_factor=2, configs={"min.insync.replicas": "2"}),
+                NewTopic(name="b", assignments={0: [2], 1: [1]}),
+            ]
+        )
+        topic = await admin.wait_for_topic("a", replicas=2)
+        assert (len(topic.partitions), topic.generation, topic.live) == (3, 0, (0, 1, 2))
+        assert topic.min_insync_replicas == 2
+        placed = await admin.wait_for_topic("b")
+        assert {index: one.replicas for index, one in placed.partitions.items()} == {0: (2,), 1: (1,)}
+        assert await admin.list_topics() == ["a", "b"]
+        assert set(await admin.describe_topics()) == {"a", "b"}
+        await admin.delete_topics(["a"])
+        await admin.wait_until(lambda metadata: "a" not in metadata.topics, "a")
+        assert await admin.list_topics() == ["b"]
+        with pytest.raises(KafkaError) as unknown:
+            await admin.describe_topic("a")
+        assert unknown.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    against_a_cluster(story)
+
+
+def test_looking_for_a_topic_does_not_create_it() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        with pytest.raises(KafkaError):
+            await admin.describe_topic("ghost")
+        with pytest.raises(TimeoutError):
+            await admin.wait_for_topic("ghost", timeout_ms=100)
+        assert await admin.list_topics() == []
+
+    against_a_cluster(story)
+
+
+def test_topics_are_resized_both_ways() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await admin.create_topics([NewTopic(name="t", partitions=4, replication_factor=2)])
+        await admin.wait_for_topic("t", replicas=2)
+        await admin.create_partitions("t", 6)
+        grown = await admin.wait_for_generation("t", 1)
+        assert grown.live == tuple(range(6))
+        await admin.create_partitions("t", 3, allow_shrink=True)
+        shrunk = await admin.wait_for_generation("t", 2)
+        assert shrunk.lineage is not None
+        assert (shrunk.lineage.history, shrunk.live) == (((0, 4), (1, 6), (2, 3)), (0, 1, 2))
+        assert [index for index, one in shrunk.partitions.items() if one.marked_for_deletion] == [3, 4, 5]
+        with pytest.raises(TimeoutError):
+            await admin.wait_for_generation("t", 9, timeout_ms=100)
+
+    against_a_cluster(story)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda admin: admin.create_topics([NewTopic(name="t", partitions=1)]), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (lambda admin: admin.create_topics([NewTopic(name="bad/name")]), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (
+            lambda admin: admin.create_topics([NewTopic(name="x", partitions=1, replication_factor=9)]),
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+        ),
+        (lambda admin: admin.create_partitions("t", 2), ErrorCode.INVALID_PARTITIONS),
+        (lambda admin: admin.create_partitions("ghost", 2), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (lambda admin: admin.delete_topics(["ghost"]), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+    ids=["exists", "name", "replicas", "shrinks", "resize-ghost", "delete-ghost"],
+)
+def test_refusals_have_kafkas_code(change: Callable[[Admin], Awaitable[None]], code: ErrorCode) -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await admin.create_topics([NewTopic(name="t", partitions=4, replication_factor=1)])
+        await admin.wait_for_topic("t")
+        with pytest.raises(KafkaError) as refused:
+            await change(admin)
+        assert refused.value.code == code
+
+    against_a_cluster(story)
+
+
+def test_the_cluster_describes_itself() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        description = await admin.describe_cluster()
+        assert [broker.node_id for broker in description.brokers] == [1, 2]
+        assert description.controller_id in (1, 2)
+        assert len(description.cluster_id) == 22
+
+    against_a_cluster(story)
+
+
+def test_configs() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await admin.create_topics(
+            [NewTopic(name="t", partitions=1, replication_factor=1, configs={"retention.ms": "1234"})]
+        )
+        await admin.wait_for_topic("t")
+        configs = await admin.describe_configs("t")
+        assert configs["retention.ms"].value == "1234"
+        assert configs["max.message.bytes"].value == "1048588"
+        assert configs["retention.ms"].source != configs["max.message.bytes"].source
+        assert await admin.describe_configs(broker=2)
+        with pytest.raises(ValueError, match="a topic or a broker"):
+            await admin.describe_configs()
+
+    against_a_cluster(story)
+
+
+def test_changes_survive_the_loss_of_the_controller() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        controller = (await admin.describe_cluster()).controller_id
+        await cluster.stop_broker(controller)
+        await admin.create_topics([NewTopic(name="t", partitions=1, replication_factor=1)])
+        await admin.wait_for_topic("t")
+        assert (await admin.describe_cluster()).controller_id != controller
+
+    against_a_cluster(story, brokers=3)
+
+
+def test_life() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        other = Admin(cluster.bootstrap_servers)
+        with pytest.raises(RuntimeError, match="not started"):
+            await other.list_topics()
+        await other.start()
+        await other.stop()
+        await other.stop()
+        with pytest.raises(RuntimeError, match="not started"):
+            await other.list_topics()
+
+    against_a_cluster(story, brokers=1)

@@ -1,0 +1,323 @@
+"""Goal: a client finds the cluster, keeps its picture of it fresh without asking twice, and survives lost connections.
+
+Method: peers on real sockets that play brokers as a test tells them to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from clients.backoff import Backoff
+from clients.config import NetworkConfig, parse_servers
+from clients.network import Network
+from protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol.apis.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from protocol.errors import ErrorCode, KafkaError
+from protocol.topic_partition import TopicPartition
+from tests.clients.peer import Peer, serve
+
+
+class Brokers:
+    """Peers 1, 2, ... that answer Metadata with each other, and Heartbeat with their own number."""
+
+    def __init__(self) -> None:
+        self.peers: dict[int, Peer] = {}
+        self.leader = 1
+        self.topic_error = ErrorCode.NONE
+        self.controller = 1
+        self.heartbeat_errors: list[ErrorCode] = []
+        self.coordinator = 1
+        self.coordinator_errors: list[ErrorCode] = []
+        self.hold_metadata: asyncio.Event | None = None
+        self.silent: set[int] = set()
+
+    def answer(self, node: int) -> Callable[[Any], Awaitable[Any]]:
+        async def answers(request: Any) -> Any:
+            if node in self.silent:
+                await asyncio.Event().wait()
+            if isinstance(request, MetadataRequest):
+                if self.hold_metadata is not None:
+                    await self.hold_metadata.wait()
+                return self.metadata(request)
+            if isinstance(request, FindCoordinatorRequest):
+                code = self.coordinator_errors.pop(0) if self.coordinator_errors else ErrorCode.NONE
+                row = Coordinator(
+                    key=request.coordinator_keys[0],
+                    node_id=self.coordinator,
+                    host="127.0.0.1",
+                    port=0,
+                    error_code=code,
+                    error_message=None,
+                )
+                return FindCoordinatorResponse(coordinators=[row])
+            code = self.heartbeat_errors.pop(0) if self.heartbeat_errors else ErrorCode.NONE
+            return HeartbeatResponse(throttle_time_ms=node, error_code=code)
+
+        return answers
+
+    def metadata(self, request: MetadataRequest) -> MetadataResponse:
+        partition = MetadataResponsePartition(
+            error_code=0,
+            partition_index=0,
+            leader_id=self.leader,
+            leader_epoch=0,
+            replica_nodes=[1],
+            isr_nodes=[1],
+        )
+        topics = [
+            MetadataResponseTopic(error_code=self.topic_error, name=one.name, partitions=[partition])
+            for one in request.topics or []
+        ]
+        brokers = [
+            MetadataResponseBroker(node_id=node, host="127.0.0.1", port=peer.port) for node, peer in self.peers.items()
+        ]
+        return MetadataResponse(brokers=brokers, controller_id=self.controller, cluster_id="c", topics=topics)
+
+    def count(self, kind: type[Any]) -> int:
+        return sum(isinstance(request.body, kind) for peer in self.peers.values() for request in peer.seen)
+
+
+Story = Callable[[Brokers, Network], Awaitable[None]]
+
+
+def play(story: Story, *, nodes: int = 2, **settings: Any) -> None:
+    async def whole() -> None:
+        brokers = Brokers()
+        async with AsyncExitStack() as stack:
+            for node in range(1, nodes + 1):
+                brokers.peers[node] = await stack.enter_async_context(serve(brokers.answer(node)))
+            config = NetworkConfig(
+                bootstrap_servers=parse_servers([brokers.peers[1].address]),
+                retry_backoff=Backoff(initial_ms=1, limit_ms=5),
+                **settings,
+            )
+            network = Network(config, random.Random(1))
+            try:
+                async with asyncio.timeout(10):
+                    await network.start()
+                    await story(brokers, network)
+            finally:
+                await network.close()
+            own = {task for peer in brokers.peers.values() for task in peer.tasks}
+            assert asyncio.all_tasks() - own == {asyncio.current_task()}, "a task was left behind"
+
+    asyncio.run(whole())
+
+
+def heartbeat() -> HeartbeatRequest:
+    return HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+
+
+def error_of(response: HeartbeatResponse) -> int:
+    return response.error_code
+
+
+def test_bootstrap_learns_the_cluster() -> None:
+    async def story(brokers: Brokers, network: Network) -> None:
+        assert set(network.metadata.nodes) == {1, 2}
+        assert (await network.call(2, heartbeat())).throttle_time_ms == 2
+        with pytest.raises(ConnectionError, match="not in the metadata"):
+            await network.call(9, heartbeat())
+
+    play(story)
+
+
+def test_one_connection_per_node() -> None:
+    async def story(brokers: Brokers, network: Network) -> None:
+        await asyncio.gather(*(network.call(2, heartbeat()) for _ in range(20)))
+        assert len(brokers.peers[2].writers) == 1
+
+    play(story)
+
+
+def test_refreshes_are_shared_but_never_older_than_the_call() -> None:
+    async def story(brokers: Brokers, network: Network) -> None:
+        before = brokers.count(MetadataRequest)
+        brokers.hold_metadata = asyncio.Event()
+        early = [asyncio.ensure_future(network.refresh()) for _ in range(5)]
+        while brokers.count(MetadataRequest) == before:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        network.follow("t")
+        late = [asyncio.ensure_future(network.refresh()) for _ in range(5)]
+        await asyncio.sleep(0)
+        brokers.hold_metadata.set()
+        await asyncio.gather(*early)
+        for snapshot in await asyncio.gather(*late):
+            assert "t" in snapshot.topics, "the refresh under way was asked before `follow`"
+        assert brokers.count(MetadataRequest) - before == 2
+
+    play(story)
+
+
+def test_listeners_hear_of_snapshots_until_they_stop() -> None:
+    async def story(brokers: Brokers, network: Network) -> None:
+        heard = []
+        stop = network.on_metadata(heard.append)
+        await network.refresh()
+        assert heard == [network.metadata]
+        stop()
+        await network.refresh()
+        assert len(heard) == 1
+
+    play(story)
+
+
+def test_metadata_is_refreshed_when_it_gets_old() -> None:
+    async def story(brokers: Brokers, network: Network) -> None:
+        fresh = asyncio.Event()
+        network.on_metadata(lambda metadata: fresh.set())
+        await fresh.wait()
+
+    play(story, metadata_max_age_ms=20)
+
+
+def test_leader_of_waits_for_a_leader() -> None:
+    async def story(brokers: Brokers, network: Network) -> None:
+        brokers.leader = -1
+        asking = asyncio.ensure_future(network.leader_of(TopicPartition("t", 0)))
+        while brokers.count(MetadataRequest) < 4:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert not asking.done()
+        brokers.leader = 2
+        assert await asking == 2
+
+    play(story)
+
+
+def test_leader_of_a_refused_topic_is_an_error() -> None:
+    async def story(brokers: Brokers, network: Network) -> None:
+        brokers.topic_error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        with pytest.raises(KafkaError) as refused:
+            await network.leader_of(TopicPartition("t", 0))
+        assert refused.value.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    play(story)
+
+
+def test_wait_for_gives_up_in_time() -> None:
+    async def story(brokers: Brokers, network: Network) -> None:
+        with pytest.raises(TimeoutError):
+            await network.wait_for(lambda metadata: False, timeout_ms=20)
+
+    play(story)
+
+
+def test_coordinators_are_found_kept_and_forgotten() -> None:
+    async def story(brokers: Brokers, network: Network) -> None:
+        brokers.coordinator_errors = [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        assert await network.coordinator("g") == 1
+        assert await network.coordinator("g") == 1
+        assert brokers.count(FindCoordinatorRequest) == 2
+        brokers.coordinator = 2
+        brokers.heartbeat_errors = [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+        response = await network.call_coordinator("g", heartbeat(), error_of)
+        assert (response.throttle_time_ms, response.error_code) == (2, 0)
+        brokers.heartbeat_errors = [ErrorCode.REBALANCE_IN_PROGRESS]
+        response = await network.call_coordinator("g", heartbeat(), error_of)
+        assert response.error_code == ErrorCode.REBALANCE_IN_PROGRESS, "what it means is the caller's"
+
+    play(story)
+
+
+def test_controller_requests_follow_the_controller() -> None:
+    async def story(brokers: Brokers, network: Network) -> None:
+        brokers.heartbeat_errors = [ErrorCode.NOT_CONTROLLER]
+        brokers.controller = 2
+        response = await network.call_controller(heartbeat(), error_of)
+        assert response.throttle_time_ms == 2
+
+    play(story)
+
+
+def test_a_change_without_an_answer_is_reported_before_it_is_repeated() -> None:
+    async def story(brokers: Brokers, network: Network) -> None:
+        unknown = []
+        brokers.silent = {1}
+        asking = asyncio.ensure_future(
+            network.call_controller(heartbeat(), error_of, on_unknown_outcome=lambda: unknown.append(1))
+        )
+        while not brokers.count(HeartbeatRequest):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        brokers.controller = 2
+        brokers.peers[1].drop_connections()
+        assert (await asking).throttle_time_ms == 2
+        assert unknown == [1]
+
+    play(story)
+
+
+def test_a_lost_connection_is_made_again() -> None:
+    async def story(brokers: Brokers, network: Network) -> None:
+        await network.call(2, heartbeat())
+        brokers.peers[2].drop_connections()
+        assert (await network.retry(lambda: network.call(2, heartbeat()))).throttle_time_ms == 2
+
+    play(story)
+
+
+def test_ready_connects_in_the_background() -> None:
+    async def story(brokers: Brokers, network: Network) -> None:
+        told = asyncio.Event()
+        network.on_connection(lambda node: told.set())
+        assert network.ready(2) is None
+        assert network.ready(2) is None
+        await told.wait()
+        connection = network.ready(2)
+        assert connection is not None
+        assert network.ready(2) is connection
+        assert network.ready(9) is None
+
+    play(story)
+
+
+def test_a_node_that_moved_is_found_at_its_new_address() -> None:
+    async def story(brokers: Brokers, network: Network) -> None:
+        await network.call(2, heartbeat())
+        brokers.peers[2], brokers.peers[1] = brokers.peers[1], brokers.peers[2]
+        await network.refresh()
+        assert (await network.call(2, heartbeat())).throttle_time_ms == 1
+
+    play(story)
+
+
+def test_retry_stops_at_its_limit_and_at_what_cannot_be_retried() -> None:
+    async def story(brokers: Brokers, network: Network) -> None:
+        attempts = []
+
+        async def refused(code: ErrorCode) -> None:
+            attempts.append(code)
+            raise KafkaError(code)
+
+        with pytest.raises(KafkaError):
+            await network.retry(lambda: refused(ErrorCode.NOT_CONTROLLER), timeout_ms=20)
+        assert len(attempts) > 1
+        attempts.clear()
+        with pytest.raises(KafkaError):
+            await network.retry(lambda: refused(ErrorCode.INVALID_REQUEST))
+        assert len(attempts) == 1
+
+    play(story)
+
+
+def test_a_cluster_that_moved_away_is_found_through_the_bootstrap_address() -> None:
+    async def story(brokers: Brokers, network: Network) -> None:
+        here = brokers.peers
+        brokers.peers = {9: Peer(port=1)}
+        assert set((await network.refresh()).nodes) == {9}
+        brokers.peers = here
+        assert set((await network.refresh()).nodes) == {1}
+
+    play(story, nodes=1)
