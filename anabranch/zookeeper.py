@@ -59,6 +59,7 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d %p %c{1}: %m%n
 """
 START_TIMEOUT_S: Final = 30.0
+ANSWER_TIMEOUT_S: Final = 2.0
 STOP_TIMEOUT_S: Final = 10.0
 POLL_S: Final = 0.02
 
@@ -133,6 +134,8 @@ class LocalZooKeeper:
         for last_try in (False, False, True) if chosen_here else (True,):
             if chosen_here:
                 self.port = free_port()
+            if not is_free(self.port):  # or another server might answer in place of ours
+                raise ZooKeeperUnavailable(f"port {self.port} of 127.0.0.1 is in use: choose another for ZooKeeper")
             self._launch()
             try:
                 await self._await_ready()
@@ -222,17 +225,17 @@ class LocalZooKeeper:
         raise ZooKeeperUnavailable(f"ZooKeeper at {self.hosts} {what}; its log ends with:\n{self._log_tail()}")
 
     async def _answers(self) -> bool:
+        writer = None
         try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        except OSError:
-            return False
-        try:
-            writer.write(b"srvr")
-            return b"Mode:" in await reader.read()
-        except OSError:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                writer.write(b"srvr")
+                return b"Mode:" in await reader.read()
+        except OSError:  # TimeoutError is one
             return False
         finally:
-            writer.close()
+            if writer is not None:
+                writer.close()
 
     def _log_tail(self) -> str:
         log = self._directory() / "zookeeper.log"
@@ -257,6 +260,17 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on the port of 127.0.0.1 now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def dying_with_us() -> list[str]:

@@ -395,7 +395,7 @@ async def test_a_failed_multi_changes_nothing_and_names_the_culprit(world: World
     await zk.create("/epoch", b"1")
     await zk.create("/t/child", make_parents=True)
     before = await zk.get("/epoch"), await zk.get("/t"), await zk.children("/t"), await zk.children("/")
-    harmless = [Set("/epoch", b"2", 0), Create("/t/new", b""), Delete("/t/child"), Set("/t", b"z")]
+    harmless = [Set("/epoch", b"2", 0), Create("/t/new", b""), Delete("/t/child"), Set("/epoch", b"3", 1)]
     for culprit, kind in [
         (Check("/epoch", 0), BadVersion),  # the first operation of this very multi has raised it
         (Check("/none", 0), NoNode),

@@ -1,0 +1,106 @@
+"""Goal: a real ZooKeeper starts without being installed, comes back after a crash, or says what is missing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch import zookeeper
+from anabranch.zookeeper import LocalZooKeeper, ZooKeeperUnavailable, why_unavailable
+from controller.zk.kazoo_session import open_kazoo
+from controller.zk.session import SessionEvent
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.mark.zookeeper
+def test_data_and_sessions_survive_a_crash_of_the_server(arun: Run, tmp_path: Path) -> None:
+    reason = why_unavailable()
+    if reason is not None:
+        pytest.skip(f"NO REAL ZOOKEEPER: {reason}")
+
+    async def story() -> None:
+        async with LocalZooKeeper(data_dir=tmp_path / "zk") as server:
+            hosts, pid = server.hosts, server.pid
+            zk = await open_kazoo(hosts, session_timeout_ms=20_000)
+            await zk.create("/e", b"mine", ephemeral=True)
+            again = asyncio.Event()
+            zk.on_session(lambda event: again.set() if event is SessionEvent.CONNECTED else None)
+            await server.kill()
+            assert pid is not None
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+            await server.start()
+            assert server.hosts == hosts
+            async with asyncio.timeout(15):
+                await again.wait()
+                data, stat = await zk.get("/e")
+            assert (data, stat.ephemeral_owner) == (b"mine", zk.session_id)
+            await zk.close()
+        assert server.pid is None
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", server.port)
+
+    arun(story())
+
+
+@pytest.mark.zookeeper
+def test_a_server_that_cannot_start_is_reported_in_its_own_words(arun: Run, tmp_path: Path) -> None:
+    reason = why_unavailable()
+    if reason is not None:
+        pytest.skip(f"NO REAL ZOOKEEPER: {reason}")
+    (tmp_path / "data").write_text("a file where the data directory should be")
+
+    async def story() -> None:
+        server = LocalZooKeeper(data_dir=tmp_path)
+        with pytest.raises(
+            ZooKeeperUnavailable, match=r"(?s)ended at once with code \d+.*Unable to create data directory"
+        ):
+            await server.start()
+        assert server.pid is None
+
+    arun(story())
+
+
+def test_a_port_in_use_is_refused_before_another_server_can_answer(arun: Run) -> None:
+    async def story() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            with pytest.raises(ZooKeeperUnavailable, match=f"port {port} of 127.0.0.1 is in use"):
+                await LocalZooKeeper(port=port).start()
+
+    arun(story())
+
+
+def test_missing_java_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    reason = why_unavailable()
+    assert reason is not None
+    assert "needs Java 17 or newer" in reason
+    assert "JAVA_HOME" in reason
+    with pytest.raises(ZooKeeperUnavailable, match="needs Java"), LocalZooKeeper():
+        pass
+
+
+def test_java_home_comes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.touch(mode=0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert zookeeper.java_command() == str(java)
+    java.unlink()
+    monkeypatch.setenv("PATH", os.defpath)  # a JAVA_HOME without a java is passed over
+    assert zookeeper.why_unavailable() is None or zookeeper.java_command() != str(java)
+
+
+def test_missing_jars_are_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zookeeper.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ZooKeeperUnavailable, match=r"pip install 'anabranch\[audit\]'"):
+        zookeeper.class_path()
