@@ -54,6 +54,7 @@ from protocol.internal_topics import (
     encode_key,
     encode_offset,
 )
+from protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
     from broker.config import BrokerSettings
@@ -407,7 +408,7 @@ class GroupCoordinator:
         gone = {
             name
             for name, topic in before.topics.items()
-            if name not in after.topics or after.topics[name].topic_id != topic.topic_id
+            if name not in after.topics or ZERO_UUID != topic.topic_id != after.topics[name].topic_id
         }
         if not gone:
             return

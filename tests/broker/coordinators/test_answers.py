@@ -1,0 +1,65 @@
+"""Responses of a group, version by version."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.coordinators import answers
+from broker.coordinators.events import Join, Leave, Tick
+from protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.codec import decode, encode
+from protocol.errors import ErrorCode
+from tests.broker.coordinators.driver import Driver
+
+
+def join_event(version: int) -> Join:
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=1,
+        member_id="m",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=memoryview(b"xx").tobytes())],
+    )
+    return Join(ticket=1, request=request, version=version, client_id="c", client_host="/h")
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_a_refused_join_can_be_said_in_every_version(version: int) -> None:
+    refused = answers.refusal(join_event(version), ErrorCode.NOT_COORDINATOR)
+    said, _ = decode(type(refused.response), version, encode(refused.response, version))
+    assert (refused.ticket, said.error_code, said.member_id, said.generation_id) == (1, 16, "m", -1)
+    assert said.protocol_name == (None if version >= 7 else "")
+
+
+def test_leaving_in_both_forms() -> None:
+    request = LeaveGroupRequest(group_id="g", member_id="old", members=[MemberIdentity(member_id="new")])
+    for version, member_id in [(2, "old"), (3, "new")]:
+        assert [one.member_id for one in answers.leaving(Leave(ticket=1, request=request, version=version))] == [
+            member_id
+        ]
+
+
+def test_what_is_in_force_is_only_told_of_a_stable_group() -> None:
+    drive = Driver()
+    (member_id,) = drive.stable(1)
+    shown = answers.described(drive.group)
+    assert (shown.group_state, shown.protocol_data, shown.members[0].member_assignment) == (
+        "Stable",
+        "range",
+        member_id.encode(),
+    )
+    drive.join(member_id)
+    hidden = answers.described(drive.group)
+    assert (hidden.group_state, hidden.protocol_data) == ("CompletingRebalance", "")
+    assert (hidden.members[0].member_id, hidden.members[0].member_assignment) == (member_id, b"")
+
+
+def test_a_group_that_does_not_exist_and_one_that_is_elsewhere() -> None:
+    assert answers.not_described("g", ErrorCode.NONE).group_state == "Dead"
+    assert answers.not_described("g", ErrorCode.NOT_COORDINATOR).error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_time_cannot_be_refused() -> None:
+    with pytest.raises(AssertionError, match="not a request"):
+        answers.refusal(Tick(), ErrorCode.NONE)
