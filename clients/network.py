@@ -326,6 +326,8 @@ class Network:
                 raise
             code = ErrorCode(error_of(response))
             if code == ErrorCode.NOT_CONTROLLER:
+                # Said also by a broker that had passed the request on when the controller died.
+                on_unknown_outcome()
                 await self.refresh()
                 raise KafkaError(code, f"node {node_id}")
             return response
