@@ -222,32 +222,49 @@ def _records(  # noqa: PLR0915 -- one flat loop: a call per field would halve th
     make = Record._make
     try:
         for _ in range(count):
-            size = data[position]
+            # A varint: one byte; or two, put together by adding the second, shifted, and dropping the first one's flag;
+            # or more, which `decode_varint` reads. Then the zigzag: the lowest bit is the sign.
+            number = data[position]
             position += 1
-            if size < 128:
-                end = position + (size >> 1)
+            if number > 127:
+                if (second := data[position]) < 128:
+                    number += (second << 7) - 128
+                    position += 1
+                    end = position + (number >> 1)
+                else:
+                    number, position = decode_varint(data, position - 1)
+                    end = position + number
             else:
-                length, position = decode_varint(data, position - 1)
-                end = position + length
+                end = position + (number >> 1)
             position += 1  # attributes, of which no bit is in use
-            byte = data[position]
+            number = data[position]
             position += 1
-            if byte < 128:
-                timestamp = base_timestamp + ((byte >> 1) ^ -(byte & 1))
+            if number > 127:
+                if (second := data[position]) < 128:
+                    number += (second << 7) - 128
+                    position += 1
+                    timestamp = base_timestamp + (number >> 1 ^ -(number & 1))
+                else:
+                    number, position = decode_varlong(data, position - 1)
+                    timestamp = base_timestamp + number
             else:
-                delta, position = decode_varlong(data, position - 1)
-                timestamp = base_timestamp + delta
-            byte = data[position]
+                timestamp = base_timestamp + (number >> 1 ^ -(number & 1))
+            number = data[position]
             position += 1
-            if byte < 128:
-                offset = base_offset + (byte >> 1)
+            if number > 127:
+                if (second := data[position]) < 128:
+                    number += (second << 7) - 128
+                    position += 1
+                    offset = base_offset + (number >> 1)
+                else:
+                    number, position = decode_varint(data, position - 1)
+                    offset = base_offset + number
             else:
-                delta, position = decode_varint(data, position - 1)
-                offset = base_offset + delta
+                offset = base_offset + (number >> 1)
             length = data[position]
             position += 1
             if length < 128:
-                length = (length >> 1) ^ -(length & 1)
+                length = length >> 1 ^ -(length & 1)
             else:
                 length, position = decode_varint(data, position - 1)
             key = None
@@ -257,7 +274,11 @@ def _records(  # noqa: PLR0915 -- one flat loop: a call per field would halve th
             length = data[position]
             position += 1
             if length < 128:
-                length = (length >> 1) ^ -(length & 1)
+                length = length >> 1 ^ -(length & 1)
+            elif (second := data[position]) < 128:
+                length += (second << 7) - 128
+                position += 1
+                length = length >> 1 ^ -(length & 1)
             else:
                 length, position = decode_varint(data, position - 1)
             value = None
