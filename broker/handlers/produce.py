@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Final
 from broker.api import INTERNAL_TOPICS, CloseConnection, RequestContext, handles
 from broker.handlers.leader_hints import HINTED, LeaderHints
 from broker.replication.replica_manager import ReplicationWait
+from broker.storage.validation import RecordsRefused
 from protocol.apis.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -114,7 +116,13 @@ def refuse(
         error_message=str(error) or None,
         current_leader=NO_LEADER,
     )
-    if error.code is ErrorCode.INVALID_PARTITION_METADATA:
+    if isinstance(error, RecordsRefused):
+        row.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=record, batch_index_error_message=reason)
+            for record, reason in error.record_errors
+        ]
+        row.log_start_offset = ctx.services.replicas.partition(topic, index).log.log_start_offset
+    elif error.code is ErrorCode.INVALID_PARTITION_METADATA:
         row.generation = ctx.services.replicas.partition(topic, index).generation
     elif error.code in HINTED:
         leader, epoch = hints.leader_of(topic, index)

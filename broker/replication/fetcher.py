@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.replication.partition import Partition, Role
 from protocol.errors import ErrorCode, KafkaError
+from protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
     from broker.config import BrokerSettings
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 FIRST_BACKOFF_MS: Final = 20
 EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 
 
 class Outcome(enum.Enum):
@@ -67,9 +69,9 @@ Position = tuple[bytes | str, int]
 
 
 def request_of(
-    following: list[Following], settings: BrokerSettings, *, broker_epoch: int, max_wait_ms: int
+    following: list[Following], settings: BrokerSettings, *, by_id: bool, broker_epoch: int, max_wait_ms: int
 ) -> tuple[FetchRequest, dict[Position, Asked]]:
-    """One Fetch for these partitions, and what it asked by (topic id or name, index)."""
+    """One Fetch for these partitions, and what it asked by (topic id or name, index), as the answer will name them."""
     from protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 
     topics: dict[str, FetchTopic] = {}
@@ -89,7 +91,7 @@ def request_of(
                 partition_max_bytes=settings.replica_fetch_max_bytes,
             )
         )
-        asked[partition.topic_id, partition.index] = asked[partition.topic, partition.index] = Asked(one, offset)
+        asked[partition.topic_id if by_id else partition.topic, partition.index] = Asked(one, offset)
     request = FetchRequest(
         replica_id=settings.node_id,
         replica_state=ReplicaState(replica_id=settings.node_id, replica_epoch=broker_epoch),
@@ -109,14 +111,10 @@ def take(asked: Asked, row: PartitionData) -> Outcome:
         return Outcome.GO_ON  # the controller has moved on since the request left
     if partition.log.log_end_offset != asked.fetch_offset:
         return Outcome.GO_ON
-    code = ErrorCode(row.error_code)
-    if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-        return Outcome.OUT_OF_RANGE
-    if code is ErrorCode.FENCED_LEADER_EPOCH:
-        return Outcome.FENCED
-    if code is not ErrorCode.NONE:
+    if row.error_code:
+        code = ErrorCode(row.error_code)
         log.debug("%r: %s from the leader", partition, code.name)
-        return Outcome.BACK_OFF
+        return _OUTCOMES.get(code, Outcome.BACK_OFF)
     if row.diverging_epoch.epoch >= 0:
         truncate(partition, row.diverging_epoch)
         return Outcome.GO_ON
@@ -127,9 +125,15 @@ def take(asked: Asked, row: PartitionData) -> Outcome:
             log.warning("%r: cannot append what the leader sent: %s", partition, error)
             return Outcome.BACK_OFF
     if row.log_start_offset > partition.log.log_start_offset:
-        partition.log.increment_log_start_offset(row.log_start_offset)
+        partition.log.increment_log_start_offset(min(row.log_start_offset, partition.log.log_end_offset))
     partition.follow_high_watermark(row.high_watermark)
     return Outcome.GO_ON
+
+
+_OUTCOMES: Final = {
+    ErrorCode.OFFSET_OUT_OF_RANGE: Outcome.OUT_OF_RANGE,
+    ErrorCode.FENCED_LEADER_EPOCH: Outcome.FENCED,
+}
 
 
 def truncate(partition: Partition, leader: EpochEndOffset) -> None:
@@ -232,7 +236,7 @@ class Fetcher:
                         continue
                     log.info("fetching from broker %d: %s", self._leader_id, error)
                     failures += 1
-                    await asyncio.sleep(self._backoff_ms(failures) / 1000)
+                    await self._wait_for_change(self._backoff_ms(failures))
         except Exception:
             log.exception("bug while fetching from broker %d: %s", self._leader_id, list(self._following.values()))
             raise
@@ -248,17 +252,19 @@ class Fetcher:
             await self._wait_for_change(None if later is None else later - now)
             return
         connection = await self._connected()
+        version = version_for(connection, due)
         wait_ms = self._settings.replica_fetch_wait_max_ms
         request, asked = request_of(
             due,
             self._settings,
+            by_id=version >= FIRST_VERSION_WITH_TOPIC_IDS,
             broker_epoch=self._broker_epoch(),
             # Do not sleep in the poll past the moment when a partition that backs off is due again.
             max_wait_ms=wait_ms if later is None else min(wait_ms, max(1, int(later - now))),
         )
         self._polling = True
         try:
-            response = await connection.call(request, version=version_of(connection, request))
+            response = await connection.call(request, version=version)
         finally:
             self._polling = False
         for following in self._take_all(response, asked):
@@ -272,7 +278,9 @@ class Fetcher:
         for topic in response.responses:
             key: bytes | str = topic.topic_id if any(topic.topic_id) else topic.topic
             for row in topic.partitions:
-                one = asked[key, row.partition_index]
+                one = asked.get((key, row.partition_index))
+                if one is None:
+                    raise ConnectionError(f"an answer about {key!r}-{row.partition_index}, which was not asked for")
                 following = one.following
                 match take(one, row):
                     case Outcome.GO_ON:
@@ -349,7 +357,11 @@ class Fetcher:
             connection.abort("the fetcher is done with it")
 
 
-def version_of(connection: Connection, request: FetchRequest) -> int:
-    """The newest Fetch both sides speak; 12, with names, when a topic has no id (an IBP 2.7 controller)."""
-    newest = connection.version_for(type(request))
-    return newest if all(any(topic.topic_id) for topic in request.topics) else min(newest, 12)
+def version_for(connection: Connection, following: list[Following]) -> int:
+    """The newest Fetch both sides speak, or the last with names when the controller gave some topic no id."""
+    from protocol.apis.fetch import FetchRequest
+
+    newest = connection.version_for(FetchRequest)
+    if all(one.partition.topic_id != ZERO_UUID for one in following):
+        return newest
+    return min(newest, FIRST_VERSION_WITH_TOPIC_IDS - 1)

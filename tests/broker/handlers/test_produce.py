@@ -8,6 +8,7 @@ import pytest
 
 from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.errors import ErrorCode
+from protocol.records.batch import BatchBuilder
 from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, produce_request, run, until
 
 PRODUCER = (7, 0)
@@ -130,6 +131,22 @@ def test_what_a_request_may_not_ask() -> None:
         broken[-1] ^= 1
         assert (await cluster.produce(1, bytes(broken))).error_code == ErrorCode.CORRUPT_MESSAGE
         assert log_values(cluster.partition(1)) == []
+
+    run(scenario, 1)
+
+
+def test_records_that_break_a_rule_are_named_one_by_one() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.session.create(
+            "/config/topics/t", b'{"version":1,"config":{"cleanup.policy":"compact"}}', make_parents=True
+        )
+        await cluster.lead(1, replicas=(1,))
+        builder = BatchBuilder()
+        for key in (b"a", None, b"b", None):
+            builder.append(key, b"value", timestamp_ms=1)
+        row = await cluster.produce(1, builder.build())
+        assert (row.error_code, row.log_start_offset) == (ErrorCode.INVALID_RECORD, 0)
+        assert [one.batch_index for one in row.record_errors] == [1, 3]
 
     run(scenario, 1)
 
