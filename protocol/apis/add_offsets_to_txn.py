@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int16, Int32, Int64, Text, always
+from protocol.wire import Int16, Int32, Int64, Text, always, message
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AddOffsetsToTxnRequest:
     transactional_id: Text
     producer_id: Int64
@@ -15,7 +13,7 @@ class AddOffsetsToTxnRequest:
     group_id: Text
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AddOffsetsToTxnResponse:
     throttle_time_ms: Int32 = always(absent=0)
     error_code: Int16

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Boolean, Int16, Int32, Int64, Text, always, since, until
+from protocol.wire import Boolean, Int16, Int32, Int64, Text, always, message, since, until
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AddPartitionsToTxnTopic:
     name: Text
     partitions: list[Int32]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AddPartitionsToTxnTransaction:
     transactional_id: Text
     producer_id: Int64
@@ -22,7 +20,7 @@ class AddPartitionsToTxnTransaction:
     topics: list[AddPartitionsToTxnTopic]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AddPartitionsToTxnRequest:
     transactions: list[AddPartitionsToTxnTransaction] = since(4, absent=list)
     v3_and_below_transactional_id: Text = until(3, absent="")
@@ -31,25 +29,25 @@ class AddPartitionsToTxnRequest:
     v3_and_below_topics: list[AddPartitionsToTxnTopic] = until(3, absent=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AddPartitionsToTxnPartitionResult:
     partition_index: Int32
     partition_error_code: Int16
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AddPartitionsToTxnTopicResult:
     name: Text
     results_by_partition: list[AddPartitionsToTxnPartitionResult]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AddPartitionsToTxnResult:
     transactional_id: Text
     topic_results: list[AddPartitionsToTxnTopicResult]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AddPartitionsToTxnResponse:
     throttle_time_ms: Int32 = always(absent=0)
     error_code: Int16 = since(4, absent=0)

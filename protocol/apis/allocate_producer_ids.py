@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int16, Int32, Int64, always
+from protocol.wire import Int16, Int32, Int64, always, message
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AllocateProducerIdsRequest:
     broker_id: Int32
     broker_epoch: Int64 = always(absent=-1)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AllocateProducerIdsResponse:
     throttle_time_ms: Int32 = always(absent=0)
     error_code: Int16

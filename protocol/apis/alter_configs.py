@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Boolean, Int8, Int16, Int32, Text, always
+from protocol.wire import Boolean, Int8, Int16, Int32, Text, always, message
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AlterableConfig:
     name: Text
     value: Text | None
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AlterConfigsResource:
     resource_type: Int8
     resource_name: Text
     configs: list[AlterableConfig]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AlterConfigsRequest:
     resources: list[AlterConfigsResource]
     validate_only: Boolean
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AlterConfigsResourceResponse:
     error_code: Int16
     error_message: Text | None
@@ -34,7 +32,7 @@ class AlterConfigsResourceResponse:
     resource_name: Text
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AlterConfigsResponse:
     throttle_time_ms: Int32 = always(absent=0)
     responses: list[AlterConfigsResourceResponse]

@@ -7,18 +7,16 @@ v3   every proposed member with its incarnation (broker epoch)           KIP-903
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import ZERO_UUID, Int8, Int16, Int32, Int64, Text, Uuid, always, since, until
+from protocol.wire import ZERO_UUID, Int8, Int16, Int32, Int64, Text, Uuid, always, message, since, until
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class BrokerState:
     broker_id: Int32
     broker_epoch: Int64 = always(absent=-1)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class PartitionData:
     partition_index: Int32
     leader_epoch: Int32
@@ -31,14 +29,14 @@ class PartitionData:
     """The state the proposal starts from; the controller compares and swaps."""
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class TopicData:
     topic_name: Text = until(1, absent="")
     topic_id: Uuid = since(2, absent=ZERO_UUID)
     partitions: list[PartitionData]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AlterPartitionRequest:
     broker_id: Int32
     broker_epoch: Int64 = always(absent=-1)
@@ -46,7 +44,7 @@ class AlterPartitionRequest:
     topics: list[TopicData]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class PartitionDataResult:
     partition_index: Int32
     error_code: Int16
@@ -57,14 +55,14 @@ class PartitionDataResult:
     partition_epoch: Int32
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class TopicDataResult:
     topic_name: Text = until(1, absent="")
     topic_id: Uuid = since(2, absent=ZERO_UUID)
     partitions: list[PartitionDataResult]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AlterPartitionResponse:
     throttle_time_ms: Int32 = always(absent=0)
     error_code: Int16

@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int16, Int32, Text, always
+from protocol.wire import Int16, Int32, Text, always, message
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AlterReplicaLogDirTopic:
     name: Text
     partitions: list[Int32]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AlterReplicaLogDir:
     path: Text
     topics: list[AlterReplicaLogDirTopic]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AlterReplicaLogDirsRequest:
     dirs: list[AlterReplicaLogDir]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AlterReplicaLogDirPartitionResult:
     partition_index: Int32
     error_code: Int16
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AlterReplicaLogDirTopicResult:
     topic_name: Text
     partitions: list[AlterReplicaLogDirPartitionResult]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AlterReplicaLogDirsResponse:
     throttle_time_ms: Int32 = always(absent=0)
     results: list[AlterReplicaLogDirTopicResult]

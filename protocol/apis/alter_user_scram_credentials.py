@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Bytes, Int8, Int16, Int32, Text, always
+from protocol.wire import Bytes, Int8, Int16, Int32, Text, always, message
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ScramCredentialDeletion:
     name: Text
     mechanism: Int8
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ScramCredentialUpsertion:
     name: Text
     mechanism: Int8
@@ -22,20 +20,20 @@ class ScramCredentialUpsertion:
     salted_password: Bytes
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AlterUserScramCredentialsRequest:
     deletions: list[ScramCredentialDeletion]
     upsertions: list[ScramCredentialUpsertion]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AlterUserScramCredentialsResult:
     user: Text
     error_code: Int16
     error_message: Text | None
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AlterUserScramCredentialsResponse:
     throttle_time_ms: Int32 = always(absent=0)
     results: list[AlterUserScramCredentialsResult]

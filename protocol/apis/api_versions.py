@@ -10,39 +10,37 @@ UNSUPPORTED_VERSION: a client that guesses too high can still read what to use i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Boolean, Int16, Int32, Int64, Text, since, tagged
+from protocol.wire import Boolean, Int16, Int32, Int64, Text, message, since, tagged
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ApiVersionsRequest:
     client_software_name: Text = since(3, absent="")
     client_software_version: Text = since(3, absent="")
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ApiVersion:
     api_key: Int16
     min_version: Int16
     max_version: Int16
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class SupportedFeatureKey:
     name: Text
     min_version: Int16
     max_version: Int16
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class FinalizedFeatureKey:
     name: Text
     max_version_level: Int16
     min_version_level: Int16
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ApiVersionsResponse:
     error_code: Int16
     api_keys: list[ApiVersion]

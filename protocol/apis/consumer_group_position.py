@@ -7,12 +7,10 @@ v1  flexible; -1 means unknown, an error per partition, and a long poll: the ans
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Boolean, Int16, Int32, Int64, Text, always, since
+from protocol.wire import Boolean, Int16, Int32, Int64, Text, always, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ConsumerGroupPositionRequestPartition:
     partition: Int32
     need_position: Boolean
@@ -22,13 +20,13 @@ class ConsumerGroupPositionRequestPartition:
     """Answer when the committed offset gets here; -1: at once."""
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ConsumerGroupPositionRequestTopic:
     topic: Text
     partitions: list[ConsumerGroupPositionRequestPartition]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ConsumerGroupPositionRequest:
     group_id: Text
     generation_id: Int32
@@ -37,7 +35,7 @@ class ConsumerGroupPositionRequest:
     max_wait_ms: Int32 = since(1, absent=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ConsumerGroupPositionResponsePartition:
     partition: Int32
     need_position: Boolean
@@ -45,13 +43,13 @@ class ConsumerGroupPositionResponsePartition:
     error_code: Int16 = since(1, absent=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ConsumerGroupPositionResponseTopic:
     topic: Text
     partitions: list[ConsumerGroupPositionResponsePartition]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ConsumerGroupPositionResponse:
     throttle_time_ms: Int32 = always(absent=0)
     topics: list[ConsumerGroupPositionResponseTopic]

@@ -7,24 +7,22 @@ v2   broker epoch: a request of an earlier incarnation is refused        KIP-380
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int16, Int32, Int64, Text, since
+from protocol.wire import Int16, Int32, Int64, Text, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ControlledShutdownRequest:
     broker_id: Int32
     broker_epoch: Int64 = since(2, absent=-1)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class RemainingPartition:
     topic_name: Text
     partition_index: Int32
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ControlledShutdownResponse:
     error_code: Int16
     remaining_partitions: list[RemainingPartition]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int8, Int16, Int32, Text, always, since
+from protocol.wire import Int8, Int16, Int32, Text, always, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AclCreation:
     resource_type: Int8
     resource_name: Text
@@ -18,18 +16,18 @@ class AclCreation:
     permission_type: Int8
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class CreateAclsRequest:
     creations: list[AclCreation]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AclCreationResult:
     error_code: Int16
     error_message: Text | None
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class CreateAclsResponse:
     throttle_time_ms: Int32 = always(absent=0)
     results: list[AclCreationResult]

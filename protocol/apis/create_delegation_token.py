@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Bytes, Int16, Int32, Int64, Text, always, since
+from protocol.wire import Bytes, Int16, Int32, Int64, Text, always, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class CreatableRenewers:
     principal_type: Text
     principal_name: Text
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class CreateDelegationTokenRequest:
     owner_principal_type: Text | None = since(3, absent="")
     owner_principal_name: Text | None = since(3, absent="")
@@ -21,7 +19,7 @@ class CreateDelegationTokenRequest:
     max_lifetime_ms: Int64
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class CreateDelegationTokenResponse:
     error_code: Int16
     principal_type: Text

@@ -7,17 +7,15 @@ v3   THROTTLING_QUOTA_EXCEEDED may be answered                           KIP-599
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Boolean, Int16, Int32, Text, always, tagged
+from protocol.wire import Boolean, Int16, Int32, Text, always, message, tagged
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class CreatePartitionsAssignment:
     broker_ids: list[Int32]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class CreatePartitionsTopic:
     name: Text
     count: Int32
@@ -28,21 +26,21 @@ class CreatePartitionsTopic:
     """Without it a smaller count is refused, as Kafka always does."""
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class CreatePartitionsRequest:
     topics: list[CreatePartitionsTopic]
     timeout_ms: Int32
     validate_only: Boolean
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class CreatePartitionsTopicResult:
     name: Text
     error_code: Int16
     error_message: Text | None = always(absent=None)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class CreatePartitionsResponse:
     throttle_time_ms: Int32 = always(absent=0)
     results: list[CreatePartitionsTopicResult]

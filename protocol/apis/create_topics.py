@@ -10,24 +10,22 @@ v7   topic id in the answer                                              KIP-516
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import ZERO_UUID, Boolean, Int8, Int16, Int32, Text, Uuid, always, since, tagged
+from protocol.wire import ZERO_UUID, Boolean, Int8, Int16, Int32, Text, Uuid, always, message, since, tagged
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class CreatableReplicaAssignment:
     partition_index: Int32
     broker_ids: list[Int32]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class CreatableTopicConfig:
     name: Text
     value: Text | None
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class CreatableTopic:
     name: Text
     num_partitions: Int32
@@ -38,14 +36,14 @@ class CreatableTopic:
     configs: list[CreatableTopicConfig]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class CreateTopicsRequest:
     topics: list[CreatableTopic]
     timeout_ms: Int32 = always(absent=60000)
     validate_only: Boolean = since(1, absent=False)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class CreatableTopicConfigs:
     name: Text
     value: Text | None
@@ -54,7 +52,7 @@ class CreatableTopicConfigs:
     is_sensitive: Boolean
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class CreatableTopicResult:
     name: Text
     topic_id: Uuid = since(7, absent=ZERO_UUID)
@@ -67,7 +65,7 @@ class CreatableTopicResult:
     configs: list[CreatableTopicConfigs] | None = since(5, absent=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class CreateTopicsResponse:
     throttle_time_ms: Int32 = since(2, absent=0)
     topics: list[CreatableTopicResult]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int8, Int16, Int32, Text, always, since
+from protocol.wire import Int8, Int16, Int32, Text, always, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DeleteAclsFilter:
     resource_type_filter: Int8
     resource_name_filter: Text | None
@@ -18,12 +16,12 @@ class DeleteAclsFilter:
     permission_type: Int8
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DeleteAclsRequest:
     filters: list[DeleteAclsFilter]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DeleteAclsMatchingAcl:
     error_code: Int16
     error_message: Text | None
@@ -36,14 +34,14 @@ class DeleteAclsMatchingAcl:
     permission_type: Int8
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DeleteAclsFilterResult:
     error_code: Int16
     error_message: Text | None
     matching_acls: list[DeleteAclsMatchingAcl]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DeleteAclsResponse:
     throttle_time_ms: Int32 = always(absent=0)
     filter_results: list[DeleteAclsFilterResult]

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int16, Int32, Text, always
+from protocol.wire import Int16, Int32, Text, always, message
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DeleteGroupsRequest:
     groups_names: list[Text]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DeletableGroupResult:
     group_id: Text
     error_code: Int16
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DeleteGroupsResponse:
     throttle_time_ms: Int32 = always(absent=0)
     results: list[DeletableGroupResult]

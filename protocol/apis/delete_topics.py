@@ -8,26 +8,24 @@ v6   by id as well as by name                                            KIP-516
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import ZERO_UUID, Int16, Int32, Text, Uuid, always, since, until
+from protocol.wire import ZERO_UUID, Int16, Int32, Text, Uuid, always, message, since, until
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DeleteTopicState:
     name: Text | None = always(absent=None)
     """Null when the id says which."""
     topic_id: Uuid
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DeleteTopicsRequest:
     topics: list[DeleteTopicState] = since(6, absent=list)
     topic_names: list[Text] = until(5, absent=list)
     timeout_ms: Int32
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DeletableTopicResult:
     name: Text | None = always(nullable_since=6)
     topic_id: Uuid = since(6, absent=ZERO_UUID)
@@ -35,7 +33,7 @@ class DeletableTopicResult:
     error_message: Text | None = since(5, absent=None)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DeleteTopicsResponse:
     throttle_time_ms: Int32 = since(1, absent=0)
     responses: list[DeletableTopicResult]

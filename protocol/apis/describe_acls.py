@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int8, Int16, Int32, Text, always, since
+from protocol.wire import Int8, Int16, Int32, Text, always, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeAclsRequest:
     resource_type_filter: Int8
     resource_name_filter: Text | None
@@ -18,7 +16,7 @@ class DescribeAclsRequest:
     permission_type: Int8
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AclDescription:
     principal: Text
     host: Text
@@ -26,7 +24,7 @@ class AclDescription:
     permission_type: Int8
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeAclsResource:
     resource_type: Int8
     resource_name: Text
@@ -34,7 +32,7 @@ class DescribeAclsResource:
     acls: list[AclDescription]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeAclsResponse:
     throttle_time_ms: Int32 = always(absent=0)
     error_code: Int16

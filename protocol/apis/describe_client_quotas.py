@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Boolean, Float64, Int8, Int16, Int32, Text, always
+from protocol.wire import Boolean, Float64, Int8, Int16, Int32, Text, always, message
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ComponentData:
     entity_type: Text
     match_type: Int8
     match: Text | None
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeClientQuotasRequest:
     components: list[ComponentData]
     strict: Boolean
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class EntityData:
     entity_type: Text
     entity_name: Text | None
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ValueData:
     key: Text
     value: Float64
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class EntryData:
     entity: list[EntityData]
     values: list[ValueData]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeClientQuotasResponse:
     throttle_time_ms: Int32 = always(absent=0)
     error_code: Int16

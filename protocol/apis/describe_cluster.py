@@ -5,19 +5,17 @@ v1   whether brokers or controllers are asked for                        KIP-919
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Boolean, Int8, Int16, Int32, Text, always, since
+from protocol.wire import Boolean, Int8, Int16, Int32, Text, always, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeClusterRequest:
     include_cluster_authorized_operations: Boolean
     endpoint_type: Int8 = since(1, absent=1)
     """1: brokers; 2: controllers."""
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeClusterBroker:
     broker_id: Int32
     host: Text
@@ -25,7 +23,7 @@ class DescribeClusterBroker:
     rack: Text | None = always(absent=None)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeClusterResponse:
     throttle_time_ms: Int32 = always(absent=0)
     error_code: Int16

@@ -7,12 +7,10 @@ v3   type and documentation of each setting                              KIP-569
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Boolean, Int8, Int16, Int32, Text, always, since, until
+from protocol.wire import Boolean, Int8, Int16, Int32, Text, always, message, since, until
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeConfigsResource:
     resource_type: Int8
     """2: topic; 4: broker; 8: broker logger."""
@@ -21,21 +19,21 @@ class DescribeConfigsResource:
     """Null: all of them."""
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeConfigsRequest:
     resources: list[DescribeConfigsResource]
     include_synonyms: Boolean = since(1, absent=False)
     include_documentation: Boolean = since(3, absent=False)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeConfigsSynonym:
     name: Text
     value: Text | None
     source: Int8
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeConfigsResourceResult:
     name: Text
     value: Text | None
@@ -50,7 +48,7 @@ class DescribeConfigsResourceResult:
     documentation: Text | None = since(3, absent="")
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeConfigsResult:
     error_code: Int16
     error_message: Text | None
@@ -59,7 +57,7 @@ class DescribeConfigsResult:
     configs: list[DescribeConfigsResourceResult]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeConfigsResponse:
     throttle_time_ms: Int32 = always(absent=0)
     results: list[DescribeConfigsResult]

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Bytes, Int16, Int32, Int64, Text, always, since
+from protocol.wire import Bytes, Int16, Int32, Int64, Text, always, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeDelegationTokenOwner:
     principal_type: Text
     principal_name: Text
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeDelegationTokenRequest:
     owners: list[DescribeDelegationTokenOwner] | None
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribedDelegationTokenRenewer:
     principal_type: Text
     principal_name: Text
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribedDelegationToken:
     principal_type: Text
     principal_name: Text
@@ -38,7 +36,7 @@ class DescribedDelegationToken:
     renewers: list[DescribedDelegationTokenRenewer]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeDelegationTokenResponse:
     error_code: Int16
     tokens: list[DescribedDelegationToken]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Boolean, Bytes, Int16, Int32, Text, since
+from protocol.wire import Boolean, Bytes, Int16, Int32, Text, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeGroupsRequest:
     groups: list[Text]
     include_authorized_operations: Boolean = since(3, absent=False)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribedGroupMember:
     member_id: Text
     group_instance_id: Text | None = since(4, absent=None)
@@ -23,7 +21,7 @@ class DescribedGroupMember:
     member_assignment: Bytes
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribedGroup:
     error_code: Int16
     group_id: Text
@@ -34,7 +32,7 @@ class DescribedGroup:
     authorized_operations: Int32 = since(3, absent=-2147483648)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeGroupsResponse:
     throttle_time_ms: Int32 = since(1, absent=0)
     groups: list[DescribedGroup]

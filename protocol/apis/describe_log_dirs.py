@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Boolean, Int16, Int32, Int64, Text, always, since
+from protocol.wire import Boolean, Int16, Int32, Int64, Text, always, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribableLogDirTopic:
     topic: Text
     partitions: list[Int32]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeLogDirsRequest:
     topics: list[DescribableLogDirTopic] | None
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeLogDirsPartition:
     partition_index: Int32
     partition_size: Int64
@@ -26,13 +24,13 @@ class DescribeLogDirsPartition:
     is_future_key: Boolean
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeLogDirsTopic:
     name: Text
     partitions: list[DescribeLogDirsPartition]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeLogDirsResult:
     error_code: Int16
     log_dir: Text
@@ -41,7 +39,7 @@ class DescribeLogDirsResult:
     usable_bytes: Int64 = since(4, absent=-1)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeLogDirsResponse:
     throttle_time_ms: Int32 = always(absent=0)
     error_code: Int16 = since(3, absent=0)

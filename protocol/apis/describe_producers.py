@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int16, Int32, Int64, Text, always
+from protocol.wire import Int16, Int32, Int64, Text, always, message
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class TopicRequest:
     name: Text
     partition_indexes: list[Int32]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeProducersRequest:
     topics: list[TopicRequest]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ProducerState:
     producer_id: Int64
     producer_epoch: Int32
@@ -28,7 +26,7 @@ class ProducerState:
     current_txn_start_offset: Int64 = always(absent=-1)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class PartitionResponse:
     partition_index: Int32
     error_code: Int16
@@ -36,13 +34,13 @@ class PartitionResponse:
     active_producers: list[ProducerState]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class TopicResponse:
     name: Text
     partitions: list[PartitionResponse]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeProducersResponse:
     throttle_time_ms: Int32 = always(absent=0)
     topics: list[TopicResponse]

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int16, Int32, Int64, Text, always
+from protocol.wire import Int16, Int32, Int64, Text, always, message
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeTransactionsRequest:
     transactional_ids: list[Text]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class TopicData:
     topic: Text
     partitions: list[Int32]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class TransactionState:
     error_code: Int16
     transactional_id: Text
@@ -30,7 +28,7 @@ class TransactionState:
     topics: list[TopicData]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeTransactionsResponse:
     throttle_time_ms: Int32 = always(absent=0)
     transaction_states: list[TransactionState]

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int8, Int16, Int32, Text, always
+from protocol.wire import Int8, Int16, Int32, Text, always, message
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class UserName:
     name: Text
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeUserScramCredentialsRequest:
     users: list[UserName] | None
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class CredentialInfo:
     mechanism: Int8
     iterations: Int32
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeUserScramCredentialsResult:
     user: Text
     error_code: Int16
@@ -31,7 +29,7 @@ class DescribeUserScramCredentialsResult:
     credential_infos: list[CredentialInfo]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class DescribeUserScramCredentialsResponse:
     throttle_time_ms: Int32 = always(absent=0)
     error_code: Int16

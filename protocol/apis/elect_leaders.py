@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int8, Int16, Int32, Text, always, since
+from protocol.wire import Int8, Int16, Int32, Text, always, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class TopicPartitions:
     topic: Text
     partitions: list[Int32]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ElectLeadersRequest:
     election_type: Int8 = since(1, absent=0)
     topic_partitions: list[TopicPartitions] | None
     timeout_ms: Int32 = always(absent=60000)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class PartitionResult:
     partition_id: Int32
     error_code: Int16
     error_message: Text | None
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ReplicaElectionResult:
     topic: Text
     partition_result: list[PartitionResult]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ElectLeadersResponse:
     throttle_time_ms: Int32 = always(absent=0)
     error_code: Int16 = since(1, absent=0)

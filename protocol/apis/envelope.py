@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Bytes, Int16, always
+from protocol.wire import Bytes, Int16, always, message
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class EnvelopeRequest:
     request_data: Bytes
     request_principal: Bytes | None
     client_host_address: Bytes
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class EnvelopeResponse:
     response_data: Bytes | None = always(absent=None)
     error_code: Int16

@@ -21,19 +21,31 @@ v17  a KRaft voter names its log directory                                      
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from protocol.wire import (
+    ZERO_UUID,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Records,
+    Text,
+    Uuid,
+    always,
+    message,
+    since,
+    tagged,
+    until,
+)
 
-from protocol.wire import ZERO_UUID, Int8, Int16, Int32, Int64, Records, Text, Uuid, always, since, tagged, until
 
-
-@dataclass(slots=True, kw_only=True)
+@message
 class ReplicaState:
     replica_id: Int32 = always(absent=-1)
     replica_epoch: Int64 = always(absent=-1)
     """The follower's broker epoch: one incarnation of one id."""
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class FetchPartition:
     partition: Int32
     current_leader_epoch: Int32 = since(9, absent=-1)
@@ -47,7 +59,7 @@ class FetchPartition:
     replica_directory_id: Uuid = tagged(0, since=17, absent=ZERO_UUID)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class FetchTopic:
     topic: Text = until(12, absent="")
     topic_id: Uuid = since(13, absent=ZERO_UUID)
@@ -55,14 +67,14 @@ class FetchTopic:
     undeleted_partition_count: Int32 = tagged(2530, since=12, absent=-1)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ForgottenTopic:
     topic: Text = until(12, absent="")
     topic_id: Uuid = since(13, absent=ZERO_UUID)
     partitions: list[Int32]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class FetchRequest:
     cluster_id: Text | None = tagged(0, since=12)
     replica_id: Int32 = until(14, absent=-1)
@@ -82,31 +94,31 @@ class FetchRequest:
     rack_id: Text = since(11, absent="")
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class EpochEndOffset:
     epoch: Int32 = always(absent=-1)
     end_offset: Int64 = always(absent=-1)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class LeaderIdAndEpoch:
     leader_id: Int32 = always(absent=-1)
     leader_epoch: Int32 = always(absent=-1)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class SnapshotId:
     end_offset: Int64 = always(absent=-1)
     epoch: Int32 = always(absent=-1)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class AbortedTransaction:
     producer_id: Int64
     first_offset: Int64
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class PartitionData:
     partition_index: Int32
     error_code: Int16
@@ -125,14 +137,14 @@ class PartitionData:
     """Whole batches as they are stored; the first may begin before the asked offset."""
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class FetchableTopicResponse:
     topic: Text = until(12, absent="")
     topic_id: Uuid = since(13, absent=ZERO_UUID)
     partitions: list[PartitionData]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class NodeEndpoint:
     node_id: Int32
     host: Text
@@ -140,7 +152,7 @@ class NodeEndpoint:
     rack: Text | None = always(absent=None)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class FetchResponse:
     throttle_time_ms: Int32 = since(1, absent=0)
     error_code: Int16 = since(7, absent=0)

@@ -8,12 +8,10 @@ v6   key type 2: share groups                                            KIP-932
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int8, Int16, Int32, Text, since, until
+from protocol.wire import Int8, Int16, Int32, Text, message, since, until
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class FindCoordinatorRequest:
     key: Text = until(3, absent="")
     key_type: Int8 = since(1, absent=0)
@@ -21,7 +19,7 @@ class FindCoordinatorRequest:
     coordinator_keys: list[Text] = since(4, absent=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class Coordinator:
     key: Text
     node_id: Int32
@@ -31,7 +29,7 @@ class Coordinator:
     error_message: Text | None
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class FindCoordinatorResponse:
     throttle_time_ms: Int32 = since(1, absent=0)
     error_code: Int16 = until(3, absent=0)

@@ -6,12 +6,10 @@ v3   static members                                                      KIP-345
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int16, Int32, Text, since
+from protocol.wire import Int16, Int32, Text, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class HeartbeatRequest:
     group_id: Text
     generation_id: Int32
@@ -19,7 +17,7 @@ class HeartbeatRequest:
     group_instance_id: Text | None = since(3, absent=None)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class HeartbeatResponse:
     throttle_time_ms: Int32 = since(1, absent=0)
     error_code: Int16

@@ -8,12 +8,10 @@ v5   TRANSACTION_ABORTABLE may be answered                               KIP-890
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int16, Int32, Int64, Text, always, since
+from protocol.wire import Int16, Int32, Int64, Text, always, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class InitProducerIdRequest:
     transactional_id: Text | None
     """Null: idempotence only, any broker may answer."""
@@ -22,7 +20,7 @@ class InitProducerIdRequest:
     producer_epoch: Int16 = since(3, absent=-1)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class InitProducerIdResponse:
     throttle_time_ms: Int32 = always(absent=0)
     error_code: Int16

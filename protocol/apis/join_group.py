@@ -11,18 +11,16 @@ v9   the leader may be told to skip the assignment                       KIP-814
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Boolean, Bytes, Int16, Int32, Text, always, since
+from protocol.wire import Boolean, Bytes, Int16, Int32, Text, always, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class JoinGroupRequestProtocol:
     name: Text
     metadata: Bytes
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class JoinGroupRequest:
     group_id: Text
     session_timeout_ms: Int32
@@ -37,14 +35,14 @@ class JoinGroupRequest:
     reason: Text | None = since(8, absent=None)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class JoinGroupResponseMember:
     member_id: Text
     group_instance_id: Text | None = since(5, absent=None)
     metadata: Bytes
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class JoinGroupResponse:
     throttle_time_ms: Int32 = since(2, absent=0)
     error_code: Int16

@@ -11,12 +11,10 @@ v7   whether the sender is a KRaft controller                            KIP-866
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import ZERO_UUID, Boolean, Int8, Int16, Int32, Int64, Text, Uuid, since, tagged, until
+from protocol.wire import ZERO_UUID, Boolean, Int8, Int16, Int32, Int64, Text, Uuid, message, since, tagged, until
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class GenerationStart:
     """From `leader_epoch` on, the partition accepts records of `generation` (KIP-253 repaired, R2)."""
 
@@ -24,7 +22,7 @@ class GenerationStart:
     leader_epoch: Int32
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class LeaderAndIsrPartitionState:
     topic_name: Text = until(1, absent="")
     partition_index: Int32
@@ -47,7 +45,7 @@ class LeaderAndIsrPartitionState:
     """Where the log of a re-created index begins (R14): a local log that starts lower is of an earlier incarnation."""
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class LeaderAndIsrTopicState:
     topic_name: Text
     topic_id: Uuid = since(5, absent=ZERO_UUID)
@@ -55,14 +53,14 @@ class LeaderAndIsrTopicState:
     undeleted_partition_count: Int32 = tagged(2530, since=4, absent=-1)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class LeaderAndIsrLiveLeader:
     broker_id: Int32
     host_name: Text
     port: Int32
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class LeaderAndIsrRequest:
     controller_id: Int32
     is_kraft_controller: Boolean = since(7, absent=False)
@@ -76,20 +74,20 @@ class LeaderAndIsrRequest:
     live_leaders: list[LeaderAndIsrLiveLeader]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class LeaderAndIsrPartitionError:
     topic_name: Text = until(4, absent="")
     partition_index: Int32
     error_code: Int16
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class LeaderAndIsrTopicError:
     topic_id: Uuid
     partition_errors: list[LeaderAndIsrPartitionError]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class LeaderAndIsrResponse:
     error_code: Int16
     partition_errors: list[LeaderAndIsrPartitionError] = until(4, absent=list)

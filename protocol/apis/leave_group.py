@@ -7,19 +7,17 @@ v5   why                                                                 KIP-800
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int16, Int32, Text, always, since, until
+from protocol.wire import Int16, Int32, Text, always, message, since, until
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class MemberIdentity:
     member_id: Text
     group_instance_id: Text | None = always(absent=None)
     reason: Text | None = since(5, absent=None)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class LeaveGroupRequest:
     group_id: Text
     member_id: Text = until(2, absent="")
@@ -27,14 +25,14 @@ class LeaveGroupRequest:
     members: list[MemberIdentity] = since(3, absent=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class MemberResponse:
     member_id: Text
     group_instance_id: Text | None
     error_code: Int16
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class LeaveGroupResponse:
     throttle_time_ms: Int32 = since(1, absent=0)
     error_code: Int16

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int16, Int32, Text, since
+from protocol.wire import Int16, Int32, Text, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ListGroupsRequest:
     states_filter: list[Text] = since(4, absent=list)
     types_filter: list[Text] = since(5, absent=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ListedGroup:
     group_id: Text
     protocol_type: Text
@@ -21,7 +19,7 @@ class ListedGroup:
     group_type: Text = since(5, absent="")
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ListGroupsResponse:
     throttle_time_ms: Int32 = since(1, absent=0)
     error_code: Int16

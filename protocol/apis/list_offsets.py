@@ -13,12 +13,10 @@ v9   timestamp -5: the last offset in tiered storage                    KIP-1005
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int8, Int16, Int32, Int64, Text, since, until
+from protocol.wire import Int8, Int16, Int32, Int64, Text, message, since, until
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ListOffsetsPartition:
     partition_index: Int32
     current_leader_epoch: Int32 = since(4, absent=-1)
@@ -28,20 +26,20 @@ class ListOffsetsPartition:
     """Of the segment starts that v0 answered with."""
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ListOffsetsTopic:
     name: Text
     partitions: list[ListOffsetsPartition]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ListOffsetsRequest:
     replica_id: Int32
     isolation_level: Int8 = since(2, absent=0)
     topics: list[ListOffsetsTopic]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ListOffsetsPartitionResponse:
     partition_index: Int32
     error_code: Int16
@@ -52,13 +50,13 @@ class ListOffsetsPartitionResponse:
     leader_epoch: Int32 = since(4, absent=-1)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ListOffsetsTopicResponse:
     name: Text
     partitions: list[ListOffsetsPartitionResponse]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ListOffsetsResponse:
     throttle_time_ms: Int32 = since(2, absent=0)
     topics: list[ListOffsetsTopicResponse]

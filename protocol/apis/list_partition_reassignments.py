@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int16, Int32, Text, always
+from protocol.wire import Int16, Int32, Text, always, message
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ListPartitionReassignmentsTopics:
     name: Text
     partition_indexes: list[Int32]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ListPartitionReassignmentsRequest:
     timeout_ms: Int32 = always(absent=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = always(absent=None)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OngoingPartitionReassignment:
     partition_index: Int32
     replicas: list[Int32]
@@ -27,13 +25,13 @@ class OngoingPartitionReassignment:
     removing_replicas: list[Int32]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OngoingTopicReassignment:
     name: Text
     partitions: list[OngoingPartitionReassignment]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ListPartitionReassignmentsResponse:
     throttle_time_ms: Int32 = always(absent=0)
     error_code: Int16

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int16, Int32, Int64, Text, always, since
+from protocol.wire import Int16, Int32, Int64, Text, always, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ListTransactionsRequest:
     state_filters: list[Text]
     producer_id_filters: list[Int64]
     duration_filter: Int64 = since(1, absent=-1)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class TransactionState:
     transactional_id: Text
     producer_id: Int64
     transaction_state: Text
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ListTransactionsResponse:
     throttle_time_ms: Int32 = always(absent=0)
     error_code: Int16

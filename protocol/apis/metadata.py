@@ -16,18 +16,16 @@ v12  topics may be asked by id, with a null name                         KIP-516
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import ZERO_UUID, Boolean, Int16, Int32, Text, Uuid, always, since, tagged
+from protocol.wire import ZERO_UUID, Boolean, Int16, Int32, Text, Uuid, always, message, since, tagged
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class MetadataRequestTopic:
     topic_id: Uuid = since(10, absent=ZERO_UUID)
     name: Text | None = always(nullable_since=10)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class MetadataRequest:
     topics: list[MetadataRequestTopic] | None = always(nullable_since=1)
     """Null asks for all; so does an empty list in v0."""
@@ -36,7 +34,7 @@ class MetadataRequest:
     include_topic_authorized_operations: Boolean = since(8, absent=False)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class MetadataResponseBroker:
     node_id: Int32
     host: Text
@@ -44,7 +42,7 @@ class MetadataResponseBroker:
     rack: Text | None = since(1, absent=None)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ReshardStep:
     """One resize of a topic: from `generation` on, producers hash over `count` partitions (KIP-253 repaired, R1)."""
 
@@ -52,7 +50,7 @@ class ReshardStep:
     count: Int32
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class GenerationStart:
     """From `leader_epoch` on, the partition accepts records of `generation` (KIP-253 repaired, R2)."""
 
@@ -60,7 +58,7 @@ class GenerationStart:
     leader_epoch: Int32
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class MetadataResponsePartition:
     error_code: Int16
     partition_index: Int32
@@ -75,7 +73,7 @@ class MetadataResponsePartition:
     """Sealed by a shrink: readable, and gone once everything was read."""
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class MetadataResponseTopic:
     error_code: Int16
     name: Text | None = always(nullable_since=12)
@@ -94,7 +92,7 @@ class MetadataResponseTopic:
     """The effective min.insync.replicas, for producers with acks=all."""
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class MetadataResponse:
     throttle_time_ms: Int32 = since(3, absent=0)
     brokers: list[MetadataResponseBroker]

@@ -12,12 +12,10 @@ v9   the new group protocol reads the generation as a member epoch       KIP-848
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int16, Int32, Int64, Text, since
+from protocol.wire import Int16, Int32, Int64, Text, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetCommitRequestPartition:
     partition_index: Int32
     committed_offset: Int64
@@ -27,13 +25,13 @@ class OffsetCommitRequestPartition:
     committed_metadata: Text | None
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetCommitRequestTopic:
     name: Text
     partitions: list[OffsetCommitRequestPartition]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetCommitRequest:
     group_id: Text
     generation_id_or_member_epoch: Int32 = since(1, absent=-1)
@@ -45,19 +43,19 @@ class OffsetCommitRequest:
     topics: list[OffsetCommitRequestTopic]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetCommitResponsePartition:
     partition_index: Int32
     error_code: Int16
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetCommitResponseTopic:
     name: Text
     partitions: list[OffsetCommitResponsePartition]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetCommitResponse:
     throttle_time_ms: Int32 = since(3, absent=0)
     topics: list[OffsetCommitResponseTopic]

@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int16, Int32, Text, always
+from protocol.wire import Int16, Int32, Text, always, message
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetDeleteRequestPartition:
     partition_index: Int32
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetDeleteRequestTopic:
     name: Text
     partitions: list[OffsetDeleteRequestPartition]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetDeleteRequest:
     group_id: Text
     topics: list[OffsetDeleteRequestTopic]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetDeleteResponsePartition:
     partition_index: Int32
     error_code: Int16
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetDeleteResponseTopic:
     name: Text
     partitions: list[OffsetDeleteResponsePartition]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetDeleteResponse:
     error_code: Int16
     throttle_time_ms: Int32 = always(absent=0)

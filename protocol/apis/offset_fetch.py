@@ -12,24 +12,22 @@ v9   member id and epoch, for the new group protocol                     KIP-848
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Boolean, Int16, Int32, Int64, Text, always, since, until
+from protocol.wire import Boolean, Int16, Int32, Int64, Text, always, message, since, until
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetFetchRequestTopic:
     name: Text
     partition_indexes: list[Int32]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetFetchRequestTopics:
     name: Text
     partition_indexes: list[Int32]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetFetchRequestGroup:
     group_id: Text
     member_id: Text | None = since(9, absent=None)
@@ -37,7 +35,7 @@ class OffsetFetchRequestGroup:
     topics: list[OffsetFetchRequestTopics] | None
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetFetchRequest:
     group_id: Text = until(7, absent="")
     topics: list[OffsetFetchRequestTopic] | None = until(7, absent=list, nullable_since=2)
@@ -46,7 +44,7 @@ class OffsetFetchRequest:
     """Answer UNSTABLE_OFFSET_COMMIT while a transaction may still change it."""
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetFetchResponsePartition:
     partition_index: Int32
     committed_offset: Int64
@@ -56,13 +54,13 @@ class OffsetFetchResponsePartition:
     error_code: Int16
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetFetchResponseTopic:
     name: Text
     partitions: list[OffsetFetchResponsePartition]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetFetchResponsePartitions:
     partition_index: Int32
     committed_offset: Int64
@@ -71,20 +69,20 @@ class OffsetFetchResponsePartitions:
     error_code: Int16
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetFetchResponseTopics:
     name: Text
     partitions: list[OffsetFetchResponsePartitions]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetFetchResponseGroup:
     group_id: Text
     topics: list[OffsetFetchResponseTopics]
     error_code: Int16 = always(absent=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetFetchResponse:
     throttle_time_ms: Int32 = since(3, absent=0)
     topics: list[OffsetFetchResponseTopic] = until(7, absent=list)

@@ -9,32 +9,30 @@ v3   replica id, so that only followers may read past the high watermark
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int16, Int32, Int64, Text, always, since
+from protocol.wire import Int16, Int32, Int64, Text, always, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetForLeaderPartition:
     partition: Int32
     current_leader_epoch: Int32 = since(2, absent=-1)
     leader_epoch: Int32
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetForLeaderTopic:
     topic: Text
     partitions: list[OffsetForLeaderPartition]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetForLeaderEpochRequest:
     replica_id: Int32 = since(3, absent=-2)
     """-1: a consumer; -2: some debugger, and all that send no id."""
     topics: list[OffsetForLeaderTopic]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class EpochEndOffset:
     error_code: Int16
     partition: Int32
@@ -43,13 +41,13 @@ class EpochEndOffset:
     """Exclusive; -1 with epoch -1 when the leader knows nothing as old."""
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetForLeaderTopicResult:
     topic: Text
     partitions: list[EpochEndOffset]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class OffsetForLeaderEpochResponse:
     throttle_time_ms: Int32 = since(2, absent=0)
     topics: list[OffsetForLeaderTopicResult]

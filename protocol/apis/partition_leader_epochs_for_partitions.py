@@ -7,29 +7,27 @@ v1  flexible; adds an error per partition and the whole lineage: every (generati
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int16, Int32, Text, always, since
+from protocol.wire import Int16, Int32, Text, always, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class PartitionLeaderEpochsForPartitionsRequestTopic:
     topic: Text
     partitions: list[Int32]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class PartitionLeaderEpochsForPartitionsRequest:
     topics: list[PartitionLeaderEpochsForPartitionsRequestTopic]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class LineageEpoch:
     generation: Int32
     leader_epoch: Int32
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class PartitionLeaderEpochsForPartitionsResponsePartition:
     partition: Int32
     leader_epoch_after_creation: Int32
@@ -38,13 +36,13 @@ class PartitionLeaderEpochsForPartitionsResponsePartition:
     gen_start: list[LineageEpoch] = since(1, absent=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class PartitionLeaderEpochsForPartitionsResponseTopic:
     topic: Text
     partitions: list[PartitionLeaderEpochsForPartitionsResponsePartition]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class PartitionLeaderEpochsForPartitionsResponse:
     throttle_time_ms: Int32 = always(absent=0)
     topics: list[PartitionLeaderEpochsForPartitionsResponseTopic]

@@ -17,12 +17,10 @@ With acks=0 there is no answer at all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int16, Int32, Int64, Records, Text, always, since, tagged
+from protocol.wire import Int16, Int32, Int64, Records, Text, always, message, since, tagged
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class PartitionProduceData:
     index: Int32
     records: Records | None
@@ -31,7 +29,7 @@ class PartitionProduceData:
     """The class generation the producer hashed with (R1); -1 is a client that knows nothing of resizes."""
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class TopicProduceData:
     name: Text
     partition_data: list[PartitionProduceData]
@@ -39,7 +37,7 @@ class TopicProduceData:
     """How many partitions the producer hashes over."""
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ProduceRequest:
     transactional_id: Text | None = since(3, absent=None)
     acks: Int16
@@ -48,19 +46,19 @@ class ProduceRequest:
     topic_data: list[TopicProduceData]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class BatchIndexAndErrorMessage:
     batch_index: Int32
     batch_index_error_message: Text | None = always(absent=None)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class LeaderIdAndEpoch:
     leader_id: Int32 = always(absent=-1)
     leader_epoch: Int32 = always(absent=-1)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class PartitionProduceResponse:
     index: Int32
     error_code: Int16
@@ -76,13 +74,13 @@ class PartitionProduceResponse:
     """Who leads now, beside NOT_LEADER_OR_FOLLOWER."""
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class TopicProduceResponse:
     name: Text
     partition_responses: list[PartitionProduceResponse]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class NodeEndpoint:
     node_id: Int32
     host: Text
@@ -90,7 +88,7 @@ class NodeEndpoint:
     rack: Text | None = always(absent=None)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ProduceResponse:
     responses: list[TopicProduceResponse]
     throttle_time_ms: Int32 = since(1, absent=0)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Bytes, Int16, Int32, Int64, always
+from protocol.wire import Bytes, Int16, Int32, Int64, always, message
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class RenewDelegationTokenRequest:
     hmac: Bytes
     renew_period_ms: Int64
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class RenewDelegationTokenResponse:
     error_code: Int16
     expiry_timestamp_ms: Int64

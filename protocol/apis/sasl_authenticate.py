@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Bytes, Int16, Int64, Text, since
+from protocol.wire import Bytes, Int16, Int64, Text, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class SaslAuthenticateRequest:
     auth_bytes: Bytes
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class SaslAuthenticateResponse:
     error_code: Int16
     error_message: Text | None

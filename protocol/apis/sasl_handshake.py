@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int16, Text
+from protocol.wire import Int16, Text, message
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class SaslHandshakeRequest:
     mechanism: Text
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class SaslHandshakeResponse:
     error_code: Int16
     mechanisms: list[Text]

@@ -7,24 +7,22 @@ v4   whether the sender is a KRaft controller                            KIP-866
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Boolean, Int16, Int32, Int64, Text, always, since, until
+from protocol.wire import Boolean, Int16, Int32, Int64, Text, always, message, since, until
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class StopReplicaPartitionV0:
     topic_name: Text
     partition_index: Int32
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class StopReplicaTopicV1:
     name: Text
     partition_indexes: list[Int32]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class StopReplicaPartitionState:
     partition_index: Int32
     leader_epoch: Int32 = always(absent=-1)
@@ -32,13 +30,13 @@ class StopReplicaPartitionState:
     delete_partition: Boolean
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class StopReplicaTopicState:
     topic_name: Text
     partition_states: list[StopReplicaPartitionState]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class StopReplicaRequest:
     controller_id: Int32
     is_kraft_controller: Boolean = since(4, absent=False)
@@ -50,14 +48,14 @@ class StopReplicaRequest:
     topic_states: list[StopReplicaTopicState] = since(3, absent=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class StopReplicaPartitionError:
     topic_name: Text
     partition_index: Int32
     error_code: Int16
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class StopReplicaResponse:
     error_code: Int16
     partition_errors: list[StopReplicaPartitionError]

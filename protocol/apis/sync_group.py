@@ -7,18 +7,16 @@ v5   protocol type and name, checked against the group's                 KIP-559
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Bytes, Int16, Int32, Text, since
+from protocol.wire import Bytes, Int16, Int32, Text, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class SyncGroupRequestAssignment:
     member_id: Text
     assignment: Bytes
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class SyncGroupRequest:
     group_id: Text
     generation_id: Int32
@@ -30,7 +28,7 @@ class SyncGroupRequest:
     """Empty unless the member leads."""
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class SyncGroupResponse:
     throttle_time_ms: Int32 = since(1, absent=0)
     error_code: Int16

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Int16, Int32, Int64, Text, always, since
+from protocol.wire import Int16, Int32, Int64, Text, always, message, since
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class TxnOffsetCommitRequestPartition:
     partition_index: Int32
     committed_offset: Int64
@@ -15,13 +13,13 @@ class TxnOffsetCommitRequestPartition:
     committed_metadata: Text | None
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class TxnOffsetCommitRequestTopic:
     name: Text
     partitions: list[TxnOffsetCommitRequestPartition]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class TxnOffsetCommitRequest:
     transactional_id: Text
     group_id: Text
@@ -33,19 +31,19 @@ class TxnOffsetCommitRequest:
     topics: list[TxnOffsetCommitRequestTopic]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class TxnOffsetCommitResponsePartition:
     partition_index: Int32
     error_code: Int16
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class TxnOffsetCommitResponseTopic:
     name: Text
     partitions: list[TxnOffsetCommitResponsePartition]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class TxnOffsetCommitResponse:
     throttle_time_ms: Int32 = always(absent=0)
     topics: list[TxnOffsetCommitResponseTopic]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Boolean, Int8, Int16, Int32, Text, always, since, until
+from protocol.wire import Boolean, Int8, Int16, Int32, Text, always, message, since, until
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class FeatureUpdateKey:
     feature: Text
     max_version_level: Int16
@@ -15,21 +13,21 @@ class FeatureUpdateKey:
     upgrade_type: Int8 = since(1, absent=1)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class UpdateFeaturesRequest:
     timeout_ms: Int32 = always(absent=60000)
     feature_updates: list[FeatureUpdateKey]
     validate_only: Boolean = since(1, absent=False)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class UpdatableFeatureResult:
     feature: Text
     error_code: Int16
     error_message: Text | None
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class UpdateFeaturesResponse:
     throttle_time_ms: Int32 = always(absent=0)
     error_code: Int16

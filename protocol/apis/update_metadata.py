@@ -12,12 +12,10 @@ v8   whether the sender is a KRaft controller, and the kind of update    KIP-866
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import ZERO_UUID, Boolean, Int8, Int16, Int32, Int64, Text, Uuid, since, tagged, until
+from protocol.wire import ZERO_UUID, Boolean, Int8, Int16, Int32, Int64, Text, Uuid, message, since, tagged, until
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class ReshardStep:
     """One resize of a topic: from `generation` on, producers hash over `count` partitions (KIP-253 repaired, R1)."""
 
@@ -25,7 +23,7 @@ class ReshardStep:
     count: Int32
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class GenerationStart:
     """From `leader_epoch` on, the partition accepts records of `generation` (KIP-253 repaired, R2)."""
 
@@ -33,7 +31,7 @@ class GenerationStart:
     leader_epoch: Int32
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class UpdateMetadataPartitionState:
     topic_name: Text = until(4, absent="")
     partition_index: Int32
@@ -50,7 +48,7 @@ class UpdateMetadataPartitionState:
     marked_for_deletion: Boolean = tagged(2539, since=6, absent=False)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class UpdateMetadataTopicState:
     topic_name: Text
     topic_id: Uuid = since(7, absent=ZERO_UUID)
@@ -64,7 +62,7 @@ class UpdateMetadataTopicState:
     min_insync_replicas: Int16 = tagged(2536, since=6, absent=-1)
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class UpdateMetadataEndpoint:
     port: Int32
     host: Text
@@ -72,7 +70,7 @@ class UpdateMetadataEndpoint:
     security_protocol: Int16
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class UpdateMetadataBroker:
     id: Int32
     v0_host: Text = until(0, absent="")
@@ -83,7 +81,7 @@ class UpdateMetadataBroker:
     """czxid of the broker's registration: what KIP-903 compares with, here in ZooKeeper mode too (D5)."""
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class UpdateMetadataRequest:
     controller_id: Int32
     is_kraft_controller: Boolean = since(8, absent=False)
@@ -95,6 +93,6 @@ class UpdateMetadataRequest:
     live_brokers: list[UpdateMetadataBroker]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class UpdateMetadataResponse:
     error_code: Int16

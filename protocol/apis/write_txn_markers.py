@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from protocol.wire import Boolean, Int16, Int32, Int64, Text
+from protocol.wire import Boolean, Int16, Int32, Int64, Text, message
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class WritableTxnMarkerTopic:
     name: Text
     partition_indexes: list[Int32]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class WritableTxnMarker:
     producer_id: Int64
     producer_epoch: Int16
@@ -22,29 +20,29 @@ class WritableTxnMarker:
     coordinator_epoch: Int32
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class WriteTxnMarkersRequest:
     markers: list[WritableTxnMarker]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class WritableTxnMarkerPartitionResult:
     partition_index: Int32
     error_code: Int16
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class WritableTxnMarkerTopicResult:
     name: Text
     partitions: list[WritableTxnMarkerPartitionResult]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class WritableTxnMarkerResult:
     producer_id: Int64
     topics: list[WritableTxnMarkerTopicResult]
 
 
-@dataclass(slots=True, kw_only=True)
+@message
 class WriteTxnMarkersResponse:
     markers: list[WritableTxnMarkerResult]
