@@ -45,15 +45,20 @@ FETCH_VERSION, PRODUCE_VERSION, METADATA_VERSION = 11, 9, 9
 RULING = {"LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown", "AlterPartition", "CreateTopics"}
 """Requests that change the cluster when they happen to be valid."""
 
-fuzz = settings(
-    deadline=None,
-    database=None,
-    derandomize=True,
-    suppress_health_check=list(HealthCheck),
-    phases=[Phase.explicit, Phase.generate, Phase.shrink],
-    print_blob=False,
-)
 cases = 0
+
+
+def fuzz(max_examples: int) -> settings:
+    """So many cases, the same ones every time."""
+    return settings(
+        max_examples=max_examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.explicit, Phase.generate, Phase.shrink],
+        print_blob=False,
+    )
 
 
 @dataclass
@@ -209,22 +214,19 @@ def batch(count: int = 5) -> bytes:
     return bytes(builder.build())
 
 
-@fuzz
-@settings(max_examples=450)
+@fuzz(450)
 @given(raw=st.binary(max_size=200))
 def test_random_bytes(victim: Victim, raw: bytes) -> None:
     attack(victim, raw)
 
 
-@fuzz
-@settings(max_examples=450)
+@fuzz(450)
 @given(frames=st.lists(st.binary(max_size=60), min_size=1, max_size=4))
 def test_random_frames(victim: Victim, frames: list[bytes]) -> None:
     attack(victim, b"".join(map(framed, frames)))
 
 
-@fuzz
-@settings(max_examples=500)
+@fuzz(500)
 @given(data=st.data())
 def test_known_headers_with_random_bodies(victim: Victim, data: st.DataObject) -> None:
     row = data.draw(st.sampled_from([row for row in HANDLERS if row.name not in RULING]))
@@ -232,8 +234,7 @@ def test_known_headers_with_random_bodies(victim: Victim, data: st.DataObject) -
     attack(victim, framed(header(row, version) + data.draw(st.binary(max_size=100))))
 
 
-@fuzz
-@settings(max_examples=200)
+@fuzz(200)
 @given(key=st.integers(-(2**15), 2**15 - 1), version=st.integers(-(2**15), 2**15 - 1), body=st.binary(max_size=20))
 def test_unknown_apis_and_versions(victim: Victim, key: int, version: int, body: bytes) -> None:
     served = {row.api.key for row in HANDLERS}
@@ -242,8 +243,7 @@ def test_unknown_apis_and_versions(victim: Victim, key: int, version: int, body:
     attack(victim, framed(request_frame(key, version, body)))
 
 
-@fuzz
-@settings(max_examples=600)
+@fuzz(600)
 @given(data=st.data())
 def test_valid_requests_with_a_few_changes(victim: Victim, data: st.DataObject) -> None:
     """Bits flipped, bytes cut out or put in, ends cut off: the frame length stays right, the content does not."""
@@ -265,8 +265,7 @@ def test_valid_requests_with_a_few_changes(victim: Victim, data: st.DataObject) 
     attack(victim, framed(bytes(frame)))
 
 
-@fuzz
-@settings(max_examples=150)
+@fuzz(150)
 @given(data=st.data())
 def test_truncated_orders_of_a_controller(victim: Victim, data: st.DataObject) -> None:
     row = data.draw(st.sampled_from([row for row in HANDLERS if row.name in RULING]))
@@ -310,8 +309,7 @@ def test_named_nonsense(victim: Victim, raw: bytes) -> None:
     victim.check()
 
 
-@fuzz
-@settings(max_examples=200)
+@fuzz(200)
 @given(place=st.integers(0, 10_000), bit=st.integers(0, 7))
 def test_a_damaged_batch_is_refused_and_not_stored(victim: Victim, place: int, bit: int) -> None:
     """Goal: no bit of a batch can change unnoticed. Offset and leader epoch are not covered: the leader sets them."""

@@ -17,7 +17,12 @@ import pytest
 from anabranch.processes import ProcessCluster
 from tests.interop.other_clients import CLIENTS, in_key_order, paced
 
-pytestmark = [pytest.mark.interop, pytest.mark.processes, pytest.mark.zookeeper]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.processes,
+    pytest.mark.zookeeper,
+    pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning"),
+]
 
 RECORDS_PER_PHASE = 300
 PHASE_TIMEOUT_S = 60

@@ -12,7 +12,10 @@ import pytest
 
 from tests.interop.other_clients import CLIENTS, Confluent, OtherClient, in_key_order, numbered
 
-pytestmark = pytest.mark.interop
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -44,24 +47,24 @@ def test_a_topic_is_created_on_first_use_and_read_back_in_order(servers: str, cl
 
 
 def test_two_members_share_a_group(servers: str, client: tuple[str, OtherClient]) -> None:
-    """Goal: both members get partitions. Method: each goes on until all is seen; both must have seen something."""
+    """Goal: both members get partitions. Method: records keep coming until both have seen some and all are seen."""
     name, other = client
     topic = f"shared-{name}"
     acked: list[Any] = []
-    other.produce(servers, topic, numbered(300), acked)
     halves: tuple[list[Any], list[Any]] = ([], [])
 
-    def all_seen() -> bool:
-        more = len(halves[0]) + len(halves[1]) >= 300
-        if more and not all(halves):
-            other.produce(servers, topic, numbered(60), [])
-        return more and all(halves)
+    def done() -> bool:
+        return all(halves) and {*halves[0], *halves[1]} >= set(acked)
 
     with ThreadPoolExecutor(2) as pool:
-        members = [pool.submit(other.consume, servers, topic, f"shared-{name}", half, all_seen) for half in halves]
+        members = [pool.submit(other.consume, servers, topic, f"shared-{name}", half, done) for half in halves]
+        for round_of_records in range(60):
+            if done() or any(member.done() for member in members):
+                break
+            other.produce(servers, topic, [(b"%d" % n, b"%d" % round_of_records) for n in range(50)], acked)
         for member in members:
             member.result(60)
-    assert {*halves[0], *halves[1]} >= set(acked)
+    assert done()
 
 
 def test_a_group_resumes_where_it_committed(servers: str, client: tuple[str, OtherClient]) -> None:
@@ -83,6 +86,8 @@ def test_compressed_batches_pass_through(servers: str, compression: str) -> None
     acked: list[Any] = []
     other.produce(servers, topic, records, acked, compression)
     for name, reader in CLIENTS.items():
+        if name == "kafka-python" and compression not in ("none", "gzip"):
+            continue  # it needs further packages for the others
         seen: list[Any] = []
         reader.consume(servers, topic, f"{compression}-{name}", seen, lambda seen=seen: len(seen) >= 200)
         assert sorted(seen) == sorted(records), name
