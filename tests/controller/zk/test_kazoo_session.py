@@ -77,6 +77,25 @@ def test_the_chroot_is_created_and_never_seen(arun: Run, zookeeper_hosts: str) -
     arun(story())
 
 
+@pytest.mark.zookeeper
+def test_null_data_of_stock_tools_reads_as_no_bytes(arun: Run, zookeeper_hosts: str) -> None:
+    async def story() -> None:
+        zk = await open_kazoo(zookeeper_hosts)
+        stock = KazooClient(zookeeper_hosts, timeout=5)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, stock.start)
+        await loop.run_in_executor(None, stock.create, "/null", None)
+        assert (await zk.get("/null"))[0] == b""
+        for step in (
+            stock.stop,
+            stock.close,
+        ):
+            await loop.run_in_executor(None, step)
+        await zk.close()
+
+    arun(story())
+
+
 def test_no_server_is_said_with_its_address(arun: Run) -> None:
     async def story() -> None:
         address = f"127.0.0.1:{free_port()}"
