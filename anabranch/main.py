@@ -16,6 +16,8 @@ COMMANDS: Final = {
     "up": ("anabranch.commands.up", "A whole cluster on this machine, ready in a moment."),
     "node": ("anabranch.commands.node", "One node of a cluster that lives in ZooKeeper."),
     "topics": ("anabranch.commands.topics", "Create, list, describe, resize and delete topics."),
+    "audit": ("anabranch.commands.audit", "Check with Spark that keys kept their order."),
+    "demo": ("anabranch.commands.demo", "A year of flights through a topic resized under fire, audited by Spark."),
     "dump": ("anabranch.commands.dump", "Explain the bytes of a Kafka message."),
 }
 

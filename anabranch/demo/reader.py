@@ -24,6 +24,7 @@ from protocol.topic_partition import TopicPartition
 
 REPORT_EVERY_S = 0.25
 POLL_MS = 100
+METADATA_MAX_AGE_MS = 1000
 
 
 def say(event: str, **facts: Any) -> None:
@@ -103,6 +104,7 @@ async def read(options: argparse.Namespace) -> int:
         heartbeat_interval_ms=300,
         rebalance_timeout_ms=20000,
         fetch_max_wait_ms=100,
+        metadata_max_age_ms=METADATA_MAX_AGE_MS,
         ordered_delivery=not options.unordered,
         listener=Timeline(),
         audit=options.audit,

@@ -1,0 +1,203 @@
+"""A blocking reader of Kafka-protocol topics, for Spark's executors: plain sockets around the sans-I/O connection.
+
+It knows offsets and bytes, nothing of Spark. A leader that moved or died is looked up again, with a pause in between,
+until the answer comes or `patience_s` is over: the death of a broker must not fail a query that could simply wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
+
+from protocol.apis.api_versions import ApiVersionsRequest
+from protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.connection import ClientConnection
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import Record, iter_batches, iter_records
+from protocol.registry import api_of
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+FETCH_BYTES: Final = 8 * 1024 * 1024
+RECEIVE_BYTES: Final = 256 * 1024
+PAUSE_S: Final = 0.1
+CALL_TIMEOUT_S: Final = 15.0
+API_VERSIONS_SENT: Final = 3
+
+Result = TypeVar("Result")
+Address = tuple[str, int]
+
+
+class _Link:
+    """One blocking connection."""
+
+    def __init__(self, address: Address) -> None:
+        self._socket = socket.create_connection(address, timeout=CALL_TIMEOUT_S)
+        self._core = ClientConnection("anabranch-audit")
+        response = self.call(
+            ApiVersionsRequest(client_software_name="anabranch", client_software_version="0.1.0"), API_VERSIONS_SENT
+        )
+        self._versions = {row.api_key: row.max_version for row in response.api_keys}
+
+    def call(self, request: Any, version: int | None = None) -> Any:
+        api = api_of(type(request))
+        chosen = min(api.last_version, self._versions[api.key]) if version is None else version
+        expected, chunks = self._core.request(request, chosen)
+        self._socket.sendall(b"".join(chunks))
+        while True:
+            data = self._socket.recv(RECEIVE_BYTES)
+            if not data:
+                raise ConnectionError("closed by the broker")
+            for correlation_id, response in self._core.receive(data):
+                if correlation_id == expected:
+                    return response
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class TopicReader:
+    """Reads topics of one cluster, one partition and offset range at a time."""
+
+    def __init__(self, bootstrap_servers: str, *, patience_s: float = 60.0) -> None:
+        self._bootstrap = [_address(part) for part in bootstrap_servers.split(",") if part.strip()]
+        if not self._bootstrap:
+            raise ValueError('bootstrap.servers names no server: write "127.0.0.1:9092"')
+        self._patience_s = patience_s
+        self._links: dict[Address, _Link] = {}
+        self._known = list(self._bootstrap)
+
+    def close(self) -> None:
+        """Close every connection."""
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+
+    def __enter__(self) -> TopicReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def partitions(self, topic: str) -> list[int]:
+        """The partitions of a topic. `KafkaError` when there is no such topic."""
+        return sorted(self._retry(lambda: self._leaders(topic)))
+
+    def offsets(self, topic: str, at: int) -> dict[int, int]:
+        """The first (EARLIEST) or next (LATEST) offset of every partition."""
+        return {
+            index: self._retry(functools.partial(self._offset, topic, index, at)) for index in self.partitions(topic)
+        }
+
+    def read(self, topic: str, index: int, start: int, end: int) -> Iterator[list[Record]]:
+        """The records with offsets in [start, end), a list per batch; control records are left out."""
+        position = start
+        while position < end:
+            data = self._retry(functools.partial(self._fetch, topic, index, position))
+            if data.log_start_offset > position:
+                position = data.log_start_offset  # retention took what was asked for
+                continue
+            view = memoryview(data.records or b"")
+            for at, header in iter_batches(view):
+                if not header.is_control:
+                    records = [row for row in iter_records(view, at) if position <= row.offset < end]
+                    if records:
+                        yield records
+                position = max(position, header.next_offset)
+                if position >= end:
+                    break
+
+    def _fetch(self, topic: str, index: int, position: int) -> PartitionData:
+        leader, topic_id = self._leaders(topic)[index]
+        question = FetchPartition(partition=index, fetch_offset=position, partition_max_bytes=FETCH_BYTES)
+        request = FetchRequest(
+            max_wait_ms=200,
+            min_bytes=1,
+            max_bytes=FETCH_BYTES,
+            topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=[question])],
+        )
+        data: PartitionData = self._link(leader).call(request).responses[0].partitions[0]
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            data.log_start_offset = self._offset(topic, index, EARLIEST)
+            if data.log_start_offset > position:
+                return data
+        _check(data.error_code, f"fetch of {topic}-{index}")
+        return data
+
+    def _offset(self, topic: str, index: int, at: int) -> int:
+        leader, _ = self._leaders(topic)[index]
+        question = ListOffsetsPartition(partition_index=index, timestamp=at)
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[question])])
+        row = self._link(leader).call(request).topics[0].partitions[0]
+        _check(row.error_code, f"offset of {topic}-{index}")
+        offset: int = row.offset
+        return offset
+
+    def _leaders(self, topic: str) -> dict[int, tuple[Address, bytes]]:
+        """Where each partition's leader listens, with the topic's id. Asked each time: it is cheap, and never stale."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        response: MetadataResponse = self._ask_any(request)
+        nodes = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
+        self._known = [*nodes.values(), *(one for one in self._bootstrap if one not in nodes.values())]
+        found = response.topics[0]
+        _check(found.error_code, topic)
+        leaders = {}
+        for partition in found.partitions:
+            if partition.leader_id not in nodes:
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition.partition_index}")
+            leaders[partition.partition_index] = (nodes[partition.leader_id], found.topic_id)
+        return leaders
+
+    def _ask_any(self, request: Any) -> Any:
+        failure: Exception = ConnectionError("no server known")
+        for address in sorted(self._known, key=lambda one: one not in self._links):
+            try:
+                return self._link(address).call(request)
+            except OSError as error:
+                self._drop(address)
+                failure = error
+        raise failure
+
+    def _link(self, address: Address) -> _Link:
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = _Link(address)
+        return link
+
+    def _drop(self, address: Address) -> None:
+        link = self._links.pop(address, None)
+        if link is not None:
+            with contextlib.suppress(OSError):
+                link.close()
+
+    def _retry(self, operation: Callable[[], Result]) -> Result:
+        begun = time.perf_counter()
+        while True:
+            try:
+                return operation()
+            except (OSError, KafkaError) as error:
+                final = isinstance(error, KafkaError) and not error.code.retriable
+                if final or time.perf_counter() - begun > self._patience_s:
+                    raise
+                self.close()
+            # Executors are Spark's own processes: there is no loop to wait on, and nothing else to do.
+            threading.Event().wait(PAUSE_S)
+
+
+def _check(code: int, what: str) -> None:
+    if code != ErrorCode.NONE:
+        raise KafkaError(ErrorCode(code), what)
+
+
+def _address(text: str) -> Address:
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not port.isdigit():
+        raise ValueError(f'bootstrap server {text!r} is not of the form "host:port"')
+    return host.strip("[]"), int(port)
