@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -200,6 +201,12 @@ CLIENTS: dict[str, OtherClient] = {
     "kafka-python": KafkaPython(),
     "aiokafka": AioKafka(),
 }
+
+
+def within(seconds: float, condition: Callable[[], bool]) -> Callable[[], bool]:
+    """The condition, or the time is up: a client that gets nothing must not go on for ever."""
+    deadline = time.monotonic() + seconds
+    return lambda: condition() or time.monotonic() > deadline
 
 
 def numbered(count: int, keys: int = 7) -> list[Record]:

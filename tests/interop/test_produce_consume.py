@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from tests.interop.other_clients import CLIENTS, Confluent, OtherClient, in_key_order, numbered
+from tests.interop.other_clients import CLIENTS, Confluent, OtherClient, in_key_order, numbered, within
 
 pytestmark = [
     pytest.mark.interop,
@@ -41,7 +42,7 @@ def test_a_topic_is_created_on_first_use_and_read_back_in_order(servers: str, cl
     topic, acked, seen = f"first-use-{name}", [], []  # type: str, list[Any], list[Any]
     other.produce(servers, topic, numbered(500), acked)
     assert sorted(acked) == sorted(numbered(500))
-    other.consume(servers, topic, f"group-{name}", seen, lambda: len(seen) >= 500)
+    other.consume(servers, topic, f"group-{name}", seen, within(40, lambda: len(seen) >= 500))
     assert sorted(seen) == sorted(acked)
     assert in_key_order(seen)
 
@@ -53,18 +54,23 @@ def test_two_members_share_a_group(servers: str, client: tuple[str, OtherClient]
     acked: list[Any] = []
     halves: tuple[list[Any], list[Any]] = ([], [])
 
-    def done() -> bool:
-        return all(halves) and {*halves[0], *halves[1]} >= set(acked)
+    all_sent = threading.Event()
+
+    def shared() -> bool:
+        return all_sent.is_set() and all(halves) and {*halves[0], *halves[1]} >= set(acked)
+
+    done = within(40, shared)
 
     with ThreadPoolExecutor(2) as pool:
         members = [pool.submit(other.consume, servers, topic, f"shared-{name}", half, done) for half in halves]
         for round_of_records in range(60):
-            if done() or any(member.done() for member in members):
+            if all(halves) or any(member.done() for member in members):
                 break
             other.produce(servers, topic, [(b"%d" % n, b"%d" % round_of_records) for n in range(50)], acked)
+        all_sent.set()
         for member in members:
             member.result(60)
-    assert done()
+    assert shared(), [len(half) for half in halves]
 
 
 def test_a_group_resumes_where_it_committed(servers: str, client: tuple[str, OtherClient]) -> None:
@@ -72,10 +78,10 @@ def test_a_group_resumes_where_it_committed(servers: str, client: tuple[str, Oth
     topic, group = f"resumed-{name}", f"resumed-{name}"
     first: list[Any] = []
     other.produce(servers, topic, numbered(400), [])
-    other.consume(servers, topic, group, first, lambda: len(first) >= 400)
+    other.consume(servers, topic, group, first, within(40, lambda: len(first) >= 400))
     other.produce(servers, topic, [(b"late", b"late")], [])
     second: list[Any] = []
-    other.consume(servers, topic, group, second, lambda: (b"late", b"late") in second)
+    other.consume(servers, topic, group, second, within(40, lambda: (b"late", b"late") in second))
     assert len(second) < 400, "it did not start over"
 
 
@@ -89,5 +95,5 @@ def test_compressed_batches_pass_through(servers: str, compression: str) -> None
         if name == "kafka-python" and compression not in ("none", "gzip"):
             continue  # it needs further packages for the others
         seen: list[Any] = []
-        reader.consume(servers, topic, f"{compression}-{name}", seen, lambda seen=seen: len(seen) >= 200)
+        reader.consume(servers, topic, f"{compression}-{name}", seen, within(40, lambda seen=seen: len(seen) >= 200))
         assert sorted(seen) == sorted(records), name
