@@ -30,8 +30,8 @@ Encoder = Callable[[Any], Any]
 UNDECODABLE: Final = (struct.error, IndexError, UnicodeDecodeError, DecodeError)
 """What generated decoders raise over bytes that make no sense."""
 
-_decoders: dict[str, Emitter] = {}
-"""By file name: what `explain` needs of every decoder that was compiled."""
+_places: dict[str, dict[int, Place]] = {}
+"""By file name: what each line of a compiled decoder is about, for `explain`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def compile_decoder(message: type[Any], version: int) -> Decoder:
     """Generate and compile the decoder of one version."""
     emitter = write_decoder(message, version, is_flexible(message, version))
     name = f"<decode {message.__qualname__} v{version}>"
-    _decoders[name] = emitter
+    _places[name] = emitter.places
     decoder: Decoder = _load(emitter, name)["decode"]
     return decoder
 
@@ -93,7 +93,7 @@ def explain(error: Exception, buffer: Buffer) -> DecodeError:
     frame, line = _generated_frame(error)
     if frame is None:
         return error if isinstance(error, DecodeError) else DecodeError(str(error), buffer=buffer)
-    place = _decoders[frame.f_code.co_filename].places[line]
+    place = _places[frame.f_code.co_filename][line]
     position: int = frame.f_locals["pos"]
     path = place.path
     reason = "ends too early"
@@ -109,7 +109,7 @@ def explain(error: Exception, buffer: Buffer) -> DecodeError:
 def _generated_frame(error: Exception) -> tuple[FrameType | None, int]:
     trace = error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename in _decoders:
+        if trace.tb_frame.f_code.co_filename in _places:
             return trace.tb_frame, trace.tb_lineno
         trace = trace.tb_next
     return None, 0

@@ -40,6 +40,7 @@ class Emitter:
     places: dict[int, Place] = field(default_factory=dict)
     path: str = ""
     _depth: int = 0
+    _here: Place = Place("")
     _names: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -48,7 +49,9 @@ class Emitter:
     def line(self, text: str, place: Place | None = None) -> None:
         """One line of source; errors raised there belong to `place`, or else to the current path."""
         self.lines.append("    " * self._depth + text)
-        self.places[len(self.lines)] = place or Place(self.path)
+        if place is None:
+            place = self._here = self._here if self._here.path == self.path else Place(self.path)
+        self.places[len(self.lines)] = place
 
     @contextlib.contextmanager
     def block(self, head: str) -> Iterator[None]:
