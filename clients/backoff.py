@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Backoff:
     """Grows from `initial_ms` by `factor` up to `limit_ms`; each wait is off by up to `jitter` either way."""
 
-    initial_ms: float = 50.0
+    initial_ms: float = 20.0
     limit_ms: float = 1000.0
     factor: float = 2.0
     jitter: float = 0.2

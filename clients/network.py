@@ -159,7 +159,7 @@ class Network:
             self._begin_refresh()
         task = self._refreshing
         assert task is not None, "a refresh was begun"
-        return await asyncio.shield(task)
+        return await self._outcome(task)
 
     def request_refresh(self) -> None:
         """Refresh soon, without waiting; failures are retried with backoff until one succeeds."""
@@ -214,7 +214,7 @@ class Network:
                 return await self.connection(node_id, channel=channel)
             self._connect(node_id, link)
         assert link.attempt is not None, "an attempt was begun"
-        return await asyncio.shield(link.attempt)
+        return await self._outcome(link.attempt)
 
     async def call(
         self,
@@ -358,6 +358,15 @@ class Network:
 
     # inside
 
+    async def _outcome(self, task: asyncio.Task[Result]) -> Result:
+        """Wait for a shared task. Its end by `close` is a lost connection to those who wait, not their cancellation."""
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if self._closed and task.cancelled():
+                raise ConnectionError("the client is closed") from None
+            raise
+
     async def _pause(self, failures: int) -> None:
         if failures:
             await asyncio.sleep(self.config.retry_backoff.wait_ms(failures, self._rng) / 1000)
@@ -422,7 +431,8 @@ class Network:
             link.failures += 1
             wait_ms = self.config.retry_backoff.wait_ms(link.failures, self._rng)
             link.retry_at = self._loop.time() + wait_ms / 1000
-            log.debug("node %d: %s", node_id, error)
+            expected = isinstance(error, ConnectionError | TimeoutError | KafkaError)
+            log.log(logging.DEBUG if expected else logging.ERROR, "node %d: %s", node_id, error)
             self.request_refresh()
             self._loop.call_at(link.retry_at, self._tell, node_id)
         self._tell(node_id)

@@ -152,7 +152,7 @@ class Producer:
         """
         queues = self._ready.get(topic)
         if queues is None or self._accumulator.full or self._blocked or self._state != "started":
-            queues = await self._admit(topic)
+            return await self._send_in_turn(topic, value, key, partition, timestamp_ms, headers)
         return self._append(queues, value, key, partition, timestamp_ms, headers)
 
     async def send_and_wait(
@@ -228,20 +228,36 @@ class Producer:
             self._sender.wake()
         return receipt
 
-    async def _admit(self, topic: str) -> TopicQueues:
-        """The slow way in: wait for the topic's metadata and for room, first come, first served."""
+    async def _send_in_turn(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Headers,
+    ) -> asyncio.Future[RecordMetadata]:
+        """The slow way in: wait for the topic's metadata, then for room, first come, first served."""
         self._check_running()
+        turn: asyncio.Future[None] | None = None
         try:
             async with asyncio.timeout(self._config.max_block_ms / 1000):
                 queues = await self._topic(topic)
-                await self._room()
+                if self._accumulator.full or self._blocked:
+                    turn = self._loop.create_future()
+                    self._blocked.append(turn)
+                    self._sender.wake()
+                    await turn
+            self._check_running()
+            return self._append(queues, value, key, partition, timestamp_ms, headers)
         except TimeoutError:
-            raise KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT,
-                f"{topic}: no metadata and room in the buffer within {self._config.max_block_ms} ms",
-            ) from None
-        self._check_running()
-        return queues
+            text = f"{topic}: no metadata and room in the buffer within {self._config.max_block_ms} ms"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text) from None
+        finally:
+            # Whoever has the turn keeps its place until its record is in: nobody slips past, and one enters at a time.
+            if turn is not None:
+                self._blocked.remove(turn)
+            self._let_in()
 
     def _check_running(self) -> None:
         if self._failure is not None:
@@ -266,26 +282,10 @@ class Producer:
         await self._network.wait_for(known)
         return self._ready[topic]
 
-    async def _room(self) -> None:
-        if not self._accumulator.full and not self._blocked:
-            return
-        turn: asyncio.Future[None] = self._loop.create_future()
-        self._blocked.append(turn)
-        self._sender.wake()
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn in self._blocked:
-                self._blocked.remove(turn)
-            self._let_in()
-            raise
-
     def _let_in(self) -> None:
-        """Wake one who waits for room; it lets in the next once its record is in."""
-        while self._blocked and not self._accumulator.full:
-            turn = self._blocked.popleft()
-            if not turn.done():
-                turn.set_result(None)
+        """Give the turn to the first of those who wait for room."""
+        if self._blocked and not self._accumulator.full and not self._blocked[0].done():
+            self._blocked[0].set_result(None)
 
     def _on_metadata(self, metadata: ClusterMetadata) -> None:
         self._sender.adopt(metadata)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from anabranch.cluster import Cluster
 from clients import Admin, NewTopic
+from protocol.apis.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from protocol.apis.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from protocol.errors import ErrorCode, KafkaError
+from tests.clients.peer import Peer, serve
 
 
 def against_a_cluster(story: Callable[[Cluster, Admin], Awaitable[None]], *, brokers: int = 2) -> None:
@@ -140,6 +144,36 @@ def test_changes_survive_the_loss_of_the_controller() -> None:
         assert (await admin.describe_cluster()).controller_id != controller
 
     against_a_cluster(story, brokers=3)
+
+
+@pytest.mark.parametrize("answered", [True, False], ids=["refused", "done before"])
+def test_a_topic_that_exists_after_a_lost_answer_was_created_by_us(answered: bool) -> None:
+    """The first attempt is carried out and its answer lost: the refusal of the second one means success."""
+    attempts: list[CreateTopicsRequest] = []
+
+    async def controller(request: Any) -> Any:
+        if isinstance(request, MetadataRequest):
+            node = MetadataResponseBroker(node_id=1, host="127.0.0.1", port=peer.port)
+            return MetadataResponse(brokers=[node], controller_id=1, topics=[])
+        attempts.append(request)
+        if len(attempts) == 1 and not answered:
+            raise ConnectionResetError
+        row = CreatableTopicResult(name="t", error_code=ErrorCode.TOPIC_ALREADY_EXISTS)
+        return CreateTopicsResponse(topics=[row])
+
+    async def story() -> None:
+        nonlocal peer
+        async with serve(controller) as peer, Admin(peer.address) as admin:
+            creating = admin.create_topics([NewTopic(name="t")])
+            if not answered:
+                await creating
+                assert len(attempts) == 2
+            else:
+                with pytest.raises(KafkaError, match="ALREADY_EXISTS"):
+                    await creating
+
+    peer = Peer()
+    asyncio.run(story())
 
 
 def test_life() -> None:

@@ -321,3 +321,17 @@ def test_a_cluster_that_moved_away_is_found_through_the_bootstrap_address() -> N
         assert set((await network.refresh()).nodes) == {1}
 
     play(story, nodes=1)
+
+
+def test_closing_ends_waits_as_a_lost_connection() -> None:
+    async def story(brokers: Brokers, network: Network) -> None:
+        brokers.hold_metadata = asyncio.Event()
+        waiting = asyncio.ensure_future(network.refresh())
+        await asyncio.sleep(0.01)
+        await network.close()
+        with pytest.raises(ConnectionError, match="closed"):
+            await waiting
+        with pytest.raises(ConnectionError, match="closed"):
+            await network.call(1, heartbeat())
+
+    play(story)
