@@ -8,12 +8,6 @@ import pytest
 
 from broker.replication.partition import Role
 from broker.replication.replica_manager import ReplicationWait
-from protocol.apis.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
-from protocol.apis.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import (
     ReplicaCluster,
@@ -42,17 +36,6 @@ def test_acks_all_means_every_replica_has_it() -> None:
     run(scenario)
 
 
-def test_a_new_partition_is_fetched_at_once_though_a_long_poll_is_running() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
-        await cluster.lead(1, replicas=(1, 2))
-        await until(lambda: len(cluster[1].replicas.fetches) == 1)
-        await cluster.lead(1, replicas=(1, 2), topic="u")
-        assert (await cluster.produce(1, batch("a"), topic="u")).error_code == 0
-        assert (await cluster.produce(1, batch("b"))).error_code == 0
-
-    run(scenario, 2, replica_fetch_wait_max_ms=60_000)
-
-
 def test_what_was_acknowledged_survives_the_leader() -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.lead(1)
@@ -64,44 +47,6 @@ def test_what_was_acknowledged_survives_the_leader() -> None:
             assert (await cluster.produce(2, batch(f"{number}"))).error_code == 0
         fetched = await cluster.fetch(2, 0)
         assert values(fetched.records) == [str(number) for number in range(30)]
-
-    run(scenario)
-
-
-@pytest.mark.parametrize("lost", [["lost 1"], ["lost 1", "lost 2", "lost 3"]])
-@pytest.mark.parametrize("kept", [["kept 1"], ["kept 1", "kept 2"]])
-def test_a_divergent_tail_is_cut_to_the_new_leaders_history(lost: list[str], kept: list[str]) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
-        await cluster.lead(1)
-        assert (await cluster.produce(1, batch("committed"))).error_code == 0
-        # The leader goes on alone: its followers hear of a new leader first.
-        cluster.assigned["t", 0].isr = (2, 3)
-        await cluster.lead(2, isr=(2, 3), only=(2, 3))
-        await until(lambda: cluster.partition(3).leader_id == 2)
-        for value in lost:
-            assert (await cluster.produce(1, batch(value), acks=1)).error_code == 0
-        for value in kept:
-            assert (await cluster.produce(2, batch(value))).error_code == 0
-        assert log_values(cluster.partition(1)) == ["committed", *lost]
-        # Now the old leader hears of it too, and follows.
-        await cluster.tell("t", 0, only=(1,))
-        await until(lambda: log_values(cluster.partition(1)) == ["committed", *kept])
-        assert cluster.partition(1).log.epochs.entries == cluster.partition(2).log.epochs.entries
-        await until(lambda: 1 in cluster.partition(2).isr)
-
-    run(scenario)
-
-
-def test_an_epoch_without_records_does_not_keep_a_follower_from_agreeing() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
-        await cluster.lead(1)
-        await cluster.produce(1, batch("a"))
-        await cluster.lead(1, only=(1,))  # epoch 1 begins on broker 1 alone, and writes nothing
-        assert cluster.partition(1).log.epochs.latest_epoch == 1
-        await cluster.lead(2, isr=(2, 3))
-        assert (await cluster.produce(2, batch("b"))).error_code == 0
-        await until(lambda: log_values(cluster.partition(1)) == ["a", "b"])
-        assert cluster.partition(1).log.epochs.latest_epoch == 2
 
     run(scenario)
 
@@ -123,51 +68,6 @@ def test_a_restarted_follower_catches_up_and_joins_again_with_its_new_epoch() ->
         }
 
     run(scenario)
-
-
-def test_a_delayed_proposal_for_an_earlier_life_is_refused_and_tried_again() -> None:
-    """KIP-903: between the proposal and the controller's write the follower restarts with an empty disk."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
-        await cluster.lead(1, isr=(1, 2))
-        cluster.hold = asyncio.Event()
-        await cluster.produce(1, batch("a"))
-        await until(lambda: len(cluster.proposals) == 1)
-        await cluster.kill(3)
-        await cluster.start(3)  # a new disk
-        cluster.hold.set()
-        await until(lambda: cluster.partition(1).pending is None)
-        assert cluster.partition(1).isr == (1, 2), "the controller saw that broker 3 had been registered anew"
-        await cluster.tell("t", 0, only=(3,))
-        await until(lambda: cluster.assigned["t", 0].isr == (1, 2, 3))
-        assert log_values(cluster.partition(3)) == ["a"]
-
-    run(scenario)
-
-
-@pytest.mark.parametrize("trouble", ["connection", "whole answer", "one row"])
-def test_a_proposal_that_the_controller_could_not_take_is_made_again(trouble: str) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
-        cluster.troubles.append(trouble)
-        await cluster.lead(1, replicas=(1, 2), isr=(1,))
-        await until(lambda: cluster.partition(1).isr == (1, 2))
-        assert len(cluster.proposals) == 2
-        assert not cluster.troubles
-
-    run(scenario, 2)
-
-
-def test_a_follower_that_stops_fetching_is_dropped_and_acks_all_goes_on() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
-        await cluster.lead(1)
-        await cluster.produce(1, batch("a"))
-        await cluster.kill(3)
-        await cluster.publish()
-        row = await cluster.produce(1, batch("b"))
-        assert row.error_code == 0
-        assert cluster.assigned["t", 0].isr == (1, 2)
-
-    run(scenario, replica_lag_time_max_ms=200)
 
 
 def test_min_insync_replicas_before_and_after_the_append() -> None:
@@ -348,21 +248,6 @@ def test_a_killed_broker_recovers_its_log_without_a_checkpoint() -> None:
     run(scenario, 2)
 
 
-def test_a_log_of_a_deleted_namesake_is_not_taken() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
-        await cluster.lead(1, replicas=(1,))
-        await cluster.restart(1)
-        files = cluster[1].files
-        metadata = files.read_file("t-0/partition.metadata")
-        assert metadata is not None
-        files.write_file("t-0/partition.metadata", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
-        assert await cluster.tell("t", 0) == {1: ErrorCode.INCONSISTENT_TOPIC_ID}
-        files.write_file("t-0/partition.metadata", metadata)
-        assert await cluster.tell("t", 0) == {1: ErrorCode.NONE}
-
-    run(scenario, 1)
-
-
 def test_a_recreated_index_starts_where_its_earlier_life_ended() -> None:
     """R14: the old records must not come back, and offsets must not be used twice."""
 
@@ -381,57 +266,6 @@ def test_a_recreated_index_starts_where_its_earlier_life_ended() -> None:
     run(scenario, 2)
 
 
-def test_a_new_replica_of_a_trimmed_log_starts_at_its_start() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
-        await cluster.lead(1, replicas=(1,))
-        for number in range(5):
-            await cluster.produce(1, batch(f"{number}"))
-        cluster.partition(1).log.increment_log_start_offset(3)
-        await cluster.lead(1, replicas=(1, 2), isr=(1,))
-        await until(lambda: cluster.assigned["t", 0].isr == (1, 2))
-        log = cluster.partition(2).log
-        assert (log.log_start_offset, log.log_end_offset) == (3, 5)
-        assert log_values(cluster.partition(2)) == ["3", "4"]
-
-    run(scenario, 2)
-
-
-def test_stop_replica_ends_serving_and_deletes_if_asked() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
-        await cluster.lead(1, replicas=(1, 2))
-        await cluster.produce(1, batch("a"))
-
-        def stop(epoch: int, *, delete: bool) -> StopReplicaRequest:
-            row = StopReplicaPartitionState(partition_index=0, leader_epoch=epoch, delete_partition=delete)
-            topic = StopReplicaTopicState(topic_name="t", partition_states=[row])
-            return StopReplicaRequest(controller_id=9, controller_epoch=1, topic_states=[topic])
-
-        await cluster.lead(1, replicas=(1, 2))
-        refused = await cluster.call(cluster[2], stop(0, delete=True))
-        assert refused.partition_errors[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
-        stopped = await cluster.call(cluster[2], stop(1, delete=False))
-        assert stopped.partition_errors[0].error_code == ErrorCode.NONE
-        assert (await cluster.fetch(2, 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert cluster[2].files.exists("t-0")
-        await cluster.call(cluster[2], stop(-2, delete=True))
-        assert not cluster[2].files.exists("t-0")
-
-    run(scenario, 2)
-
-
-def test_fences_of_the_controller_and_of_old_epochs() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
-        await cluster.lead(1, replicas=(1,))
-        assert await cluster.tell("t", 0) == {1: ErrorCode.STALE_CONTROLLER_EPOCH}
-        request = cluster.leader_and_isr("t", 0)
-        request.controller_epoch = 0
-        assert (await cluster.call(cluster[1], request)).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
-        request.controller_epoch, request.broker_epoch = 1, cluster[1].epoch - 1
-        assert (await cluster.call(cluster[1], request)).error_code == ErrorCode.STALE_BROKER_EPOCH
-
-    run(scenario, 1)
-
-
 def test_coordinators_append_read_and_hear_of_leadership() -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         heard: list[tuple[object, ...]] = []
@@ -446,29 +280,5 @@ def test_coordinators_append_read_and_hear_of_leadership() -> None:
         await cluster.lead(2)
         assert heard == [("leads", "t", 0, 0), ("resigns", "t", 0)]
         assert cluster.partition(1).role is Role.FOLLOWER
-
-    run(scenario)
-
-
-def test_generation_boundaries_are_ends_of_leader_epochs() -> None:
-    """R7: the end of generation 0 is asked for with the epoch before the first of generation 1."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
-        async def end_of(epoch: int, current: int) -> tuple[int, int, int]:
-            asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
-            request = OffsetForLeaderEpochRequest(
-                replica_id=-1, topics=[OffsetForLeaderTopic(topic="t", partitions=[asked])]
-            )
-            row = (await cluster.call(cluster[1], request)).topics[0].partitions[0]
-            return row.error_code, row.leader_epoch, row.end_offset
-
-        await cluster.lead(1, generation=0, gen_start=((0, 0),))
-        await cluster.produce(1, batch("a", "b"), generation=0)
-        assert await end_of(0, 1) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1), "not before the leader knows the bump"
-        await cluster.lead(1, generation=1, gen_start=((0, 0), (1, 1)))
-        await cluster.produce(1, batch("c"), generation=1)
-        assert await end_of(0, 1) == (0, 0, 2)
-        assert await end_of(1, 0) == (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)
-        assert await end_of(7, 1) == (0, -1, -1)
 
     run(scenario)

@@ -1,0 +1,34 @@
+"""LeaderAndIsr: the fences around it, and topics that only share a name."""
+
+from __future__ import annotations
+
+from protocol.errors import ErrorCode
+from tests.broker.replication.replica_cluster import ReplicaCluster, run
+
+
+def test_fences_of_the_controller_and_of_old_epochs() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        assert await cluster.tell("t", 0) == {1: ErrorCode.STALE_CONTROLLER_EPOCH}
+        request = cluster.leader_and_isr("t", 0)
+        request.controller_epoch = 0
+        assert (await cluster.call(cluster[1], request)).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+        request.controller_epoch, request.broker_epoch = 1, cluster[1].epoch - 1
+        assert (await cluster.call(cluster[1], request)).error_code == ErrorCode.STALE_BROKER_EPOCH
+
+    run(scenario, 1)
+
+
+def test_a_log_of_a_deleted_namesake_is_not_taken() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await cluster.restart(1)
+        files = cluster[1].files
+        metadata = files.read_file("t-0/partition.metadata")
+        assert metadata is not None
+        files.write_file("t-0/partition.metadata", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
+        assert await cluster.tell("t", 0) == {1: ErrorCode.INCONSISTENT_TOPIC_ID}
+        files.write_file("t-0/partition.metadata", metadata)
+        assert await cluster.tell("t", 0) == {1: ErrorCode.NONE}
+
+    run(scenario, 1)

@@ -1,0 +1,35 @@
+"""OffsetForLeaderEpoch: ends of epochs, which are the boundaries of generations (R7)."""
+
+from __future__ import annotations
+
+from protocol.apis.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from protocol.errors import ErrorCode
+from tests.broker.replication.replica_cluster import ReplicaCluster, batch, run
+
+
+def test_generation_boundaries_are_ends_of_leader_epochs() -> None:
+    """R7: the end of generation 0 is asked for with the epoch before the first of generation 1."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        async def end_of(epoch: int, current: int) -> tuple[int, int, int]:
+            asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
+            request = OffsetForLeaderEpochRequest(
+                replica_id=-1, topics=[OffsetForLeaderTopic(topic="t", partitions=[asked])]
+            )
+            row = (await cluster.call(cluster[1], request)).topics[0].partitions[0]
+            return row.error_code, row.leader_epoch, row.end_offset
+
+        await cluster.lead(1, generation=0, gen_start=((0, 0),))
+        await cluster.produce(1, batch("a", "b"), generation=0)
+        assert await end_of(0, 1) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1), "not before the leader knows the bump"
+        await cluster.lead(1, generation=1, gen_start=((0, 0), (1, 1)))
+        await cluster.produce(1, batch("c"), generation=1)
+        assert await end_of(0, 1) == (0, 0, 2)
+        assert await end_of(1, 0) == (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)
+        assert await end_of(7, 1) == (0, -1, -1)
+
+    run(scenario)

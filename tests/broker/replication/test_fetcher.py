@@ -1,0 +1,212 @@
+"""The follower's loop: where a log that diverged is cut, and what happens to the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.replication.fetcher import Asked, Following, Outcome, realign, take, truncate, truncate_without_history
+from broker.replication.partition import Partition, ReplicaRules
+from broker.storage.files import MemoryFiles
+from broker.storage.log import PartitionLog
+from broker.storage.settings import LogSettings
+from protocol.apis.fetch import EpochEndOffset, PartitionData
+from protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
+from protocol.errors import ErrorCode
+from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, run, until
+
+TOPIC_ID = b"0123456789abcdef"
+
+
+def follower(*epochs: tuple[int, int]) -> Partition:
+    """A follower of broker 2 under epoch 9 whose log has `count` records of each epoch."""
+    files = MemoryFiles()
+    log = PartitionLog.open(files, "t-0", LogSettings(), 0)
+    for epoch, count in epochs:
+        log.epochs.assign(epoch, log.log_end_offset)
+        for _ in range(count):
+            log.append_as_leader(batch("v"), leader_epoch=epoch, now_ms=1)
+    partition = Partition("t", 0, TOPIC_ID, log, ReplicaRules(1))
+    partition.become_follower(
+        LeaderAndIsrPartitionState(
+            partition_index=0,
+            controller_epoch=1,
+            leader=2,
+            leader_epoch=9,
+            isr=[2],
+            partition_epoch=0,
+            replicas=[1, 2],
+        )
+    )
+    return partition
+
+
+@pytest.mark.parametrize(
+    ("leader", "end"),
+    [
+        # our log: epoch 1 is 0..2, epoch 3 is 3..5, epoch 5 is 6..8
+        ((5, 7), 7),  # the same epoch ended earlier on the leader
+        ((3, 4), 4),
+        ((3, 8), 6),  # the leader has more of epoch 3 than we do: keep all ours
+        ((4, 8), 6),  # an epoch we never saw: go back to the end of the one before it
+        ((2, 5), 3),
+        ((0, 2), 0),  # older than all we have: not a record in common
+    ],
+)
+def test_a_log_is_cut_where_it_can_agree_with_the_leaders(leader: tuple[int, int], end: int) -> None:
+    partition = follower((1, 3), (3, 3), (5, 3))
+    truncate(partition, EpochEndOffset(epoch=leader[0], end_offset=leader[1]))
+    assert partition.log.log_end_offset == end
+
+
+def test_a_cut_below_the_high_watermark_takes_it_along() -> None:
+    partition = follower((1, 3), (3, 3))
+    partition.high_watermark = 6
+    truncate(partition, EpochEndOffset(epoch=1, end_offset=2))
+    assert (partition.log.log_end_offset, partition.high_watermark) == (2, 2)
+
+
+def test_an_epoch_without_records_is_forgotten_with_the_cut() -> None:
+    partition = follower((1, 3), (4, 0))
+    truncate(partition, EpochEndOffset(epoch=1, end_offset=3))
+    assert (partition.log.log_end_offset, partition.log.epochs.latest_epoch) == (3, 1)
+
+
+def test_a_log_without_epochs_keeps_what_was_committed() -> None:
+    partition = follower((1, 3))
+    partition.high_watermark = 2
+    truncate_without_history(partition)
+    assert partition.log.log_end_offset == 3, "it has a history"
+    partition.log.epochs.clear()
+    truncate_without_history(partition)
+    assert partition.log.log_end_offset == 2
+
+
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [((0, 2), (0, 2)), ((5, 9), (5, 5)), ((0, 3), (0, 3)), ((1, 8), (0, 3))],
+)
+def test_an_offset_outside_the_leaders_log_is_moved_inside(bounds: tuple[int, int], expected: tuple[int, int]) -> None:
+    partition = follower((1, 3))
+    realign(partition, *bounds)
+    assert (partition.log.log_start_offset, partition.log.log_end_offset) == expected
+
+
+def row(code: ErrorCode = ErrorCode.NONE, **more: object) -> PartitionData:
+    fields: dict[str, object] = {"high_watermark": 4, "log_start_offset": 0, "records": b"", **more}
+    return PartitionData(partition_index=0, error_code=code, **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        (ErrorCode.NONE, Outcome.GO_ON),
+        (ErrorCode.OFFSET_OUT_OF_RANGE, Outcome.OUT_OF_RANGE),
+        (ErrorCode.FENCED_LEADER_EPOCH, Outcome.FENCED),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, Outcome.BACK_OFF),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, Outcome.BACK_OFF),
+        (ErrorCode.UNKNOWN_TOPIC_ID, Outcome.BACK_OFF),
+    ],
+)
+def test_what_the_leader_says_decides_what_comes_next(code: ErrorCode, outcome: Outcome) -> None:
+    assert take(Asked(Following(follower((1, 3)), 9), 3), row(code)) is outcome
+
+
+def sent(offset: int, epoch: int = 9) -> bytes:
+    source = PartitionLog.open(MemoryFiles(), "s-0", LogSettings(), 0)
+    source.truncate_fully_and_start_at(offset)
+    source.append_as_leader(batch("new"), leader_epoch=epoch, now_ms=1)
+    return bytes(source.read(offset, 1 << 20))
+
+
+def test_records_are_appended_as_they_are_and_bring_their_epoch() -> None:
+    partition = follower((1, 3))
+    assert take(Asked(Following(partition, 9), 3), row(records=sent(3))) is Outcome.GO_ON
+    assert (partition.log.log_end_offset, partition.high_watermark) == (4, 4)
+    assert partition.log.epochs.entries[-1] == (9, 3)
+
+
+@pytest.mark.parametrize(("asked_epoch", "asked_offset"), [(8, 3), (9, 2)])
+def test_an_answer_to_an_outdated_question_is_ignored(asked_epoch: int, asked_offset: int) -> None:
+    partition = follower((1, 3))
+    assert take(Asked(Following(partition, asked_epoch), asked_offset), row(records=sent(3))) is Outcome.GO_ON
+    assert (partition.log.log_end_offset, partition.high_watermark) == (3, 0)
+
+
+def test_damaged_records_are_asked_for_again() -> None:
+    partition = follower((1, 3))
+    records = bytearray(sent(3))
+    records[-1] ^= 1
+    assert take(Asked(Following(partition, 9), 3), row(records=bytes(records))) is Outcome.BACK_OFF
+    assert partition.log.log_end_offset == 3
+
+
+def test_a_leaders_log_start_is_followed_as_far_as_the_log_goes() -> None:
+    partition = follower((1, 3))
+    take(Asked(Following(partition, 9), 3), row(log_start_offset=2))
+    assert partition.log.log_start_offset == 2
+    take(Asked(Following(partition, 9), 3), row(log_start_offset=8))
+    assert partition.log.log_start_offset == 3
+
+
+def test_a_new_partition_is_fetched_at_once_though_a_long_poll_is_running() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1, 2))
+        await until(lambda: len(cluster[1].replicas.fetches) == 1)
+        await cluster.lead(1, replicas=(1, 2), topic="u")
+        assert (await cluster.produce(1, batch("a"), topic="u")).error_code == 0
+        assert (await cluster.produce(1, batch("b"))).error_code == 0
+
+    run(scenario, 2, replica_fetch_wait_max_ms=60_000)
+
+
+@pytest.mark.parametrize("lost", [["lost 1"], ["lost 1", "lost 2", "lost 3"]])
+@pytest.mark.parametrize("kept", [["kept 1"], ["kept 1", "kept 2"]])
+def test_a_divergent_tail_is_cut_to_the_new_leaders_history(lost: list[str], kept: list[str]) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1)
+        assert (await cluster.produce(1, batch("committed"))).error_code == 0
+        # The leader goes on alone: its followers hear of a new leader first.
+        cluster.assigned["t", 0].isr = (2, 3)
+        await cluster.lead(2, isr=(2, 3), only=(2, 3))
+        await until(lambda: cluster.partition(3).leader_id == 2)
+        for value in lost:
+            assert (await cluster.produce(1, batch(value), acks=1)).error_code == 0
+        for value in kept:
+            assert (await cluster.produce(2, batch(value))).error_code == 0
+        assert log_values(cluster.partition(1)) == ["committed", *lost]
+        # Now the old leader hears of it too, and follows.
+        await cluster.tell("t", 0, only=(1,))
+        await until(lambda: log_values(cluster.partition(1)) == ["committed", *kept])
+        assert cluster.partition(1).log.epochs.entries == cluster.partition(2).log.epochs.entries
+        await until(lambda: 1 in cluster.partition(2).isr)
+
+    run(scenario)
+
+
+def test_an_epoch_without_records_does_not_keep_a_follower_from_agreeing() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1)
+        await cluster.produce(1, batch("a"))
+        await cluster.lead(1, only=(1,))  # epoch 1 begins on broker 1 alone, and writes nothing
+        assert cluster.partition(1).log.epochs.latest_epoch == 1
+        await cluster.lead(2, isr=(2, 3))
+        assert (await cluster.produce(2, batch("b"))).error_code == 0
+        await until(lambda: log_values(cluster.partition(1)) == ["a", "b"])
+        assert cluster.partition(1).log.epochs.latest_epoch == 2
+
+    run(scenario)
+
+
+def test_a_new_replica_of_a_trimmed_log_starts_at_its_start() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        for number in range(5):
+            await cluster.produce(1, batch(f"{number}"))
+        cluster.partition(1).log.increment_log_start_offset(3)
+        await cluster.lead(1, replicas=(1, 2), isr=(1,))
+        await until(lambda: cluster.assigned["t", 0].isr == (1, 2))
+        log = cluster.partition(2).log
+        assert (log.log_start_offset, log.log_end_offset) == (3, 5)
+        assert log_values(cluster.partition(2)) == ["3", "4"]
+
+    run(scenario, 2)

@@ -1,0 +1,54 @@
+"""ISR changes on their way to the controller: delayed, refused, repeated."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, run, until
+
+
+def test_a_delayed_proposal_for_an_earlier_life_is_refused_and_tried_again() -> None:
+    """KIP-903: between the proposal and the controller's write the follower restarts with an empty disk."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, isr=(1, 2))
+        cluster.hold = asyncio.Event()
+        await cluster.produce(1, batch("a"))
+        await until(lambda: len(cluster.proposals) == 1)
+        await cluster.kill(3)
+        await cluster.start(3)  # a new disk
+        cluster.hold.set()
+        await until(lambda: cluster.partition(1).pending is None)
+        assert cluster.partition(1).isr == (1, 2), "the controller saw that broker 3 had been registered anew"
+        await cluster.tell("t", 0, only=(3,))
+        await until(lambda: cluster.assigned["t", 0].isr == (1, 2, 3))
+        assert log_values(cluster.partition(3)) == ["a"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("trouble", ["connection", "whole answer", "one row"])
+def test_a_proposal_that_the_controller_could_not_take_is_made_again(trouble: str) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        cluster.troubles.append(trouble)
+        await cluster.lead(1, replicas=(1, 2), isr=(1,))
+        await until(lambda: cluster.partition(1).isr == (1, 2))
+        assert len(cluster.proposals) == 2
+        assert not cluster.troubles
+
+    run(scenario, 2)
+
+
+def test_a_follower_that_stops_fetching_is_dropped_and_acks_all_goes_on() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1)
+        await cluster.produce(1, batch("a"))
+        await cluster.kill(3)
+        await cluster.publish()
+        row = await cluster.produce(1, batch("b"))
+        assert row.error_code == 0
+        assert cluster.assigned["t", 0].isr == (1, 2)
+
+    run(scenario, replica_lag_time_max_ms=200)
