@@ -44,13 +44,17 @@ def small_cluster_settings(brokers: int) -> BrokerSettings:
 
 
 class Cluster:
-    """Some brokers in this process. `port` 0 lets the system choose each broker's port."""
+    """Some brokers in this process. `port` 0 lets the system choose each broker's port.
+
+    Clients are sent to `advertised_host` if it is given, such as the name under which a container is reached.
+    """
 
     def __init__(
         self,
         brokers: int = 3,
         *,
         host: str = "127.0.0.1",
+        advertised_host: str = "",
         port: int = 0,
         data_dir: str | Path | None = None,
         properties: Mapping[str, str] | None = None,
@@ -66,6 +70,7 @@ class Cluster:
                 settings,
                 node_id=node_id,
                 host=host,
+                advertised_host=advertised_host,
                 port=port + node_id - 1 if port else 0,
                 data_dir=str(Path(data_dir) / f"broker-{node_id}") if data_dir else "",
             )
@@ -76,7 +81,7 @@ class Cluster:
     @property
     def bootstrap_servers(self) -> str:
         """Where clients begin: every broker, also those that are down."""
-        return ",".join(f"{one.host}:{one.port}" for one in self._settings.values())
+        return ",".join(f"{one.reachable_host}:{one.port}" for one in self._settings.values())
 
     async def start(self) -> None:
         """Start every broker and wait until each knows all of them."""

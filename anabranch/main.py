@@ -15,6 +15,8 @@ import click
 COMMANDS: Final = {
     "up": ("anabranch.commands.up", "A whole cluster on this machine, ready in a moment."),
     "node": ("anabranch.commands.node", "One node of a cluster that lives in ZooKeeper."),
+    "zookeeper": ("anabranch.commands.zookeeper", "A real ZooKeeper server, from the jars of PySpark."),
+    "health": ("anabranch.commands.health", "Whether a node or a ZooKeeper is in service, as an exit status."),
     "topics": ("anabranch.commands.topics", "Create, list, describe, resize and delete topics."),
     "audit": ("anabranch.commands.audit", "Check with Spark that keys kept their order."),
     "demo": ("anabranch.commands.demo", "A year of flights through a topic resized under fire, audited by Spark."),

@@ -1,8 +1,8 @@
 """A real ZooKeeper server on this machine, from the jars that PySpark carries: nothing else has to be installed.
 
-`LocalZooKeeper` is an ordinary standalone server in a child process: small heap, no admin server, on 127.0.0.1 only.
-Its data lives in a temporary directory unless one is given. It can be killed and started again on the same port and
-data, which is how the ensemble's failure is rehearsed.
+`LocalZooKeeper` is an ordinary standalone server in a child process: small heap, no admin server, on 127.0.0.1 unless
+told otherwise. Its data lives in a temporary directory unless one is given. It can be killed and started again on the
+same port and data, which is how the ensemble's failure is rehearsed.
 """
 
 from __future__ import annotations
@@ -58,10 +58,12 @@ appender.console.name = console
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d %p %c{1}: %m%n
 """
+ANYWHERE: Final = "0.0.0.0"
 START_TIMEOUT_S: Final = 30.0
 ANSWER_TIMEOUT_S: Final = 2.0
 STOP_TIMEOUT_S: Final = 10.0
 POLL_S: Final = 0.02
+POLL_ENDED_S: Final = 0.5
 
 
 class ZooKeeperUnavailable(RuntimeError):
@@ -107,8 +109,11 @@ def why_unavailable() -> str | None:
 class LocalZooKeeper:
     """One standalone server; `async with` (or plain `with`, outside of a loop) starts and stops it."""
 
-    def __init__(self, *, data_dir: str | Path | None = None, port: int = 0, tick_ms: int = 500) -> None:
+    def __init__(
+        self, *, host: str = "127.0.0.1", port: int = 0, data_dir: str | Path | None = None, tick_ms: int = 500
+    ) -> None:
         self.port = port
+        self._host = host
         self._tick_ms = tick_ms
         self._given_dir = Path(data_dir) if data_dir is not None else None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
@@ -121,7 +126,7 @@ class LocalZooKeeper:
     @property
     def hosts(self) -> str:
         """What clients connect to."""
-        return f"127.0.0.1:{self.port}"
+        return f"{'127.0.0.1' if self._host == ANYWHERE else self._host}:{self.port}"
 
     @property
     def pid(self) -> int | None:
@@ -134,8 +139,8 @@ class LocalZooKeeper:
         for last_try in (False, False, True) if chosen_here else (True,):
             if chosen_here:
                 self.port = free_port()
-            if not is_free(self.port):  # or another server might answer in place of ours
-                raise ZooKeeperUnavailable(f"port {self.port} of 127.0.0.1 is in use: choose another for ZooKeeper")
+            if not is_free(self._host, self.port):  # or another server might answer in place of ours
+                raise ZooKeeperUnavailable(f"port {self.port} of {self._host} is in use: choose another for ZooKeeper")
             self._launch()
             try:
                 await self._await_ready()
@@ -152,6 +157,15 @@ class LocalZooKeeper:
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None
+
+    async def ended(self) -> None:
+        """Wait until the server ends without having been told to, and say what it wrote last."""
+        assert self._process is not None
+        process = self._process
+        while process.poll() is None:  # noqa: ASYNC110  # a child process sets no event here
+            await asyncio.sleep(POLL_ENDED_S)
+        if self._process is process:
+            raise ZooKeeperUnavailable(f"ZooKeeper ended with code {process.returncode}; it wrote:\n{self._log_tail()}")
 
     async def kill(self) -> None:
         """Kill the server as a crash would; `start` brings it back with its port and data."""
@@ -202,7 +216,7 @@ class LocalZooKeeper:
         settings = {
             "dataDir": directory / "data",
             "clientPort": self.port,
-            "clientPortAddress": "127.0.0.1",
+            "clientPortAddress": self._host,
             "tickTime": self._tick_ms,
             "minSessionTimeout": self._tick_ms,
             "maxSessionTimeout": 120_000,
@@ -217,25 +231,12 @@ class LocalZooKeeper:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_TIMEOUT_S):
                 while self._process.poll() is None:
-                    if await self._answers():
+                    if await answers(*self.hosts.split(":")):
                         return
                     await asyncio.sleep(POLL_S)
         code = self._process.poll()
         what = f"did not answer within {START_TIMEOUT_S:g} s" if code is None else f"ended at once with code {code}"
         raise ZooKeeperUnavailable(f"ZooKeeper at {self.hosts} {what}; its log ends with:\n{self._log_tail()}")
-
-    async def _answers(self) -> bool:
-        writer = None
-        try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-                writer.write(b"srvr")
-                return b"Mode:" in await reader.read()
-        except OSError:  # TimeoutError is one
-            return False
-        finally:
-            if writer is not None:
-                writer.close()
 
     def _log_tail(self) -> str:
         log = self._directory() / "zookeeper.log"
@@ -255,6 +256,21 @@ class LocalZooKeeper:
         process.wait()
 
 
+async def answers(host: str, port: int | str) -> bool:
+    """Whether a ZooKeeper server is in service there."""
+    writer = None
+    try:
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(b"srvr")
+            return b"Mode:" in await reader.read()
+    except OSError:  # TimeoutError is one
+        return False
+    finally:
+        if writer is not None:
+            writer.close()
+
+
 def free_port() -> int:
     """A port on 127.0.0.1 that nobody listens on now."""
     with socket.socket() as probe:
@@ -262,12 +278,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def is_free(port: int) -> bool:
-    """Whether a server could listen on the port of 127.0.0.1 now."""
+def is_free(host: str, port: int) -> bool:
+    """Whether a server could listen there now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((host, port))
         except OSError:
             return False
     return True

@@ -31,6 +31,7 @@ Examples:
 @click.option("--brokers", default=3, show_default=True, type=click.IntRange(1, 64), help="How many.")
 @click.option("--port", default=9092, show_default=True, help="Of the first broker; the others follow. 0: free ports.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--advertise", metavar="HOST", help="What clients are told to connect to, if it is another name.")
 @click.option("--data-dir", type=click.Path(file_okay=False), help="Keep logs here instead of in memory.")
 @click.option("--processes", is_flag=True, help="One process per broker; needs --zookeeper.")
 @click.option("--zookeeper", metavar="local|HOST:PORT", help="With --processes: start one here, or use this one.")
@@ -40,6 +41,7 @@ def command(
     brokers: int,
     port: int,
     host: str,
+    advertise: str | None,
     data_dir: str | None,
     processes: bool,
     zookeeper: str | None,
@@ -55,6 +57,8 @@ def command(
         )
     if zookeeper and not processes:
         raise click.UsageError("--zookeeper goes with --processes; without them ZooKeeper lives in this process")
+    if advertise and processes:
+        raise click.UsageError("--advertise is for a cluster in one process; write --host with --processes")
     if processes and not zookeeper:
         raise click.UsageError("--processes needs --zookeeper local (starts one, needs Java) or --zookeeper HOST:PORT")
     try:
@@ -78,7 +82,14 @@ def command(
         else:
             from anabranch.cluster import Cluster
 
-            cluster = Cluster(brokers, host=host, port=port, data_dir=data_dir, properties=properties)
+            cluster = Cluster(
+                brokers,
+                host=host,
+                advertised_host=advertise or "",
+                port=port,
+                data_dir=data_dir,
+                properties=properties,
+            )
             run(lambda: serve(cluster), log_level=log_level)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None

@@ -1,0 +1,41 @@
+"""`anabranch zookeeper`: a real ZooKeeper server in the foreground, for clusters of `anabranch node`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from anabranch.commands.node import address
+from anabranch.running import run, until_told_to_stop
+
+
+@click.command(
+    name="zookeeper",
+    epilog="""\b
+Examples:
+  anabranch zookeeper --data-dir ./data/zookeeper    on 127.0.0.1:2181
+  anabranch zookeeper --listen 127.0.0.1:0           on a free port, forgotten at the end
+""",
+)
+@click.option("--listen", default="127.0.0.1:2181", show_default=True, metavar="HOST:PORT", help="Where to serve.")
+@click.option("--data-dir", type=click.Path(file_okay=False), help="Where its state outlives it.")
+def command(listen: str, data_dir: str | None) -> None:
+    """Run one ZooKeeper server until SIGINT or SIGTERM. Needs Java and the extra `audit`."""
+    from anabranch.zookeeper import ZooKeeperUnavailable
+
+    host, port = address(listen)
+    try:
+        run(lambda: serve(host, port, data_dir))
+    except ZooKeeperUnavailable as error:
+        raise click.ClickException(str(error)) from None
+
+
+async def serve(host: str, port: int, data_dir: str | None) -> None:
+    """Run the server until told to stop, or until it ends."""
+    from anabranch.zookeeper import LocalZooKeeper
+
+    async with LocalZooKeeper(host=host, port=port, data_dir=data_dir) as server:
+        sys.stdout.write(f"ready zookeeper={server.hosts}\n")
+        sys.stdout.flush()
+        await until_told_to_stop(server.ended())
