@@ -1,7 +1,7 @@
-"""A broker as the controller sees it: a real TCP server that speaks the codec, keeps what it is told, and keeps no records.
+"""A broker as the controller sees it: a TCP server that speaks the codec, and keeps what it is told but no records.
 
-It follows the rules of facts 5.2 (stale epochs are refused, equal leader epochs are STALE_CONTROLLER_EPOCH) and asserts what
-the controller must never do: show one leader epoch with two generations (R2), or let an epoch or a generation go back.
+It follows Kafka's rules (stale epochs are refused, equal leader epochs are STALE_CONTROLLER_EPOCH) and asserts what the
+controller must never do: show one leader epoch with two generations (R2), or let an epoch or a generation go back.
 """
 
 from __future__ import annotations
@@ -28,16 +28,8 @@ from protocol.connection import ServerConnection
 from protocol.errors import ErrorCode
 from protocol.registry import api_of
 
-SERVED = {
-    api_of(request).key: (0, api_of(request).last_version)
-    for request in (
-        ApiVersionsRequest,
-        LeaderAndIsrRequest,
-        UpdateMetadataRequest,
-        StopReplicaRequest,
-        ListOffsetsRequest,
-    )
-}
+REQUESTS = (ApiVersionsRequest, LeaderAndIsrRequest, UpdateMetadataRequest, StopReplicaRequest, ListOffsetsRequest)
+SERVED = {api_of(request).key: (0, api_of(request).last_version) for request in REQUESTS}
 
 
 @dataclass

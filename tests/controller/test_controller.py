@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
+import pytest
+
+from controller import topic_admin
+from controller.events import TimerFired
+from controller.model import TopicPartition
+from controller.zk import paths
+from protocol.apis.alter_partition import AlterPartitionRequest
+from protocol.apis.controlled_shutdown import ControlledShutdownRequest
+from protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from tests.controller.cluster import TestCluster
 
 
@@ -51,3 +63,153 @@ def test_growing_and_shrinking_publish_generations() -> None:
         assert [index for index, state in states.items() if state.sealed] == [5, 6, 7]
 
     run(scenario)
+
+
+def test_a_dead_leader_is_replaced_and_leads_again_after_its_return() -> None:
+    async def scenario(cluster: TestCluster) -> None:
+        await cluster.create_topic("t", partitions=3, replication=3)
+        dead = cluster.brokers[1]
+        await dead.die()
+        await cluster.until_states("t", lambda states: all(1 not in state.isr for state in states.values()))
+        assert {state.leader for state in (await cluster.states("t")).values()} == {2, 3}
+        await cluster.until(lambda: cluster.seen("broker lost"))
+        again = await cluster.add_broker(1)
+        await again.until(lambda: len(again.partitions) == 3)
+        assert set(again.live_brokers) == {1, 2, 3}
+
+    run(scenario)
+
+
+def test_the_next_candidate_takes_over_when_the_session_expires() -> None:
+    async def scenario(cluster: TestCluster) -> None:
+        await cluster.create_topic("t")
+        first = cluster.controller
+        second = await cluster.add_controller(101)
+        assert not second.active
+        cluster.zookeeper.expire(first.session_under_test)  # type: ignore[attr-defined]
+        await cluster.until(lambda: second.active)
+        assert not first.active and second.epoch == 2
+        assert "not active" in first.describe()
+        assert (await cluster.resize("t", 6)).error_code == 0
+        assert [event.controller_epoch for event in cluster.seen("elected")] == [1, 2]
+
+    run(scenario)
+
+
+def test_stopping_hands_the_office_over_at_once() -> None:
+    async def scenario(cluster: TestCluster) -> None:
+        second = await cluster.add_controller(101)
+        await cluster.controllers[0].stop()
+        await cluster.until(lambda: second.active)
+
+    run(scenario)
+
+
+def test_somebody_removes_controller_by_hand() -> None:
+    async def scenario(cluster: TestCluster) -> None:
+        await cluster.client.delete("/controller")
+        await cluster.until(lambda: cluster.active is not None and cluster.controller.epoch == 2)
+
+    run(scenario)
+
+
+def test_deletion_to_the_last_znode() -> None:
+    async def scenario(cluster: TestCluster) -> None:
+        await cluster.create_topic("t", retention_ms="5")
+        await topic_admin.delete_topic(cluster.client, "t")
+        await cluster.until(lambda: cluster.seen("topic deleted"))
+        for path in (paths.topic("t"), paths.topic_config("t"), paths.delete_topic("t")):
+            assert await cluster.client.exists(path) is None
+        assert all(not broker.partitions for broker in cluster.brokers.values())
+        await cluster.create_topic("t", partitions=2)  # the name is free again
+
+    run(scenario)
+
+
+def test_a_drained_victim_is_removed_and_its_index_continues() -> None:
+    """R13 and R14 over the wire: ListOffsets, stub, StopReplica, and LeaderAndIsr with the offset to start at."""
+
+    async def scenario(cluster: TestCluster) -> None:
+        await cluster.create_topic("t", partitions=4)
+        victim = TopicPartition("t", 3)
+        for broker in cluster.brokers.values():
+            broker.offsets[victim] = (0, 50)
+        await cluster.resize("t", 3)
+        sealed = (await cluster.states("t"))[3]
+        for broker in cluster.brokers.values():
+            broker.offsets[victim] = (50, 50)
+        await cluster.until(lambda: cluster.seen("partition removed"))
+        assert 3 not in await cluster.states("t")
+        assert (await cluster.topic("t")).retired[3].end_offset == 50
+        assert (await cluster.resize("t", 4)).error_code == 0
+        again = (await cluster.states("t"))[3]
+        assert again.leader_epoch == sealed.leader_epoch + 1
+        leader = cluster.brokers[again.leader]
+        assert leader.partitions[victim].log_start_offset == 50
+
+    run(scenario, drained_check_interval_ms=20)
+
+
+def test_when_not_in_office_every_question_gets_not_controller() -> None:
+    async def scenario(cluster: TestCluster) -> None:
+        other = await cluster.add_controller(101)
+        assert (await other.alter_partition(AlterPartitionRequest(broker_id=1, topics=[]))).error_code == 41
+        assert (await other.controlled_shutdown(ControlledShutdownRequest(broker_id=1))).error_code == 41
+        topic = CreatePartitionsTopic(name="t", count=5, assignments=None)
+        answer = await other.create_partitions(
+            CreatePartitionsRequest(topics=[topic], timeout_ms=100, validate_only=False)
+        )
+        assert [(row.name, row.error_code) for row in answer.results] == [("t", 41)]
+
+    run(scenario)
+
+
+def test_a_slow_resize_times_out_for_its_caller_only() -> None:
+    async def scenario(cluster: TestCluster) -> None:
+        await cluster.create_topic("t")
+        slow = cluster.brokers[1]
+        slow.answering.clear()
+        assert (await cluster.resize("t", 8, timeout_ms=30)).error_code == 7
+        assert "resizing to 8" in cluster.controller.describe()
+        slow.answering.set()
+        await cluster.until(lambda: cluster.seen("resize published"))
+        kinds = [event.kind for event in cluster.events if event.kind.startswith("resize")]
+        assert kinds == ["resize planned", "resize fenced", "resize published"]
+
+    run(scenario)
+
+
+def test_a_topic_znode_that_makes_no_sense_does_not_end_the_term() -> None:
+    async def scenario(cluster: TestCluster) -> None:
+        await cluster.client.create("/brokers/topics/bad", b"{nonsense")
+        await cluster.create_topic("good")
+        assert cluster.controller.epoch == 1
+
+    run(scenario)
+
+
+def test_a_bug_of_ours_ends_the_term_loudly_and_another_begins(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(cluster: TestCluster) -> None:
+        runner = cluster.controller._runner
+        assert runner is not None
+        runner._queue.put_nowait(TimerFired("nobody"))
+        await cluster.until(lambda: cluster.active is not None and cluster.controller.epoch == 2)
+
+    run(scenario)
+    assert "nobody sets a timer" in caplog.text
+
+
+def test_crash_at_exits_hard(tmp_path: Path) -> None:
+    script = tmp_path / "crash.py"
+    script.write_text(
+        "import asyncio\n"
+        "from tests.controller.cluster import TestCluster\n"
+        "async def main():\n"
+        "    cluster = await TestCluster.start(3, crash_at='resize:after-bump:1')\n"
+        "    await cluster.create_topic('t')\n"
+        "    await cluster.resize('t', 6)\n"
+        "asyncio.run(main())\n"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, str(script)], cwd=root, env={"PYTHONPATH": str(root)}, timeout=60)
+    assert done.returncode == 137

@@ -1,0 +1,265 @@
+"""What the machine decides about brokers that come and go, topics that are created and deleted, and timers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from controller import effects, events, machine
+from controller.model import Endpoint, Partition, TopicBody, TopicPartition
+from protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from protocol.apis.controlled_shutdown import ControlledShutdownRequest
+from protocol.apis.leader_and_isr import LeaderAndIsrRequest
+from protocol.apis.stop_replica import StopReplicaRequest
+from protocol.apis.update_metadata import UpdateMetadataRequest
+from protocol.errors import ErrorCode
+from protocol.linear_hashing import base_of
+from protocol.wire import ZERO_UUID
+from tests.controller.world import Term, World, started
+
+T0 = TopicPartition("t", 0)
+
+
+def sent_to(world: World, broker: int, since: int = 0) -> list[Any]:
+    return [request for receiver, request in world.sent[since:] if receiver == broker]
+
+
+def rejoin_isr(world: World, term: Term, index: int, isr: list[int]) -> Any:
+    committed = world.states[TopicPartition("t", index)]
+    row = PartitionData(
+        partition_index=index,
+        leader_epoch=committed.state.leader_epoch,
+        partition_epoch=committed.epoch,
+        new_isr_with_epochs=[BrokerState(broker_id=one, broker_epoch=world.brokers[one].epoch) for one in isr],
+    )
+    leader = committed.state.leader
+    topic = TopicData(topic_id=b"t".ljust(16, b"."), partitions=[row])
+    request = AlterPartitionRequest(broker_id=leader, broker_epoch=world.brokers[leader].epoch, topics=[topic])
+    term.happen(events.AlterPartitionAsked(9, request))
+    return term.replies.pop(9)
+
+
+def test_a_new_controller_first_says_who_is_alive() -> None:
+    world, _ = started()
+    begun = len(world.sent)
+    Term(world).take_over()
+    for broker in world.brokers:
+        kinds = [type(request) for request in sent_to(world, broker, begun)]
+        first = sent_to(world, broker, begun)[0]
+        assert kinds[0] is UpdateMetadataRequest and not first.topic_states
+        assert [one.id for one in first.live_brokers] == [1, 2, 3]
+        assert {one.broker_epoch for one in first.live_brokers} == {one.epoch for one in world.brokers.values()}
+        assert LeaderAndIsrRequest in kinds
+        assert any(isinstance(one, UpdateMetadataRequest) and one.type == 2 for one in sent_to(world, broker, begun))
+
+
+def test_every_request_carries_the_controller_epoch_and_the_receivers_own_epoch() -> None:
+    world, term = started()
+    term.resize("t", 6)
+    for broker, request in world.sent:
+        assert request.controller_epoch == 1
+        assert request.broker_epoch == world.brokers[broker].epoch
+
+
+def test_a_new_controller_elects_for_brokers_that_died_while_there_was_none() -> None:
+    world, _ = started(partitions=1, replication=2)
+    del world.brokers[1]
+    Term(world).take_over()
+    assert (world.state("t", 0).leader, world.state("t", 0).isr) == (2, (2,))
+
+
+def test_a_broker_that_joins_hears_everything_before_it_is_told_whom_to_follow() -> None:
+    world, term = started()
+    world.add_brokers(4)
+    begun = len(world.sent)
+    term.brokers_changed()
+    first = sent_to(world, 4, begun)[0]
+    assert isinstance(first, UpdateMetadataRequest) and len(first.topic_states[0].partition_states) == 4
+    for other in (1, 2, 3):
+        assert [one.id for one in sent_to(world, other, begun)[0].live_brokers] == [1, 2, 3, 4]
+
+
+def test_a_returning_broker_gets_its_leadership_with_the_epochs_there_are() -> None:
+    world, term = started(partitions=1, replication=2)
+    del world.brokers[2]
+    term.brokers_changed()
+    epoch = world.state("t", 0).leader_epoch
+    world.add_brokers(2)
+    begun = len(world.sent)
+    term.brokers_changed()
+    told = [one for one in sent_to(world, 2, begun) if isinstance(one, LeaderAndIsrRequest)]
+    row = told[0].topic_states[0].partition_states[0]
+    assert (row.leader, row.leader_epoch, row.is_new) == (1, epoch, False)
+    assert world.state("t", 0).leader_epoch == epoch, "coming back alone bumps nothing"
+
+
+def test_a_bounce_is_a_loss_and_a_return() -> None:
+    """Same id, another czxid: it may have lost what it had, so it does not keep its leadership (KIP-380)."""
+    world, term = started(partitions=1, replication=2)
+    world.add_brokers(1)
+    term.brokers_changed()
+    after = world.state("t", 0)
+    assert (after.leader, after.isr, after.leader_epoch) == (2, (2,), 1)
+    assert [one.detail["restarted"] for one in world.announced if one.kind == "broker lost"] == [True]
+
+
+def test_a_bounced_broker_that_is_the_whole_isr_leads_again() -> None:
+    world, term = started(partitions=1, replication=1)
+    world.add_brokers(1)
+    term.brokers_changed()
+    assert (world.state("t", 0).leader, world.state("t", 0).leader_epoch) == (1, 2)
+
+
+def test_a_listener_change_is_told_without_any_election() -> None:
+    world, term = started()
+    moved = replace(world.brokers[1], endpoints=(Endpoint("PLAINTEXT", "elsewhere", 1234),))
+    world.brokers[1] = moved
+    written = len(world.history)
+    term.brokers_changed()
+    assert world.images[3].brokers[1].host == "elsewhere"
+    assert len(world.history) == written
+
+
+def test_a_preferred_leader_leads_again_soon_after_it_is_back_in_sync() -> None:
+    world, term = started(partitions=1, replication=2)
+    del world.brokers[1]
+    term.brokers_changed()
+    world.add_brokers(1)
+    term.brokers_changed()
+    term.timers.clear()
+    assert rejoin_isr(world, term, 0, [2, 1]).topics[0].partitions[0].error_code == 0
+    assert "preferred" in term.timers
+    term.happen(events.TimerFired("preferred"))
+    after = world.state("t", 0)
+    assert (after.leader, after.isr, after.leader_epoch) == (1, (2, 1), 2)
+
+
+def test_the_periodic_check_hands_leadership_back_and_comes_again() -> None:
+    world, term = started(partitions=1, replication=2)
+    committed = world.states[T0]
+    world.states[T0] = Partition(replace(committed.state, leader=2, leader_epoch=1), committed.epoch + 1)
+    term = Term(world, leader_imbalance_check_interval_ms=777).take_over()
+    term.happen(events.TimerFired("rebalance"))
+    assert world.state("t", 0).leader == 1
+    assert term.timers["rebalance"] == 777
+
+
+def shut_down(world: World, term: Term, broker: int, epoch: int | None = None) -> Any:
+    known = world.brokers[broker].epoch if broker in world.brokers else 0
+    request = ControlledShutdownRequest(broker_id=broker, broker_epoch=known if epoch is None else epoch)
+    term.happen(events.ShutdownAsked(3, request))
+    return term.replies.pop(3)
+
+
+def test_controlled_shutdown_moves_leadership_and_shrinks_isrs_while_the_broker_still_answers() -> None:
+    world, term = started(partitions=3, replication=2)
+    begun = len(world.sent)
+    answer = shut_down(world, term, 1)
+    assert (answer.error_code, answer.remaining_partitions) == (0, [])
+    assert all(state.leader != 1 and 1 not in state.isr for state in world.states_of("t").values())
+    stopped = [one for one in sent_to(world, 1, begun) if isinstance(one, StopReplicaRequest)]
+    assert stopped and not stopped[0].topic_states[0].partition_states[0].delete_partition
+    assert 1 in world.images[2].brokers, "it is still listed, for it still serves"
+
+
+def test_controlled_shutdown_says_what_nobody_else_can_lead() -> None:
+    world, term = started(brokers=2, partitions=1, replication=2)
+    del world.brokers[2]
+    term.brokers_changed()
+    answer = shut_down(world, term, 1)
+    assert [(one.topic_name, one.partition_index) for one in answer.remaining_partitions] == [("t", 0)]
+    assert world.state("t", 0).leader == 1
+
+
+def test_controlled_shutdown_refuses_strangers() -> None:
+    world, term = started()
+    assert shut_down(world, term, 9).error_code == ErrorCode.BROKER_NOT_AVAILABLE
+    assert shut_down(world, term, 1, epoch=1).error_code == ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_a_stock_topic_znode_is_completed() -> None:
+    world, term = started()
+    assignment = dict.fromkeys(range(6), (1, 2))
+    stock = replace(world.topics["t"], name="s", body=TopicBody(topic_id=ZERO_UUID, assignment=assignment))
+    world.topics["s"] = stock
+    term.happen(events.TopicsRead(frozenset({"s", "t"}), (world.snapshot("s"),)))
+    body = world.topics["s"].body
+    assert (body.initial_partition_count, body.base, body.history) == (6, base_of(6), ((0, 6),))
+    assert body.topic_id != ZERO_UUID
+    assert {state.generation for state in world.states_of("s").values()} == {0}
+    assert world.images[1].names[body.topic_id] == "s"
+
+
+def test_deletion_hides_the_topic_stops_replicas_and_removes_the_znodes() -> None:
+    world, term = started(partitions=2, replication=2)
+    world.deletions.add("t")
+    term.happen(events.DeletionsRead(frozenset({"t"})))
+    assert not world.topics and not world.states and not world.deletions and not world.held
+    assert all("t" not in image.topics for image in world.images.values())
+    assert not term.state.partitions and not term.state.replica_phases
+
+
+def test_deletion_waits_for_replicas_on_dead_brokers() -> None:
+    world, term = started(partitions=2, replication=2)
+    del world.brokers[2]
+    term.brokers_changed()
+    world.deletions.add("t")
+    term.happen(events.DeletionsRead(frozenset({"t"})))
+    assert "t" in world.topics and "t" not in world.images[1].topics
+    world.add_brokers(2)
+    term.brokers_changed()
+    assert "t" not in world.topics and not world.held
+
+
+def test_deletion_is_resumed_by_the_next_controller() -> None:
+    world, term = started(partitions=2, replication=2)
+    world.silent.add(1)
+    world.deletions.add("t")
+    term.happen(events.DeletionsRead(frozenset({"t"})))
+    assert "t" in world.topics
+    world.silent.clear()
+    Term(world).take_over()
+    assert "t" not in world.topics and not world.held
+
+
+def test_deleting_what_does_not_exist_or_may_not_be_deleted_is_forgotten() -> None:
+    world, term = started()
+    world.deletions.add("nope")
+    term.happen(events.DeletionsRead(frozenset({"nope"})))
+    assert not world.deletions
+    term = Term(world, delete_topic_enable=False).take_over()
+    world.deletions.add("t")
+    term.happen(events.DeletionsRead(frozenset({"t"})))
+    assert "t" in world.topics and not world.deletions
+
+
+def test_a_topic_removed_by_hand_is_forgotten_everywhere() -> None:
+    world, term = started()
+    del world.topics["t"]
+    world.states.clear()
+    term.happen(events.TopicsRead(frozenset(), ()))
+    assert not term.state.partitions and not world.held
+    assert all("t" not in image.topics for image in world.images.values())
+
+
+def test_a_changed_configuration_reaches_metadata() -> None:
+    world, term = started()
+    topic = replace(world.topics["t"], config={"min.insync.replicas": "2", "enable.ordered.delivery": "false"})
+    term.happen(events.TopicRead(topic))
+    shown = world.images[2].topics["t"]
+    assert (shown.min_insync_replicas, shown.ordered_delivery) == (2, False)
+
+
+def test_an_answer_from_an_earlier_life_of_a_broker_counts_for_nothing() -> None:
+    world, term = started(partitions=4)
+    leader = world.state("t", 0).leader
+    old = world.brokers[leader].epoch
+    world.silent.add(leader)
+    assert term.resize("t", 6) is None
+    request = [one for one in sent_to(world, leader) if isinstance(one, LeaderAndIsrRequest)][-1]
+    late = events.Answered(leader, old - 1, request, world._lead(leader, request))
+    term.happen(late)
+    assert world.topics["t"].body.plan is not None
+    term.happen(replace(late, broker_epoch=old))
+    held = [effect for effect in machine.step(term.state, events.Settle()) if isinstance(effect, effects.WriteTopic)]
+    assert not held, "another phase waits for its own confirmations"

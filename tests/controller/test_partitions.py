@@ -1,0 +1,124 @@
+"""The table of a partition's phases, and the decisions about leadership, in a world without I/O."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from controller import partitions
+from controller.model import PartitionPhase, TopicPartition
+from controller.settings import ControllerSettings
+from controller.state import ClusterState
+from tests.controller.world import Term, World, started
+
+P = PartitionPhase
+KAFKA_PREDECESSORS = {
+    P.NON_EXISTENT: {P.OFFLINE},
+    P.NEW: {P.NON_EXISTENT},
+    P.ONLINE: {P.NEW, P.ONLINE, P.OFFLINE},
+    P.OFFLINE: {P.NEW, P.ONLINE, P.OFFLINE},
+}
+T0 = TopicPartition("t", 0)
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(P, P)))
+def test_all_pairs_of_phases_are_as_in_kafka(before: P, after: P) -> None:
+    state = ClusterState(ControllerSettings(node_id=1), 1)
+    state.phases[T0] = before
+    if before in KAFKA_PREDECESSORS[after]:
+        partitions.move(state, T0, after)
+        assert state.phase(T0) is after
+    else:
+        with pytest.raises(AssertionError):
+            partitions.move(state, T0, after)
+
+
+def test_creation_makes_the_first_live_replica_leader_and_all_live_ones_in_sync() -> None:
+    world = World()
+    world.add_brokers(2, 3)
+    world.add_topic("t", {0: (1, 2, 3), 1: (1,)})
+    Term(world).take_over()
+    created = world.state("t", 0)
+    assert (created.leader, created.isr, created.leader_epoch) == (2, (2, 3), 0)
+    assert created.gen_start == ((0, 0),)
+    assert TopicPartition("t", 1) not in world.states, "no live replica: it stays new"
+
+
+def test_a_partition_without_a_live_replica_is_created_when_one_comes() -> None:
+    world = World()
+    world.add_brokers(2)
+    world.add_topic("t", {0: (1,)})
+    term = Term(world).take_over()
+    assert not world.states
+    world.add_brokers(1)
+    term.brokers_changed()
+    assert world.state("t", 0).leader == 1
+
+
+def test_losing_the_leader_elects_in_one_write() -> None:
+    world, term = started(brokers=3, partitions=1, replication=3)
+    del world.brokers[1]
+    term.brokers_changed()
+    after = world.state("t", 0)
+    assert (after.leader, after.isr, after.leader_epoch) == (2, (2, 3), 1)
+    assert world.states[T0].epoch == 1
+
+
+def test_losing_a_follower_shrinks_the_isr_with_an_epoch_of_its_own() -> None:
+    world, term = started(brokers=3, partitions=1, replication=3)
+    del world.brokers[3]
+    term.brokers_changed()
+    after = world.state("t", 0)
+    assert (after.leader, after.isr, after.leader_epoch) == (1, (1, 2), 1)
+
+
+def test_the_last_isr_member_is_kept_and_leads_again_when_it_returns() -> None:
+    world, term = started(brokers=2, partitions=1, replication=2)
+    for gone in (2, 1):
+        del world.brokers[gone]
+        term.brokers_changed()
+    assert (world.state("t", 0).leader, world.state("t", 0).isr) == (-1, (1,))
+    world.add_brokers(2)
+    term.brokers_changed()
+    assert world.state("t", 0).leader == -1, "broker 2 is alive but not in sync"
+    world.add_brokers(1)
+    term.brokers_changed()
+    assert (world.state("t", 0).leader, world.state("t", 0).isr) == (1, (1,))
+
+
+def test_unclean_election_only_where_the_topic_allows_it() -> None:
+    for allowed, leader in (("true", 2), ("false", -1)):
+        world, term = started(brokers=2, partitions=1, replication=2, unclean_leader_election_enable=allowed)
+        for gone in (2, 1):
+            del world.brokers[gone]
+            term.brokers_changed()
+        world.add_brokers(2)
+        term.brokers_changed()
+        state = world.state("t", 0)
+        assert (state.leader, state.leader_recovery_state) == (leader, 1 if leader == 2 else 0)
+
+
+def test_imbalance_is_counted_per_preferred_broker() -> None:
+    world, term = started(brokers=3, partitions=6, replication=2)
+    del world.brokers[1]
+    term.brokers_changed()
+    moved = [TopicPartition("t", 0), TopicPartition("t", 3)]
+    assert partitions.imbalanced(term.state, 10) == [], "a dead broker is owed nothing"
+    world.add_brokers(1)
+    term.brokers_changed()
+    assert partitions.imbalanced(term.state, 10) == moved
+    assert partitions.imbalanced(term.state, 100) == []
+
+
+def test_birth_continues_the_epochs_of_an_earlier_incarnation() -> None:
+    from dataclasses import replace
+
+    from controller.elections import Elected
+    from controller.model import Retired
+
+    world, _ = started(partitions=2)
+    topic = world.topics["t"]
+    body = replace(topic.body, retired={1: Retired(7, 30, ((0, 0), (2, 7)))})
+    born = partitions.birth(replace(topic, body=body), 1, Elected(1, (1,)), 5)
+    assert (born.leader_epoch, born.gen_start[0]) == (8, (0, 0))

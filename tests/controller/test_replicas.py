@@ -1,0 +1,43 @@
+"""The table of a replica's phases: all pairs, against Kafka's table of valid predecessors."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from controller import replicas
+from controller.model import ReplicaPhase, TopicPartition
+from controller.settings import ControllerSettings
+from controller.state import ClusterState
+
+R = ReplicaPhase
+KAFKA_PREDECESSORS = {
+    R.NEW: {R.NON_EXISTENT},
+    R.ONLINE: {R.NEW, R.ONLINE, R.OFFLINE, R.DELETION_INELIGIBLE},
+    R.OFFLINE: {R.NEW, R.ONLINE, R.OFFLINE, R.DELETION_INELIGIBLE},
+    R.DELETION_STARTED: {R.OFFLINE},
+    R.DELETION_SUCCESSFUL: {R.DELETION_STARTED},
+    R.DELETION_INELIGIBLE: {R.OFFLINE, R.DELETION_STARTED},
+    R.NON_EXISTENT: {R.DELETION_SUCCESSFUL},
+}
+T0 = TopicPartition("t", 0)
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(R, R)))
+def test_all_pairs_of_phases_are_as_in_kafka(before: R, after: R) -> None:
+    state = ClusterState(ControllerSettings(node_id=1), 1)
+    if before is not R.NON_EXISTENT:
+        state.replica_phases[(T0, 1)] = before
+    if before in KAFKA_PREDECESSORS[after]:
+        replicas.move(state, T0, 1, after)
+        assert state.replica_phases.get((T0, 1), R.NON_EXISTENT) is after
+    else:
+        with pytest.raises(AssertionError):
+            replicas.move(state, T0, 1, after)
+
+
+def test_a_replica_is_online_with_its_broker() -> None:
+    state = ClusterState(ControllerSettings(node_id=1), 1)
+    replicas.seen(state, T0, 1)
+    assert state.replica_phases[(T0, 1)] is R.OFFLINE

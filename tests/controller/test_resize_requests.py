@@ -1,0 +1,142 @@
+"""CreatePartitions: Kafka's validations, our shrinking, and the queue per topic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller import events
+from protocol.apis.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from protocol.errors import ErrorCode
+from tests.controller.world import Term, World, started
+
+
+def ask(term: Term, *topics: CreatePartitionsTopic, timeout_ms: int = 1000, validate_only: bool = False) -> Any:
+    request = CreatePartitionsRequest(topics=list(topics), timeout_ms=timeout_ms, validate_only=validate_only)
+    term.happen(events.PartitionsAsked(5, request))
+    return term.replies.pop(5, None)
+
+
+def wish(count: int, name: str = "t", *, shrink: bool = False, assignments: Any = None) -> CreatePartitionsTopic:
+    rows = None if assignments is None else [CreatePartitionsAssignment(broker_ids=one) for one in assignments]
+    return CreatePartitionsTopic(name=name, count=count, assignments=rows, allow_shrink=shrink)
+
+
+@pytest.mark.parametrize(
+    ("topic", "code", "says"),
+    [
+        (wish(4), ErrorCode.INVALID_PARTITIONS, "already has 4"),
+        (wish(3), ErrorCode.INVALID_PARTITIONS, "anabranch topics alter t --partitions 3"),
+        (wish(0, shrink=True), ErrorCode.INVALID_PARTITIONS, "at the least"),
+        (wish(5, name="nope"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "does not exist"),
+        (wish(6, assignments=[[1, 2]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "by 2 but 1"),
+        (wish(5, assignments=[[1, 9]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "live brokers"),
+        (wish(5, assignments=[[1, 1]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "distinct"),
+        (wish(5, assignments=[[]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "live brokers"),
+    ],
+)
+def test_what_is_refused_and_how_it_is_said(topic: CreatePartitionsTopic, code: ErrorCode, says: str) -> None:
+    world, term = started(partitions=4)
+    before = world.topics["t"]
+    row = ask(term, topic).results[0]
+    assert row.error_code == code and says in row.error_message
+    assert world.topics["t"] == before
+
+
+def test_the_base_is_the_odd_part_of_the_initial_count() -> None:
+    _, term = started(partitions=6)
+    assert ask(term, wish(2, shrink=True)).results[0].error_code == ErrorCode.INVALID_PARTITIONS
+    assert ask(term, wish(3, shrink=True)).results[0].error_code == 0
+
+
+def test_duplicates_are_refused_and_the_others_done() -> None:
+    world, term = started(partitions=4)
+    world.add_topic("u", {0: (1,)})
+    term.happen(events.TopicsRead(frozenset({"t", "u"}), (world.snapshot("u"),)))
+    answer = ask(term, wish(5), wish(6), wish(2, name="u"))
+    assert {row.name: row.error_code for row in answer.results} == {"t": ErrorCode.INVALID_REQUEST, "u": 0}
+
+
+def test_topics_without_ordered_delivery_grow_the_way_kafka_does() -> None:
+    world, term = started(partitions=4, enable_ordered_delivery="false")
+    assert ask(term, wish(6)).results[0].error_code == 0
+    body = world.topics["t"].body
+    assert (body.undeleted_partition_count, body.generation, body.plan) == (6, 0, None)
+    assert {(state.generation, state.leader_epoch) for state in world.states_of("t").values()} == {(0, 0)}
+    row = ask(term, wish(3, shrink=True)).results[0]
+    assert row.error_code == ErrorCode.INVALID_PARTITIONS and "enable.ordered.delivery=false" in row.error_message
+
+
+def test_compacted_topics_do_not_shrink() -> None:
+    """R15: the last record of each key never expires, so a victim would never be drained."""
+    _, term = started(partitions=4, cleanup_policy="compact")
+    row = ask(term, wish(2, shrink=True)).results[0]
+    assert row.error_code == ErrorCode.INVALID_PARTITIONS and "compact" in row.error_message
+    assert ask(term, wish(5)).results[0].error_code == 0
+
+
+def test_validate_only_changes_nothing() -> None:
+    world, term = started(partitions=4)
+    before = world.topics["t"]
+    assert ask(term, wish(6), validate_only=True).results[0].error_code == 0
+    assert world.topics["t"] == before
+
+
+def held_up(world: World) -> None:
+    world.silent.add(world.state("t", 0).leader)
+
+
+def test_requests_for_one_topic_wait_for_each_other() -> None:
+    world, term = started(partitions=4)
+    held_up(world)
+    assert term.resize("t", 6) is None
+    assert term.resize("t", 8) is None
+    assert term.resize("t", 5) is None
+    leader = world.state("t", 0).leader
+    world.silent.clear()
+    world.add_brokers(leader)  # it restarts, and answers in its new life
+    term.brokers_changed()
+    assert [term.replies[token].results[0].error_code for token in (1, 2, 3)] == [0, 0, 0]
+    assert [count for _, count in world.topics["t"].body.history] == [4, 6, 8, 5]
+
+
+def test_patience_ends_but_the_resize_goes_on() -> None:
+    world, term = started(partitions=4)
+    held_up(world)
+    assert ask(term, wish(6)) is None
+    term.happen(events.ReplyDue(5))
+    assert term.replies.pop(5).results[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert world.topics["t"].body.plan is not None
+    world.silent.clear()
+    Term(world).take_over()
+    assert world.topics["t"].body.undeleted_partition_count == 6
+
+
+def test_no_patience_at_all_times_out_at_once_but_the_resize_goes_on() -> None:
+    world, term = started(partitions=4)
+    held_up(world)
+    assert ask(term, wish(6), timeout_ms=0).results[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert world.topics["t"].body.plan is not None
+
+
+def test_a_topic_that_is_deleted_meanwhile_refuses_those_who_wait() -> None:
+    world, term = started(partitions=4)
+    held_up(world)
+    assert term.resize("t", 6) is None
+    world.deletions.add("t")
+    term.happen(events.DeletionsRead(frozenset({"t"})), events.Settle())
+    assert term.replies[1].results[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_a_plan_that_somebody_else_overwrote_is_made_anew() -> None:
+    from dataclasses import replace
+
+    world, term = started(partitions=4)
+    world.topics["t"] = replace(world.topics["t"], version=7)  # written behind the controller's back
+    assert term.resize("t", 6).error_code == 0
+    assert world.topics["t"].body.undeleted_partition_count == 6

@@ -1,0 +1,303 @@
+"""A world without I/O for `machine.step`: znodes in dicts, brokers that answer at once, terms that die at any effect.
+
+It keeps the history of every partition's state and of all that brokers were shown, and asserts with each write what
+must hold whatever crashes: one generation per leader epoch (R2, I1), generations and their beginnings only grow (R1), a
+write of a deposed controller changes nothing, and no image shows an epoch of a generation it does not know (R12).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from broker.metadata_cache import ClusterImage, applied
+from controller import effects, events, machine
+from controller.model import Broker, Endpoint, LeaderAndIsr, Partition, Topic, TopicPartition
+from controller.settings import ControllerSettings
+from controller.state import ClusterState
+from controller.topic_admin import new_topic
+from protocol.apis import leader_and_isr as lai
+from protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from protocol.apis.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from protocol.apis.stop_replica import StopReplicaRequest, StopReplicaResponse
+from protocol.apis.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from protocol.errors import ErrorCode
+
+
+class Crash(BaseException):
+    """The controller process dies here."""
+
+
+class Deposed(Exception):
+    """A write of a term that is over."""
+
+
+def broker(broker_id: int, epoch: int) -> Broker:
+    return Broker(broker_id, epoch, (Endpoint("PLAINTEXT", f"host{broker_id}", 9092),))
+
+
+@dataclass
+class World:
+    """Everything that survives a controller."""
+
+    brokers: dict[int, Broker] = field(default_factory=dict)
+    topics: dict[str, Topic] = field(default_factory=dict)
+    states: dict[TopicPartition, Partition] = field(default_factory=dict)
+    deletions: set[str] = field(default_factory=set)
+    controller_epoch: int = 0
+    zxid: int = 100
+    history: list[tuple[TopicPartition, LeaderAndIsr]] = field(default_factory=list)
+    held: dict[tuple[int, TopicPartition], lai.LeaderAndIsrPartitionState] = field(default_factory=dict)
+    images: dict[int, ClusterImage] = field(default_factory=dict)
+    offsets: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    silent: set[int] = field(default_factory=set)
+    """Brokers that get requests and do not answer."""
+    sent: list[tuple[int, Any]] = field(default_factory=list)
+    announced: list[effects.Announce] = field(default_factory=list)
+
+    def add_brokers(self, *ids: int) -> None:
+        for one in ids:
+            self.zxid += 1
+            self.brokers[one] = broker(one, self.zxid)
+
+    def add_topic(self, name: str, assignment: dict[int, tuple[int, ...]], **config: str) -> None:
+        body = new_topic(name.encode().ljust(16, b"."), assignment)
+        self.topics[name] = Topic(name, body, 0, {key.replace("_", "."): value for key, value in config.items()})
+
+    def snapshot(self, name: str) -> events.TopicSnapshot:
+        topic = self.topics[name]
+        known = {
+            index: self.states[TopicPartition(name, index)]
+            for index in topic.body.assignment
+            if TopicPartition(name, index) in self.states
+        }
+        return events.TopicSnapshot(topic, known, b"fresh id".ljust(16, b"."))
+
+    def state(self, name: str, index: int) -> LeaderAndIsr:
+        return self.states[TopicPartition(name, index)].state
+
+    def states_of(self, name: str) -> dict[int, LeaderAndIsr]:
+        return {one.partition: known.state for one, known in sorted(self.states.items()) if one.topic == name}
+
+    # what a term does to the world
+
+    def write_state(self, epoch: int, write: effects.PartitionWrite) -> bool:
+        self._fence(epoch)
+        known = self.states.get(write.partition)
+        if (known.epoch if known else None) != write.expected_epoch:
+            return False
+        self.note(write.partition, write.state)
+        self.states[write.partition] = Partition(write.state, 0 if known is None else known.epoch + 1)
+        return True
+
+    def note(self, partition: TopicPartition, state: LeaderAndIsr) -> None:
+        for earlier, before in self.history:
+            if earlier != partition:
+                continue
+            if before.leader_epoch == state.leader_epoch:
+                assert before.generation == state.generation, f"{partition}: one epoch, two generations (R2)"
+                assert before.sealed == state.sealed, f"{partition}: sealed or opened without an epoch of its own (R6)"
+            assert before.leader_epoch <= state.leader_epoch, f"{partition}: the leader epoch went back"
+            assert before.generation <= state.generation, f"{partition}: the generation went back (R1)"
+            assert state.gen_start[: len(before.gen_start)] == before.gen_start, f"{partition}: gen_start was rewritten"
+        starts = state.gen_start
+        assert list(starts) == sorted(set(starts)) and starts[-1][0] == state.generation
+        assert all(one[0] < two[0] and one[1] < two[1] for one, two in itertools.pairwise(starts))
+        self.history.append((partition, state))
+
+    def write_topic(self, epoch: int, effect: effects.WriteTopic) -> bool:
+        self._fence(epoch)
+        known = self.topics.get(effect.name)
+        if known is None or known.version != effect.expected_version:
+            return False
+        assert effect.body.generation >= known.body.generation, "the topic's generation went back (R1)"
+        assert effect.body.history[: len(known.body.history)] == known.body.history or not known.ordered
+        self.topics[effect.name] = replace(known, body=effect.body, version=known.version + 1)
+        for index in effect.removed:
+            del self.states[TopicPartition(effect.name, index)]
+        return True
+
+    def remove_topic(self, epoch: int, name: str) -> None:
+        self._fence(epoch)
+        self.topics.pop(name)
+        self.deletions.discard(name)
+        self.states = {one: state for one, state in self.states.items() if one.topic != name}
+
+    def deliver(self, effect: effects.SendToBroker) -> events.Answered | None:
+        receiver = self.brokers.get(effect.broker_id)
+        if receiver is None or receiver.epoch != effect.broker_epoch:
+            return None
+        self.sent.append((effect.broker_id, effect.request))
+        if effect.broker_id in self.silent:
+            return None
+        response = self._answer(effect.broker_id, effect.request)
+        return events.Answered(effect.broker_id, effect.broker_epoch, effect.request, response)
+
+    def _answer(self, broker_id: int, request: Any) -> Any:
+        match request:
+            case lai.LeaderAndIsrRequest():
+                return self._lead(broker_id, request)
+            case UpdateMetadataRequest():
+                image = applied(self.images.get(broker_id, ClusterImage()), request)
+                self.images[broker_id] = image
+                self._check_image(image)
+                return UpdateMetadataResponse(error_code=0)
+            case StopReplicaRequest():
+                for topic in request.topic_states:
+                    for row in topic.partition_states:
+                        if row.delete_partition:
+                            self.held.pop((broker_id, TopicPartition(topic.topic_name, row.partition_index)), None)
+                return StopReplicaResponse(error_code=0, partition_errors=[])
+            case ListOffsetsRequest():
+                row = request.topics[0].partitions[0]
+                name, index = request.topics[0].name, row.partition_index
+                start, end = self.offsets.get(TopicPartition(name, index), (0, 0))
+                told = ListOffsetsPartitionResponse(
+                    partition_index=index, error_code=0, offset=start if row.timestamp == -2 else end
+                )
+                return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=name, partitions=[told])])
+        raise AssertionError(request)
+
+    def _lead(self, broker_id: int, request: lai.LeaderAndIsrRequest) -> lai.LeaderAndIsrResponse:
+        topics = []
+        for topic in request.topic_states:
+            rows = []
+            for row in topic.partition_states:
+                key = (broker_id, TopicPartition(topic.topic_name, row.partition_index))
+                known = self.held.get(key)
+                code = ErrorCode.NONE
+                if known is not None and known.leader_epoch >= row.leader_epoch:
+                    code = ErrorCode.STALE_CONTROLLER_EPOCH
+                    if known.leader_epoch == row.leader_epoch:
+                        assert known.generation == row.generation, f"{key}: one epoch, two generations (R2)"
+                else:
+                    self.held[key] = row
+                rows.append(lai.LeaderAndIsrPartitionError(partition_index=row.partition_index, error_code=code))
+            topics.append(lai.LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=rows))
+        return lai.LeaderAndIsrResponse(error_code=0, topics=topics)
+
+    def _check_image(self, image: ClusterImage) -> None:
+        for topic in image.topics.values():
+            for partition in topic.partitions.values():
+                for generation, first_epoch in partition.gen_start:
+                    assert generation <= topic.generation or partition.leader_epoch < first_epoch, "R12"
+
+    def _fence(self, epoch: int) -> None:
+        if epoch != self.controller_epoch:
+            raise Deposed
+
+
+class Term:
+    """One controller's time in this world; `crash_after` effects it dies."""
+
+    def __init__(self, world: World, *, crash_after: int | None = None, **settings: Any) -> None:
+        self.world = world
+        world.controller_epoch += 1
+        self.epoch = world.controller_epoch
+        self.state = ClusterState(ControllerSettings(node_id=9, **settings), self.epoch)
+        self.acted = 0
+        self.crash_after = crash_after
+        self.replies: dict[int, Any] = {}
+        self.timers: dict[str, int] = {}
+        self._arrived: deque[events.Event] = deque()
+        self._token = 0
+
+    def take_over(self) -> Term:
+        world = self.world
+        snapshots = tuple(world.snapshot(name) for name in sorted(world.topics))
+        self.happen(events.TakenOver(dict(world.brokers), snapshots, frozenset(world.deletions)))
+        return self
+
+    def happen(self, *happened: events.Event) -> None:
+        """Decide about these events, and about all answers that brokers give, until nothing is left to do."""
+        self._arrived.extend(happened)
+        while self._arrived:
+            pending = deque([self._arrived.popleft()])
+            while pending:
+                for effect in machine.step(self.state, pending.popleft()):
+                    outcome = self._act(effect)
+                    if outcome is not None:
+                        pending.append(outcome)
+            self.state.check()
+
+    def resize(self, name: str, count: int, *, allow_shrink: bool = True, timeout_ms: int = 1000) -> Any:
+        topic = CreatePartitionsTopic(name=name, count=count, assignments=None, allow_shrink=allow_shrink)
+        request = CreatePartitionsRequest(topics=[topic], timeout_ms=timeout_ms, validate_only=False)
+        self._token += 1
+        self.happen(events.PartitionsAsked(self._token, request))
+        reply = self.replies.get(self._token)
+        return None if reply is None else reply.results[0]
+
+    def brokers_changed(self) -> None:
+        self.happen(events.BrokersRead(dict(self.world.brokers)))
+
+    def _act(self, effect: effects.Effect) -> events.Event | None:
+        world = self.world
+        match effect:
+            case effects.WritePartitions():
+                return self._write(effect)
+            case effects.WriteTopic():
+                if not world.write_topic(self.epoch, effect):
+                    topic = world.topics.get(effect.name)
+                    return events.TopicWriteLost(effect.name, topic, effect.label)
+                self._count()
+                version = world.topics[effect.name].version
+                return events.TopicWritten(effect.name, effect.body, version, effect.label, effect.removed)
+            case effects.RemoveTopic():
+                world.remove_topic(self.epoch, effect.name)
+                self._count()
+                return events.TopicRemoved(effect.name)
+            case effects.RemoveDeletion():
+                world.deletions.discard(effect.name)
+                self._count()
+            case effects.SendToBroker():
+                answer = world.deliver(effect)
+                self._count()
+                if answer is not None:
+                    self._arrived.append(answer)
+            case effects.Post():
+                return effect.event
+            case effects.Reply():
+                self.replies[effect.token] = effect.response
+            case effects.SetTimer():
+                self.timers[effect.timer] = effect.delay_ms
+            case effects.Announce():
+                world.announced.append(effect)
+        return None
+
+    def _write(self, effect: effects.WritePartitions) -> events.PartitionsWritten:
+        written: dict[TopicPartition, Partition] = {}
+        lost: dict[TopicPartition, Partition | None] = {}
+        for write in effect.writes:
+            if self.world.write_state(self.epoch, write):
+                written[write.partition] = self.world.states[write.partition]
+            else:
+                lost[write.partition] = self.world.states.get(write.partition)
+            self._count()
+        return events.PartitionsWritten(written, lost, effect.is_new, effect.then)
+
+    def _count(self) -> None:
+        self.acted += 1
+        if self.crash_after is not None and self.acted > self.crash_after:
+            raise Crash
+
+
+def spread(count: int, brokers: Iterable[int], replication: int) -> dict[int, tuple[int, ...]]:
+    ids = sorted(brokers)
+    return {index: tuple(ids[(index + j) % len(ids)] for j in range(replication)) for index in range(count)}
+
+
+def started(brokers: int = 3, partitions: int = 4, replication: int = 2, **config: str) -> tuple[World, Term]:
+    """A world with one topic `t` that is led everywhere, and its controller."""
+    world = World()
+    world.add_brokers(*range(1, brokers + 1))
+    world.add_topic("t", spread(partitions, world.brokers, replication), **config)
+    return world, Term(world).take_over()
