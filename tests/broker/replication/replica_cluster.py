@@ -53,7 +53,7 @@ from protocol.errors import ErrorCode
 from protocol.records.batch import BatchBuilder, iter_batches, iter_records
 
 NOW_MS = 1_700_000_000_000
-WAIT_S = 5.0
+WAIT_S = 20.0
 
 
 def topic_id_of(topic: str) -> bytes:
@@ -422,7 +422,7 @@ def run(scenario: Callable[[ReplicaCluster], Awaitable[None]], count: int = 3, *
     """Run one scenario on fresh brokers."""
 
     async def main() -> None:
-        async with replica_cluster(count, **settings) as cluster, asyncio.timeout(20):
+        async with replica_cluster(count, **settings) as cluster, asyncio.timeout(60):
             await scenario(cluster)
 
     asyncio.run(main())
