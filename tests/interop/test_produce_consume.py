@@ -63,10 +63,11 @@ def test_two_members_share_a_group(servers: str, client: tuple[str, OtherClient]
 
     with ThreadPoolExecutor(2) as pool:
         members = [pool.submit(other.consume, servers, topic, f"shared-{name}", half, done) for half in halves]
-        for round_of_records in range(60):
-            if all(halves) or any(member.done() for member in members):
-                break
-            other.produce(servers, topic, [(b"%d" % n, b"%d" % round_of_records) for n in range(50)], acked)
+        # The first member learns that it has to share with its next heartbeat, seconds later.
+        both_seen = within(30, lambda: all(halves) or any(member.done() for member in members))
+        while not both_seen():
+            other.produce(servers, topic, [(b"%d" % n, b"%d" % len(acked)) for n in range(50)], acked)
+            all_sent.wait(0.1)
         all_sent.set()
         for member in members:
             member.result(60)
