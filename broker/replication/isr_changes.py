@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from broker.replication.partition import IsrChange, Partition, Verdict
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from protocol.apis.alter_partition import AlterPartitionRequest, AlterPartitionResponse, PartitionDataResult
@@ -41,6 +41,7 @@ class IsrChanges:
         self._settled = settled
         self._queue: list[Proposal] = []
         self._wanted = asyncio.Event()
+        self._failing = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -84,12 +85,13 @@ class IsrChanges:
         """One request and its answer; returns what has to be asked again."""
         try:
             response = await self._ask_controller(request_for(batch, self._broker_id, self._broker_epoch()))
-        except (ConnectionError, TimeoutError, OSError) as error:
-            log.info("the controller cannot be asked for %d ISR changes, trying again: %s", len(batch), error)
+        except (ConnectionError, TimeoutError, OSError, KafkaError) as error:
+            self._failed(str(error))
             return batch
         if response.error_code != ErrorCode.NONE:
-            log.info("AlterPartition: %s, trying again", ErrorCode(response.error_code).name)
+            self._failed(ErrorCode(response.error_code).name)
             return batch
+        self._failing = False
         answers = answers_of(response)
         again: list[Proposal] = []
         for partition, change in batch:
@@ -106,6 +108,12 @@ class IsrChanges:
             elif verdict in (Verdict.COMMITTED, Verdict.REVERTED):
                 self._settled(partition)
         return again
+
+    def _failed(self, reason: str) -> None:
+        """Say it once per outage: a cluster without a controller would fill the log with it."""
+        level = logging.DEBUG if self._failing else logging.INFO
+        self._failing = True
+        log.log(level, "the controller cannot take ISR changes, trying again: %s", reason)
 
 
 def request_for(batch: Iterable[Proposal], broker_id: int, broker_epoch: int) -> AlterPartitionRequest:

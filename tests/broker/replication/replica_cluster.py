@@ -49,7 +49,7 @@ from protocol.apis.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchBuilder, iter_batches, iter_records
 
 NOW_MS = 1_700_000_000_000
@@ -143,7 +143,7 @@ class ReplicaCluster:
     hold: asyncio.Event | None = None
     """While set to an unset event, AlterPartition is held back."""
     troubles: list[str] = field(default_factory=list)
-    """What goes wrong with the next AlterPartition requests: "connection", "whole answer", "one row"."""
+    """What goes wrong with the next AlterPartition requests: "connection", "unsupported", "whole answer", "one row"."""
     _epochs: int = 100
 
     async def start(self, broker_id: int, files: MemoryFiles | None = None) -> TestBroker:
@@ -302,6 +302,8 @@ class ReplicaCluster:
         trouble = self.troubles.pop(0) if self.troubles else ""
         if trouble == "connection":
             raise ConnectionError("the controller has just died")
+        if trouble == "unsupported":
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the controller is of another make")
         if trouble == "whole answer":
             return AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER, topics=[])
         topics = []

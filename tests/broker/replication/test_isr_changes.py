@@ -29,7 +29,7 @@ def test_a_delayed_proposal_for_an_earlier_life_is_refused_and_tried_again() -> 
     run(scenario)
 
 
-@pytest.mark.parametrize("trouble", ["connection", "whole answer", "one row"])
+@pytest.mark.parametrize("trouble", ["connection", "unsupported", "whole answer", "one row"])
 def test_a_proposal_that_the_controller_could_not_take_is_made_again(trouble: str) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.troubles.append(trouble)
