@@ -151,7 +151,7 @@ class Accumulator:
             self._active[queue] = None
             if route == UNKEYED and len(queue.waiting) > 1:
                 self._stickies[topic.name].move_on(topic.live)
-        return begun
+        return begun or self.buffered_bytes >= self.config.buffer_bytes
 
     def adopt(
         self, name: str, topic_id: bytes, lineage: Lineage | None, live: Sequence[int], *, stamped: bool = True

@@ -1,0 +1,127 @@
+"""Goal: sequence numbers, classes and sizes are right at their edges."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from clients.producer.queues import (
+    Batch,
+    PartitionQueue,
+    Record,
+    TopicQueues,
+    chosen_partition,
+    explicit_route,
+    overlap,
+    size_of,
+)
+from protocol.lineage import Lineage
+from protocol.linear_hashing import residue_class
+from protocol.records.batch import SEQUENCES, BatchBuilder
+from tests.clients.producer.world import Receipt
+
+
+def queue_of(count: int = 1, index: int = 0) -> PartitionQueue:
+    topic = TopicQueues("t")
+    topic.hash_over(Lineage(1, [(0, count)]), range(count))
+    queue = topic.queue(index)
+    queue.begin_again(7)
+    return queue
+
+
+def batch_of(queue: PartitionQueue, records: int) -> Batch:
+    batch = Batch(queue, 0.0)
+    batch.records = [Record(n, 0, b"k", b"v", (), 0, Receipt()) for n in range(records)]
+    return batch
+
+
+def test_numbers_follow_each_other_and_wrap() -> None:
+    queue = queue_of()
+    queue.next_sequence = SEQUENCES - 2
+    first, second = batch_of(queue, 3), batch_of(queue, 1)
+    queue.number(first)
+    queue.number(second)
+    assert (first.base_sequence, second.base_sequence, queue.next_sequence) == (SEQUENCES - 2, 1, 2)
+
+
+@pytest.mark.parametrize("start", [0, 100, SEQUENCES - 2, SEQUENCES - 1])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_rewinding_ends_at_the_first_refused_whatever_the_order(start: int, order: tuple[int, ...]) -> None:
+    queue = queue_of()
+    queue.next_sequence = start
+    batches = [batch_of(queue, 2) for _ in range(3)]
+    for batch in batches:
+        queue.number(batch)
+    for place in order:
+        queue.rewind(batches[place])
+    assert queue.next_sequence == start
+
+
+def test_rewinding_ignores_batches_of_an_older_epoch() -> None:
+    queue = queue_of()
+    old = batch_of(queue, 5)
+    queue.number(old)
+    queue.begin_again(7)
+    young = batch_of(queue, 9)
+    queue.number(young)
+    queue.rewind(old)
+    assert (queue.producer_epoch, queue.next_sequence) == (1, 9)
+
+
+def test_beginning_again_numbers_unresolved_batches_anew() -> None:
+    queue = queue_of()
+    batches = [batch_of(queue, 2), batch_of(queue, 3)]
+    for batch in batches:
+        queue.number(batch)
+        queue.unresolved.append(batch)
+        batch.bytes_with("none")
+    queue.established = queue.restart = queue.give_up = True
+    queue.begin_again(7)
+    assert [(batch.producer_epoch, batch.base_sequence, batch.built) for batch in batches] == [
+        (1, 0, None),
+        (1, 2, None),
+    ]
+    assert (queue.next_sequence, queue.established, queue.restart, queue.give_up) == (5, False, False, False)
+    queue.begin_again(8)
+    assert (queue.producer_id, queue.producer_epoch) == (8, 0)
+
+
+def test_classes_overlap_if_and_only_if_they_share_a_key() -> None:
+    for base in (1, 3):
+        counts = range(base, base * 9)
+        classes = {
+            held
+            for count in counts
+            for index in range(count)
+            if (held := residue_class(index, base, count)) is not None
+        }
+        for one in classes:
+            for other in classes:
+                shared = any(h % one[0] == one[1] and h % other[0] == other[1] for h in range(base * 32))
+                assert overlap(one, other) == shared, (one, other)
+
+
+def test_explicit_routes_are_told_apart_from_hashes() -> None:
+    assert [chosen_partition(explicit_route(index)) for index in (0, 1, 99)] == [0, 1, 99]
+    assert all(explicit_route(index) < -1 for index in (0, 1, 99))
+
+
+def test_sizes_err_on_the_large_side() -> None:
+    rng = random.Random(1)
+    for _ in range(200):
+        key = None if rng.random() < 0.2 else rng.randbytes(rng.randrange(200))
+        value = None if rng.random() < 0.2 else rng.randbytes(rng.randrange(2000))
+        headers = [("h" * rng.randrange(20), rng.randbytes(rng.randrange(50))) for _ in range(rng.randrange(3))]
+        builder = BatchBuilder(limit_bytes=1 << 30)
+        empty = builder.size_bytes
+        builder.append(key, value, headers, 123456)
+        assert builder.size_bytes - empty <= size_of(key, value, headers)
+
+
+def test_everything_prints_on_one_line() -> None:
+    queue = queue_of(4, 2)
+    batch = batch_of(queue, 3)
+    queue.waiting.append(batch)
+    assert repr(queue) == "<t-2@0: 1 waiting, 0 unresolved, next sequence 0 of epoch 0>"
+    assert repr(batch) == "<Batch t-2@0 3 records from sequence -1, waiting>"

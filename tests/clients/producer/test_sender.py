@@ -1,0 +1,251 @@
+"""Goal: one batch per partition and request, five requests per node, and the same bytes again after a loss.
+
+Method: the real producer against a peer on a real socket that plays a broker with all partitions, good or bad.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from clients import Producer
+from protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from protocol.apis.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+    ReshardStep,
+)
+from protocol.apis.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from protocol.errors import ErrorCode
+from protocol.records.batch import read_header
+from tests.clients.peer import Peer, serve
+
+PARTITIONS = 4
+
+
+class Broker:
+    """Leads everything. `verdicts` are used up by the next partitions that are produced to."""
+
+    def __init__(self) -> None:
+        self.peer = Peer()
+        self.produced: list[ProduceRequest] = []
+        self.arrived = asyncio.Event()
+        self.verdicts: list[ErrorCode | str] = []
+        self.producer_id_errors: list[ErrorCode] = []
+        self.hold: asyncio.Event | None = None
+        self.open = 0
+        self.open_max = 0
+
+    async def answer(self, request: Any) -> Any:
+        if isinstance(request, MetadataRequest):
+            return self.metadata(request)
+        if isinstance(request, InitProducerIdRequest):
+            code = self.producer_id_errors.pop(0) if self.producer_id_errors else ErrorCode.NONE
+            return InitProducerIdResponse(error_code=code, producer_id=77, producer_epoch=0)
+        assert isinstance(request, ProduceRequest)
+        self.produced.append(request)
+        self.arrived.set()
+        if self.hold is not None:
+            await self.hold.wait()
+        return None if request.acks == 0 else self.verdict(request)
+
+    def verdict(self, request: ProduceRequest) -> ProduceResponse:
+        topics = []
+        for topic in request.topic_data:
+            rows = []
+            for data in topic.partition_data:
+                verdict = self.verdicts.pop(0) if self.verdicts else ErrorCode.NONE
+                if verdict == "drop":
+                    raise ConnectionResetError
+                if verdict != "omit":
+                    assert isinstance(verdict, ErrorCode)
+                    rows.append(PartitionProduceResponse(index=data.index, error_code=verdict, base_offset=5))
+            topics.append(TopicProduceResponse(name=topic.name, partition_responses=rows))
+        return ProduceResponse(responses=topics)
+
+    def metadata(self, request: MetadataRequest) -> MetadataResponse:
+        partitions = [
+            MetadataResponsePartition(
+                error_code=0, partition_index=n, leader_id=1, leader_epoch=0, replica_nodes=[1], isr_nodes=[1]
+            )
+            for n in range(PARTITIONS)
+        ]
+        topics = [
+            MetadataResponseTopic(
+                error_code=0,
+                name=one.name,
+                topic_id=b"i" * 16,
+                partitions=partitions,
+                base=1,
+                history=[ReshardStep(generation=3, count=PARTITIONS)],
+                ordered_delivery=True,
+            )
+            for one in request.topics or []
+        ]
+        node = MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.peer.port)
+        return MetadataResponse(brokers=[node], controller_id=1, topics=topics)
+
+    async def saw(self, count: int) -> None:
+        while len(self.produced) < count:
+            self.arrived.clear()
+            await self.arrived.wait()
+
+
+def play(story: Callable[[Broker, Producer], Awaitable[None]], **settings: Any) -> Broker:
+    async def whole() -> Broker:
+        broker = Broker()
+        async with (
+            asyncio.timeout(20),
+            serve(broker.answer) as broker.peer,
+            Producer(broker.peer.address, linger_ms=0, **settings) as producer,
+        ):
+            await story(broker, producer)
+        return broker
+
+    return asyncio.run(whole())
+
+
+def headers_of(broker: Broker) -> list[tuple[int, int, int, int]]:
+    """(partition, epoch, first sequence, records) of every batch, in order of arrival."""
+    found = []
+    for request in broker.produced:
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                assert data.records is not None
+                header = read_header(data.records)
+                found.append((data.index, header.producer_epoch, header.base_sequence, header.record_count))
+    return found
+
+
+def test_requests_carry_generation_and_count() -> None:
+    async def story(broker: Broker, producer: Producer) -> None:
+        metadata = await producer.send_and_wait("t", b"v", partition=2)
+        assert (metadata.partition, metadata.offset) == (2, 5)
+
+    broker = play(story)
+    (topic,) = broker.produced[0].topic_data
+    assert (topic.undeleted_partition_count, topic.partition_data[0].generation) == (PARTITIONS, 3)
+    assert broker.produced[0].acks == -1
+
+
+def test_modulo_carries_neither() -> None:
+    async def story(broker: Broker, producer: Producer) -> None:
+        await producer.send_and_wait("t", b"v", b"k")
+
+    broker = play(story, partitioner="modulo")
+    (topic,) = broker.produced[0].topic_data
+    assert (topic.undeleted_partition_count, topic.partition_data[0].generation) == (-1, -1)
+
+
+def test_a_request_has_one_batch_per_partition() -> None:
+    async def story(broker: Broker, producer: Producer) -> None:
+        broker.hold = asyncio.Event()
+        for _ in range(3):
+            for partition in range(PARTITIONS):
+                await producer.send("t", b"v" * 40, partition=partition)
+        broker.hold.set()
+        await producer.flush()
+
+    broker = play(story, batch_bytes=50)
+    for request in broker.produced:
+        indexes = [data.index for topic in request.topic_data for data in topic.partition_data]
+        assert len(indexes) == len(set(indexes))
+    for partition in range(PARTITIONS):
+        sequences = [header[2] for header in headers_of(broker) if header[0] == partition]
+        assert sequences == sorted(sequences)
+        assert sum(header[3] for header in headers_of(broker) if header[0] == partition) == 3
+
+
+def test_five_requests_are_in_flight_at_most() -> None:
+    async def story(broker: Broker, producer: Producer) -> None:
+        await producer.send_and_wait("t", b"v", partition=0)
+        broker.hold = asyncio.Event()
+        receipts = []
+        for _ in range(9):
+            receipts.append(await producer.send("t", b"v", partition=0))
+            await asyncio.sleep(0)
+        await broker.saw(2)
+        connection = producer._network.ready(1)
+        assert connection is not None
+        assert connection.in_flight == 5
+        broker.hold.set()
+        await asyncio.gather(*receipts)
+
+    broker = play(story, batch_bytes=1)
+    assert [header[2] for header in headers_of(broker)] == list(range(10))
+
+
+def test_after_a_lost_connection_the_same_bytes_are_sent_again() -> None:
+    async def story(broker: Broker, producer: Producer) -> None:
+        broker.verdicts = ["drop"]
+        assert (await producer.send_and_wait("t", b"v", partition=0)).offset == 5
+
+    broker = play(story)
+    first, second = (request.topic_data[0].partition_data[0].records for request in broker.produced)
+    assert bytes(first or b"") == bytes(second or b"")
+
+
+@pytest.mark.parametrize("verdict", ["omit", ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS])
+def test_what_is_not_settled_is_sent_again(verdict: ErrorCode | str) -> None:
+    async def story(broker: Broker, producer: Producer) -> None:
+        broker.verdicts = [verdict]
+        await producer.send_and_wait("t", b"v", partition=0)
+
+    assert len(play(story).produced) == 2
+
+
+def test_silence_ends_in_another_attempt() -> None:
+    async def story(broker: Broker, producer: Producer) -> None:
+        broker.hold = asyncio.Event()
+        receipt = await producer.send("t", b"v", partition=0)
+        await broker.saw(1)
+        broker.hold = None
+        assert (await receipt).offset == 5
+
+    assert len(play(story, request_timeout_ms=100).produced) == 2
+
+
+def test_acks_0_waits_for_nobody() -> None:
+    async def story(broker: Broker, producer: Producer) -> None:
+        broker.hold = asyncio.Event()
+        assert (await producer.send_and_wait("t", b"v", partition=0)).offset == -1
+        broker.hold.set()
+        await broker.saw(1)
+
+    broker = play(story, acks=0)
+    assert read_header(broker.produced[0].topic_data[0].partition_data[0].records or b"").producer_id == -1
+
+
+def test_a_producer_id_is_asked_for_until_it_is_given() -> None:
+    async def story(broker: Broker, producer: Producer) -> None:
+        broker.producer_id_errors = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2
+        await producer.send_and_wait("t", b"v", partition=0)
+
+    broker = play(story)
+    assert read_header(broker.produced[0].topic_data[0].partition_data[0].records or b"").producer_id == 77
+
+
+def test_a_refused_producer_id_ends_the_producer(caplog: pytest.LogCaptureFixture) -> None:
+    async def whole() -> None:
+        broker = Broker()
+        broker.producer_id_errors = [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+        async with serve(broker.answer) as broker.peer, Producer(broker.peer.address) as producer:
+            with pytest.raises(Exception, match="CLUSTER_AUTHORIZATION_FAILED"):
+                while True:
+                    await producer.send_and_wait("t", b"v")
+            with pytest.raises(Exception, match="CLUSTER_AUTHORIZATION_FAILED"):
+                await producer.send("t", b"v")
+
+    asyncio.run(whole())
+    assert "the producer stops" in caplog.text
