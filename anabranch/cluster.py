@@ -1,7 +1,8 @@
 """A whole cluster in one process and one event loop: for tests, demonstrations and `anabranch up`.
 
-Nodes are real nodes that talk over TCP; ZooKeeper and the disks are in memory, unless a data directory is given. A
-node can be stopped in order, or abandoned so that others learn of it only by the end of its session.
+Nodes are real nodes that talk over TCP; ZooKeeper and the disks are in memory, unless a data directory lets both
+outlive the process. A node can be stopped in order, or abandoned so that others learn of it only by the end of its
+session.
 
     async with Cluster(brokers=3) as cluster:
         cluster.bootstrap_servers
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from broker.app import Node, wall_clock_ms
 from broker.config import BrokerSettings, with_properties
 from broker.storage.files import MemoryFiles, OsFiles
+from controller.zk.journal import JournaledZooKeeper
 from controller.zk.memory import MemoryZooKeeper
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ class Cluster:
         seed: int | None = None,
     ) -> None:
         settings = with_properties(small_cluster_settings(brokers), properties or {})
-        self.zookeeper = MemoryZooKeeper()
+        self.zookeeper = self._open_zookeeper(data_dir)
         self.nodes: dict[int, Node] = {}
         """The running nodes by id."""
         self._rng = random.Random(seed)
@@ -78,6 +80,10 @@ class Cluster:
         }
         self._files: dict[int, Files] = {}
 
+    @staticmethod
+    def _open_zookeeper(data_dir: str | Path | None) -> MemoryZooKeeper:
+        return MemoryZooKeeper() if data_dir is None else JournaledZooKeeper(Path(data_dir) / "zookeeper.journal")
+
     @property
     def bootstrap_servers(self) -> str:
         """Where clients begin: every broker, also those that are down."""
@@ -93,6 +99,8 @@ class Cluster:
         """Stop every broker; nothing is moved anywhere, as nobody is left to move it to."""
         await asyncio.gather(*(node.stop(controlled=False) for node in self.nodes.values()))
         self.nodes.clear()
+        if isinstance(self.zookeeper, JournaledZooKeeper):
+            self.zookeeper.close()
 
     async def start_broker(self, node_id: int) -> None:
         """Start a stopped broker again, on its old port and with its old data; returns when all brokers know it."""

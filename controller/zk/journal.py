@@ -1,0 +1,77 @@
+"""The in-process ZooKeeper with a memory: every transaction is appended to a file before anybody hears of its
+outcome.
+
+One line per changed znode: its path and, unless it is gone or ephemeral, all of it. Reading the lines in order gives
+the tree back, with every version and transaction number going on where it was, so that no broker or leader epoch is
+ever used twice. What survives is what survives a killed process; a lost machine is what replication is for. Opening
+the file writes it anew, one line per znode, so it does not grow over restarts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from controller.zk import paths
+from controller.zk.memory import MemoryZooKeeper
+from controller.zk.tree import Znode, ZnodeTree
+
+T = TypeVar("T")
+
+
+class JournaledZooKeeper(MemoryZooKeeper):
+    """A `MemoryZooKeeper` that can be opened again."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__()
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            self.tree = read(path.read_text())
+        fresh = path.with_suffix(".new")
+        lines = [line(self.tree, one) for one in sorted(self.tree.nodes)]
+        fresh.write_text("".join(lines))
+        fresh.replace(path)
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
+
+    def write(self, apply: Callable[[], T]) -> T:
+        """Run a transaction, note it down, and post its watches."""
+        result = super().write(apply)
+        changed = dict.fromkeys(change.path for change in self.tree.changes if change.path is not None)
+        os.write(self._file, "".join(line(self.tree, one) for one in changed).encode())
+        return result
+
+    def close(self) -> None:
+        """Close the file; the service must not be used any more."""
+        os.close(self._file)
+
+
+def line(tree: ZnodeTree, path: str) -> str:
+    """What there is to know of a path now; ephemerals do not outlive the process, so they count as gone."""
+    node = tree.nodes.get(path)
+    row: list[object] = [tree.zxid, path]
+    if node is not None and not node.owner:
+        row += [node.data.decode("latin-1"), node.czxid, node.mzxid, node.version, node.created]
+    return json.dumps(row, separators=(",", ":")) + "\n"
+
+
+def read(text: str) -> ZnodeTree:
+    """The tree behind the lines. A last line that was cut short by the end of the process is ignored."""
+    tree = ZnodeTree()
+    for row in text.split("\n")[:-1]:
+        zxid, path, *rest = json.loads(row)
+        tree.zxid = max(tree.zxid, zxid)
+        parent = tree.nodes.get(paths.parent(path))
+        if rest:
+            data, czxid, mzxid, version, created = rest
+            old = tree.nodes.get(path)
+            children = old.children if old is not None else set()
+            tree.nodes[path] = Znode(data.encode("latin-1"), czxid, mzxid, 0, version, created, children)
+            if parent is not None and path != "/":
+                parent.children.add(paths.name(path))
+        elif tree.nodes.pop(path, None) is not None and parent is not None:
+            parent.children.discard(paths.name(path))
+    return tree
