@@ -30,11 +30,13 @@ from protocol import linear_hashing
 PUBLISH: Final = "resize:after-publish"
 RETIRE: Final = "remove:after-retire"
 REMOVE: Final = "remove:after-remove"
+EARLIEST: Final = -2
+LATEST: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Partitions that change generation together; `barrier` holds later phases back until they are adopted."""
+    """Partitions that change generation together; `barrier` holds later phases back until all of them are led by it."""
 
     label: str
     indices: tuple[int, ...]
@@ -69,10 +71,10 @@ def phases(body: TopicBody) -> Iterator[Phase]:
     affected = linear_hashing.affected(body.base, plan.before, plan.after)
     if plan.grows:
         yield Phase("create", tuple(one for one in affected if one >= plan.before), barrier=True)
-        yield Phase("bump", tuple(one for one in affected if one < plan.before), barrier=True)
+        yield Phase("bump", tuple(one for one in affected if one < plan.before))
     else:
         yield Phase("seal", tuple(one for one in affected if one >= plan.after), sealed=True)
-        yield Phase("bump", tuple(one for one in affected if one < plan.after), barrier=True)
+        yield Phase("bump", tuple(one for one in affected if one < plan.after))
 
 
 def advance(state: ClusterState, name: str) -> list[Effect]:
@@ -85,11 +87,9 @@ def advance(state: ClusterState, name: str) -> list[Effect]:
         behind = [index for index in phase.indices if not serves(state, TopicPartition(name, index), plan.generation)]
         if behind:
             return bring_up(state, topic, phase, behind)
-        if phase.barrier and not all(
-            adopted(state, TopicPartition(name, index), plan.generation) for index in phase.indices
-        ):
+        if phase.barrier and not all_adopted(state, topic, phase.indices):
             return []
-    if not all_adopted(state, topic):
+    if not all_adopted(state, topic, [index for phase in phases(topic.body) for index in phase.indices]):
         return []
     return [
         effects.Announce("resize fenced", {"topic": name, "generation": plan.generation}),
@@ -97,15 +97,11 @@ def advance(state: ClusterState, name: str) -> list[Effect]:
     ]
 
 
-def all_adopted(state: ClusterState, topic: Topic) -> bool:
-    """Whether every affected leader knows its new state, so that none accepts the old generation any more."""
+def all_adopted(state: ClusterState, topic: Topic, indices: Iterable[int]) -> bool:
+    """Whether the leaders of these partitions know their new state, so that none serves an older generation."""
     plan = topic.body.plan
     assert plan is not None
-    return all(
-        adopted(state, TopicPartition(topic.name, index), plan.generation)
-        for phase in phases(topic.body)
-        for index in phase.indices
-    )
+    return all(adopted(state, TopicPartition(topic.name, index), plan.generation) for index in indices)
 
 
 def serves(state: ClusterState, partition: TopicPartition, generation: int) -> bool:
@@ -224,16 +220,12 @@ def check_drained(state: ClusterState) -> list[Effect]:
                 current_leader_epoch=committed.state.leader_epoch,
                 timestamp=timestamp,
             )
+            # Asked as a replica asks: "latest" is then the log end and not the high watermark, which may lag behind it.
             request = ListOffsetsRequest(
-                replica_id=DEBUG_CONSUMER, topics=[ListOffsetsTopic(name=topic.name, partitions=[asked])]
+                replica_id=leader.id, topics=[ListOffsetsTopic(name=topic.name, partitions=[asked])]
             )
             decided.append(effects.SendToBroker(leader.id, leader.epoch, request))
     return decided
-
-
-EARLIEST = -2
-LATEST = -1
-DEBUG_CONSUMER = -2  # not a consumer, so that "latest" is the log end and not the high watermark (D6)
 
 
 def offset_reported(

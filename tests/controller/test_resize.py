@@ -7,8 +7,15 @@ import itertools
 import pytest
 
 from controller import resize
+from controller.events import PartitionsAsked, TimerFired
 from controller.model import TopicBody, TopicPartition
+from protocol.apis.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from protocol.apis.leader_and_isr import LeaderAndIsrRequest
+from protocol.apis.update_metadata import UpdateMetadataRequest
 from protocol.linear_hashing import affected
 from tests.controller.world import Crash, Term, World, spread, started
 
@@ -151,6 +158,36 @@ def test_r4_children_are_ready_before_any_parent_is_fenced() -> None:
     assert {0, 1} <= set(order)
 
 
+def test_r4_no_parent_is_fenced_while_a_child_has_no_ready_leader() -> None:
+    """C9: the time in which old stamps are refused and new ones unknown is from the bump to the publication only."""
+    world, term = started(brokers=4, partitions=4, replication=1)
+    world.silent.add(4)
+    on_the_silent_one = [CreatePartitionsAssignment(broker_ids=[4]) for _ in range(2)]
+    topic = CreatePartitionsTopic(name="t", count=6, assignments=on_the_silent_one)
+    request = CreatePartitionsRequest(topics=[topic], timeout_ms=1000, validate_only=False)
+    term.happen(PartitionsAsked(1, request))
+    assert {index: state.generation for index, state in world.states_of("t").items()} == {
+        **dict.fromkeys(range(4), 0),
+        **dict.fromkeys((4, 5), 1),
+    }
+    world.silent.clear()
+    Term(world).take_over()
+    expect_finished(world, [6])
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_r4_a_shrink_waits_for_victims_and_survivors_alike(index: int) -> None:
+    """C4: a victim's leader that has not heard still takes records of the old generation."""
+    world, term = started(brokers=4, partitions=4, replication=1)
+    silent = world.state("t", index).leader
+    world.silent.add(silent)
+    assert term.resize("t", 2) is None
+    assert world.topics["t"].body.generation == 0
+    world.silent.clear()
+    Term(world).take_over()
+    expect_finished(world, [2])
+
+
 def test_r4_a_resize_is_published_only_when_every_affected_leader_has_confirmed() -> None:
     world, term = started(partitions=4)
     leader = world.state("t", 0).leader
@@ -163,18 +200,32 @@ def test_r4_a_resize_is_published_only_when_every_affected_leader_has_confirmed(
     expect_finished(world, [6])
 
 
-def test_r4_a_dead_leader_is_not_waited_for() -> None:
-    world, term = started(partitions=4, replication=1)
-    leader = world.state("t", 0).leader
+@pytest.mark.parametrize("index", range(4))
+def test_r4_a_dead_leader_is_not_waited_for(index: int) -> None:
+    """C8: it is offline, and so is the partition; whoever leads it next learns the new generation first."""
+    world, term = started(brokers=4, partitions=4, replication=1)
+    leader = world.state("t", index).leader
     world.silent.add(leader)
-    assert term.resize("t", 6) is None
+    assert term.resize("t", 2) is None
     del world.brokers[leader]
-    world.silent.clear()
     term.brokers_changed()
-    body = world.topics["t"].body
-    assert body.plan is None or not any(  # a child whose only replica died has to wait for it
-        TopicPartition("t", index) in world.states for index in (4, 5) if body.assignment[index] == (leader,)
-    )
+    expect_finished(world, [2])
+    assert term.replies[1].results[0].error_code == 0
+
+
+def test_r4_what_a_leader_confirmed_in_an_earlier_life_does_not_count() -> None:
+    world, term = started(brokers=4, partitions=4, replication=1)
+    first, second = world.state("t", 0).leader, world.state("t", 1).leader
+    world.silent.add(second)
+    assert term.resize("t", 2) is None
+    assert term.state.adopted[TopicPartition("t", 0)].broker_id == first, "the first one has confirmed"
+    world.silent.add(first)
+    world.add_brokers(first)
+    term.brokers_changed()
+    world.silent.discard(second)
+    world.add_brokers(second)
+    term.brokers_changed()
+    assert world.topics["t"].body.plan is not None, "the first one has not confirmed since it restarted"
 
 
 def test_r4_a_leader_that_restarts_while_it_is_waited_for_is_asked_again() -> None:
@@ -230,11 +281,28 @@ def test_r12_until_published_clients_see_neither_children_nor_new_epochs() -> No
         assert shown.partitions[0].leader_epoch >= 1
 
 
+def test_r12_a_child_is_not_mentioned_before_it_is_published_even_if_its_index_existed_before() -> None:
+    world, term = started(partitions=4)
+    term.resize("t", 3)
+    drained(world, term, (3, 70))
+    begun = len(world.sent)
+    for index in (0, 1, 2):
+        world.silent.add(world.state("t", index).leader)
+    term.resize("t", 6)
+    assert world.topics["t"].body.plan is not None
+    mentioned = {
+        row.partition_index
+        for _, request in world.sent[begun:]
+        if isinstance(request, UpdateMetadataRequest)
+        for topic in request.topic_states
+        for row in topic.partition_states
+    }
+    assert not mentioned & {3, 4, 5}
+
+
 def drained(world: World, term: Term, *offsets: tuple[int, int]) -> None:
     for index, end in offsets:
         world.offsets[TopicPartition("t", index)] = (end, end)
-    from controller.events import TimerFired
-
     term.happen(TimerFired("drained"))
 
 
