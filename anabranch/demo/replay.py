@@ -22,7 +22,7 @@ from clients.producer.queues import RecordMetadata
 SLICE_S = 0.02
 REPORT_EVERY_S = 0.25
 METADATA_MAX_AGE_MS = 1000
-"""How soon a producer without generations notices new partitions: Kafka's default, five minutes, outlasts the control."""
+"""How soon a producer without generations notices new partitions: Kafka's default of 5 minutes outlasts the control."""
 
 
 class Replay:
