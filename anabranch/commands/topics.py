@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +12,7 @@ from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from clients.admin import Admin
+    from clients.metadata import Topic
 
 bootstrap = click.option(
     "--bootstrap", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT[,...]", help="Where the cluster is."
@@ -60,11 +61,11 @@ def create(
     async def act(admin: Admin) -> None:
         from clients import NewTopic
 
-        topic = NewTopic(name, partitions or -1, replicas or -1, configs=configs)
-        await admin.create_topics([topic], timeout_ms=int(timeout_s * 1000))
+        topic = NewTopic(name=name, partitions=partitions or -1, replication_factor=replicas or -1, configs=configs)
+        await admin.create_topics([topic])
         click.echo(f"created {name}")
 
-    run(bootstrap, act)
+    run(bootstrap, act, timeout_s)
 
 
 @command.command(name="list")
@@ -74,9 +75,8 @@ def list_topics(internal: bool, bootstrap: str) -> None:
     """List the names of all topics."""
 
     async def act(admin: Admin) -> None:
-        for name in sorted(await admin.list_topics()):
-            if internal or not name.startswith("__"):
-                click.echo(name)
+        for name in await admin.list_topics(include_internal=internal):
+            click.echo(name)
 
     run(bootstrap, act)
 
@@ -88,7 +88,7 @@ def describe(names: tuple[str, ...], bootstrap: str) -> None:
     """Show partitions, leaders, ISRs, and how resizes have cut them. All topics if none is named."""
 
     async def act(admin: Admin) -> None:
-        chosen = list(names) or [name for name in sorted(await admin.list_topics()) if not name.startswith("__")]
+        chosen = names or await admin.list_topics()
         for topic in (await admin.describe_topics(chosen)).values():
             for line in describe_lines(topic):
                 click.echo(line)
@@ -105,10 +105,10 @@ def alter(name: str, partitions: int, bootstrap: str, timeout_s: float) -> None:
     """Resize a topic, up or down, and wait until producers and consumers are told."""
 
     async def act(admin: Admin) -> None:
-        await admin.create_partitions(name, partitions, allow_shrink=True, timeout_ms=int(timeout_s * 1000))
+        await admin.create_partitions(name, partitions, allow_shrink=True)
         click.echo(f"{name} has {partitions} partitions")
 
-    run(bootstrap, act)
+    run(bootstrap, act, timeout_s)
 
 
 @command.command()
@@ -119,18 +119,18 @@ def delete(names: tuple[str, ...], bootstrap: str, timeout_s: float) -> None:
     """Delete topics and their records."""
 
     async def act(admin: Admin) -> None:
-        await admin.delete_topics(list(names), timeout_ms=int(timeout_s * 1000))
+        await admin.delete_topics(list(names))
         click.echo(f"deleted {', '.join(names)}")
 
-    run(bootstrap, act)
+    run(bootstrap, act, timeout_s)
 
 
-def run(bootstrap_servers: str, act: Callable[[Admin], Awaitable[None]]) -> None:
+def run(bootstrap_servers: str, act: Callable[[Admin], Awaitable[None]], timeout_s: float = 30.0) -> None:
     """Do something with an Admin; what goes wrong becomes one line and exit code 1."""
     from clients import Admin
 
     async def main() -> None:
-        async with Admin(bootstrap_servers=bootstrap_servers) as admin:
+        async with Admin(bootstrap_servers, request_timeout_ms=int(timeout_s * 1000)) as admin:
             await act(admin)
 
     try:
@@ -151,12 +151,16 @@ HINTS = {
 }
 
 
-def describe_lines(topic: Any) -> list[str]:
+def describe_lines(topic: Topic) -> list[str]:
     """A topic as a person reads it."""
-    lines = [f"{topic.name}: {len(topic.partitions)} partitions, generation {topic.generation}"]
-    partitions = topic.partitions.values() if isinstance(topic.partitions, dict) else topic.partitions
-    for partition in partitions:
+    head = f"{topic.name}: {len(topic.live)} partitions"
+    if topic.lineage is not None:
+        steps = ", ".join(f"{count} (generation {generation})" for generation, count in topic.lineage.history)
+        head += f", keys keep their order; so far: {steps}"
+    lines = [head]
+    for index, partition in sorted(topic.partitions.items()):
         isr, replicas = (",".join(map(str, ids)) for ids in (partition.isr, partition.replicas))
         led = f"leader {partition.leader}  epoch {partition.leader_epoch}"
-        lines.append(f"  {partition.index:>4}  {led}  isr {isr} of {replicas}")
+        drains = "" if index in topic.live else "  drains: no new records"
+        lines.append(f"  {index:>4}  {led}  isr {isr} of {replicas}{drains}")
     return lines

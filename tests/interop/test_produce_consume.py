@@ -53,7 +53,7 @@ def test_two_members_share_a_group(servers: str, client: tuple[str, OtherClient]
     topic = f"shared-{name}"
     acked: list[Any] = []
     halves: tuple[list[Any], list[Any]] = ([], [])
-
+    other.produce(servers, topic, numbered(10), acked)  # the topic is there when they join
     all_sent = threading.Event()
 
     def shared() -> bool:
