@@ -8,7 +8,6 @@ incarnation of a broker; closing it drops what is in it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +29,7 @@ class Channels:
         self._answered = answered
         self._channels: dict[int, Channel] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        """Tasks that were cancelled and have not yet ended."""
 
     def open(self, broker: Broker) -> None:
         """A queue to this incarnation of a broker, in place of that to an earlier one."""
@@ -40,7 +40,7 @@ class Channels:
         """Drop a broker's queue."""
         channel = self._channels.pop(broker_id, None)
         if channel is not None:
-            closing = asyncio.ensure_future(channel.close())
+            closing = channel.close()
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
 
@@ -72,19 +72,20 @@ class Channel:
         """Queue a request."""
         self._queue.put_nowait(request)
 
-    async def close(self) -> None:
-        """Stop sending."""
+    def close(self) -> asyncio.Task[None]:
+        """Stop sending; the task that is about to end."""
         self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
-        if self._connection is not None:
-            await self._connection.close()
+        return self._task
 
     async def _run(self) -> None:
-        while True:
-            request = await self._queue.get()
-            response = await self._call(request)
-            self._answered(Answered(self.broker.id, self.broker.epoch, request, response))
+        try:
+            while True:
+                request = await self._queue.get()
+                response = await self._call(request)
+                self._answered(Answered(self.broker.id, self.broker.epoch, request, response))
+        finally:
+            if self._connection is not None:
+                self._connection.abort("the controller has closed this queue")
 
     async def _call(self, request: Any) -> Any:
         failures = 0

@@ -164,6 +164,8 @@ def changed(state: ClusterState, topic: Topic) -> list[Effect]:
         body = replace(body, undeleted_partition_count=count, history=((body.generation, count),))
     newer = topic if topic.version >= before.version else replace(topic, body=before.body, version=before.version)
     state.put_topic(newer)
+    if not topic.ordered:
+        partitions.add_new(state, topic.name)
     decided: list[Effect] = []
     if body != topic.body:
         decided.append(effects.WriteTopic(topic.name, body, topic.version, "complete"))

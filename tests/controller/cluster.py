@@ -13,7 +13,8 @@ from controller.controller import Controller, ControllerEvent, ControllerSetting
 from controller.model import LeaderAndIsr, TopicBody
 from controller.placement import assign_replicas
 from controller.zk import paths, znodes
-from controller.zk.memory import MemorySession, MemoryZooKeeper
+from controller.zk.memory import MemoryZooKeeper
+from controller.zk.session import ZkSession
 from protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from tests.controller.fake_broker import FakeBroker
 
@@ -23,30 +24,39 @@ PATIENCE_S = 10
 @dataclass
 class TestCluster:
     __test__ = False
-    zookeeper: MemoryZooKeeper = field(default_factory=MemoryZooKeeper)
+    zookeeper: Any = field(default_factory=MemoryZooKeeper)
     brokers: dict[int, FakeBroker] = field(default_factory=dict)
     controllers: list[Controller] = field(default_factory=list)
     events: list[ControllerEvent] = field(default_factory=list)
-    client: MemorySession = None  # type: ignore[assignment]
+    client: ZkSession = None  # type: ignore[assignment]
+    sessions: list[ZkSession] = field(default_factory=list)
 
     @classmethod
     async def start(cls, brokers: int = 3, **settings: Any) -> TestCluster:
         cluster = cls()
-        cluster.client = await cluster.zookeeper.connect()
-        for broker_id in range(1, brokers + 1):
-            await cluster.add_broker(broker_id)
-        await cluster.add_controller(**settings)
-        await cluster.until(lambda: cluster.active is not None)
+        await cluster.begin(brokers, **settings)
         return cluster
 
+    async def begin(self, brokers: int, **settings: Any) -> None:
+        self.client = await self.connect()
+        for broker_id in range(1, brokers + 1):
+            await self.add_broker(broker_id)
+        await self.add_controller(**settings)
+        await self.until(lambda: self.active is not None)
+
+    async def connect(self) -> ZkSession:
+        session: ZkSession = await self.zookeeper.connect()
+        self.sessions.append(session)
+        return session
+
     async def add_broker(self, broker_id: int) -> FakeBroker:
-        broker = FakeBroker(broker_id, await self.zookeeper.connect())
+        broker = FakeBroker(broker_id, await self.connect())
         self.brokers[broker_id] = await broker.start()
         return broker
 
     async def add_controller(self, node_id: int = 100, **settings: Any) -> Controller:
         settings = {"retry_backoff_ms": 5, "preferred_election_delay_ms": 1, **settings}
-        session = await self.zookeeper.connect()
+        session = await self.connect()
         controller = Controller(
             session,
             ControllerSettings(node_id=node_id, **settings),
@@ -73,6 +83,8 @@ class TestCluster:
             await controller.stop()
         for broker in self.brokers.values():
             await broker.stop()
+        for session in self.sessions:
+            await session.close()
 
     async def create_topic(
         self, name: str = "t", partitions: int = 4, replication: int = 2, **configs: str

@@ -11,6 +11,7 @@ from controller.model import Broker, Endpoint
 from controller.settings import ControllerSettings
 from controller.zk.memory import MemoryZooKeeper
 from protocol.apis.update_metadata import UpdateMetadataRequest
+from tests.conftest import run_strictly
 from tests.controller.fake_broker import FakeBroker
 
 SETTINGS = ControllerSettings(node_id=5, retry_backoff_ms=1, request_timeout_ms=200)
@@ -44,7 +45,7 @@ def test_in_order_through_broken_connections_and_time_outs() -> None:
         await channels.close_all()
         await broker.stop()
 
-    asyncio.run(main())
+    run_strictly(main())
 
 
 def test_a_request_for_an_earlier_life_is_dropped() -> None:
@@ -61,7 +62,7 @@ def test_a_request_for_an_earlier_life_is_dropped() -> None:
         await channels.close_all()
         await broker.stop()
 
-    asyncio.run(main())
+    run_strictly(main())
 
 
 def test_closing_drops_what_waits_for_a_broker_that_nobody_can_reach() -> None:
@@ -77,4 +78,4 @@ def test_closing_drops_what_waits_for_a_broker_that_nobody_can_reach() -> None:
             await channels.close_all()
         assert answers.empty()
 
-    asyncio.run(main())
+    run_strictly(main())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -14,9 +13,12 @@ from controller import topic_admin
 from controller.events import TimerFired
 from controller.model import TopicPartition
 from controller.zk import paths
+from controller.zk.kazoo_session import open_kazoo
+from controller.zk.session import ZkSession
 from protocol.apis.alter_partition import AlterPartitionRequest
 from protocol.apis.controlled_shutdown import ControlledShutdownRequest
 from protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from tests.conftest import run_strictly
 from tests.controller.cluster import TestCluster
 
 
@@ -28,7 +30,7 @@ def run(scenario: Callable[[TestCluster], Awaitable[None]], brokers: int = 3, **
         finally:
             await cluster.stop()
 
-    asyncio.run(main())
+    run_strictly(main())
 
 
 def test_a_created_topic_is_led_and_told_to_everybody() -> None:
@@ -213,3 +215,36 @@ def test_crash_at_exits_hard(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, str(script)], cwd=root, env={"PYTHONPATH": str(root)}, timeout=60)
     assert done.returncode == 137
+
+
+@pytest.mark.zookeeper
+def test_all_of_it_on_a_real_zookeeper(zookeeper_hosts: str) -> None:
+    async def main() -> None:
+        cluster = TestCluster(zookeeper=RealZooKeeper(zookeeper_hosts))
+        await cluster.begin(3)
+        try:
+            first = cluster.controller
+            await cluster.create_topic("t", partitions=4)
+            assert (await cluster.resize("t", 6)).error_code == 0
+            await cluster.add_controller(101)
+            await first.session_under_test.close()  # type: ignore[attr-defined]
+            await cluster.until(lambda: cluster.controllers[1].active)
+            assert (await cluster.resize("t", 3)).error_code == 0
+            await cluster.brokers[1].die()
+            await cluster.until_states("t", lambda states: all(1 not in state.isr for state in states.values()))
+            await cluster.add_broker(1)
+            await topic_admin.delete_topic(cluster.client, "t")
+            await cluster.until(lambda: cluster.seen("topic deleted"))
+            assert await cluster.client.exists(paths.topic("t")) is None
+        finally:
+            await cluster.stop()
+
+    run_strictly(main())
+
+
+class RealZooKeeper:
+    def __init__(self, hosts: str) -> None:
+        self.hosts = hosts
+
+    async def connect(self) -> ZkSession:
+        return await open_kazoo(self.hosts, session_timeout_ms=6000)

@@ -6,15 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from controller import effects, events, machine
-from controller.model import Endpoint, Partition, TopicBody, TopicPartition
+from controller.model import Endpoint, Partition, TopicPartition
 from protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from protocol.apis.controlled_shutdown import ControlledShutdownRequest
 from protocol.apis.leader_and_isr import LeaderAndIsrRequest
 from protocol.apis.stop_replica import StopReplicaRequest
 from protocol.apis.update_metadata import UpdateMetadataRequest
 from protocol.errors import ErrorCode
-from protocol.linear_hashing import base_of
-from protocol.wire import ZERO_UUID
 from tests.controller.world import Term, World, started
 
 T0 = TopicPartition("t", 0)
@@ -175,79 +173,6 @@ def test_controlled_shutdown_refuses_strangers() -> None:
     world, term = started()
     assert shut_down(world, term, 9).error_code == ErrorCode.BROKER_NOT_AVAILABLE
     assert shut_down(world, term, 1, epoch=1).error_code == ErrorCode.STALE_BROKER_EPOCH
-
-
-def test_a_stock_topic_znode_is_completed() -> None:
-    world, term = started()
-    assignment = dict.fromkeys(range(6), (1, 2))
-    stock = replace(world.topics["t"], name="s", body=TopicBody(topic_id=ZERO_UUID, assignment=assignment))
-    world.topics["s"] = stock
-    term.happen(events.TopicsRead(frozenset({"s", "t"}), (world.snapshot("s"),)))
-    body = world.topics["s"].body
-    assert (body.initial_partition_count, body.base, body.history) == (6, base_of(6), ((0, 6),))
-    assert body.topic_id != ZERO_UUID
-    assert {state.generation for state in world.states_of("s").values()} == {0}
-    assert world.images[1].names[body.topic_id] == "s"
-
-
-def test_deletion_hides_the_topic_stops_replicas_and_removes_the_znodes() -> None:
-    world, term = started(partitions=2, replication=2)
-    world.deletions.add("t")
-    term.happen(events.DeletionsRead(frozenset({"t"})))
-    assert not world.topics and not world.states and not world.deletions and not world.held
-    assert all("t" not in image.topics for image in world.images.values())
-    assert not term.state.partitions and not term.state.replica_phases
-
-
-def test_deletion_waits_for_replicas_on_dead_brokers() -> None:
-    world, term = started(partitions=2, replication=2)
-    del world.brokers[2]
-    term.brokers_changed()
-    world.deletions.add("t")
-    term.happen(events.DeletionsRead(frozenset({"t"})))
-    assert "t" in world.topics and "t" not in world.images[1].topics
-    world.add_brokers(2)
-    term.brokers_changed()
-    assert "t" not in world.topics and not world.held
-
-
-def test_deletion_is_resumed_by_the_next_controller() -> None:
-    world, term = started(partitions=2, replication=2)
-    world.silent.add(1)
-    world.deletions.add("t")
-    term.happen(events.DeletionsRead(frozenset({"t"})))
-    assert "t" in world.topics
-    world.silent.clear()
-    Term(world).take_over()
-    assert "t" not in world.topics and not world.held
-
-
-def test_deleting_what_does_not_exist_or_may_not_be_deleted_is_forgotten() -> None:
-    world, term = started()
-    world.deletions.add("nope")
-    term.happen(events.DeletionsRead(frozenset({"nope"})))
-    assert not world.deletions
-    term = Term(world, delete_topic_enable=False).take_over()
-    world.deletions.add("t")
-    term.happen(events.DeletionsRead(frozenset({"t"})))
-    assert "t" in world.topics and not world.deletions
-
-
-def test_a_topic_removed_by_hand_is_forgotten_everywhere() -> None:
-    world, term = started()
-    del world.topics["t"]
-    world.states.clear()
-    term.happen(events.TopicsRead(frozenset(), ()))
-    assert not term.state.partitions and not world.held
-    assert all("t" not in image.topics for image in world.images.values())
-
-
-def test_a_changed_configuration_reaches_metadata() -> None:
-    world, term = started()
-    topic = replace(world.topics["t"], config={"min.insync.replicas": "2", "enable.ordered.delivery": "false"})
-    term.happen(events.TopicRead(topic))
-    shown = world.images[2].topics["t"]
-    assert (shown.min_insync_replicas, shown.ordered_delivery) == (2, False)
 
 
 def test_an_answer_from_an_earlier_life_of_a_broker_counts_for_nothing() -> None:

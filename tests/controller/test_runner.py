@@ -10,6 +10,7 @@ import pytest
 from controller.controller import Controller
 from controller.zk import paths
 from controller.zk.session import SessionExpired
+from tests.conftest import run_strictly
 from tests.controller.cluster import TestCluster
 
 
@@ -64,7 +65,7 @@ def test_killed_after_any_act_of_a_resize_the_next_controller_finishes_it(initia
                 await cluster.stop()
                 return acts
 
-    assert asyncio.run(main()) > 10
+    assert run_strictly(main()) > 10
 
 
 async def until_published(cluster: TestCluster, name: str, count: int) -> None:
@@ -109,7 +110,7 @@ def test_a_zombie_controller_changes_nothing() -> None:
         assert not zombie.active and cluster.controllers[1].epoch == 2
         await cluster.stop()
 
-    asyncio.run(main())
+    run_strictly(main())
 
 
 def test_a_lost_reply_to_a_write_is_not_a_lost_write() -> None:
@@ -129,4 +130,4 @@ def test_a_lost_reply_to_a_write_is_not_a_lost_write() -> None:
         assert cluster.controller.epoch == 1, "a short cut is no reason to resign"
         await cluster.stop()
 
-    asyncio.run(main())
+    run_strictly(main())

@@ -1,0 +1,105 @@
+"""The life of a topic: completed, deleted, changed behind our back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller import events
+from controller.model import TopicBody
+from protocol.linear_hashing import base_of
+from protocol.wire import ZERO_UUID
+from tests.controller.world import Term, started
+
+
+def test_a_stock_topic_znode_is_completed() -> None:
+    world, term = started()
+    assignment = dict.fromkeys(range(6), (1, 2))
+    stock = replace(world.topics["t"], name="s", body=TopicBody(topic_id=ZERO_UUID, assignment=assignment))
+    world.topics["s"] = stock
+    term.happen(events.TopicsRead(frozenset({"s", "t"}), (world.snapshot("s"),)))
+    body = world.topics["s"].body
+    assert (body.initial_partition_count, body.base, body.history) == (6, base_of(6), ((0, 6),))
+    assert body.topic_id != ZERO_UUID
+    assert {state.generation for state in world.states_of("s").values()} == {0}
+    assert world.images[1].names[body.topic_id] == "s"
+
+
+def test_deletion_hides_the_topic_stops_replicas_and_removes_the_znodes() -> None:
+    world, term = started(partitions=2, replication=2)
+    world.deletions.add("t")
+    term.happen(events.DeletionsRead(frozenset({"t"})))
+    assert not world.topics and not world.states and not world.deletions and not world.held
+    assert all("t" not in image.topics for image in world.images.values())
+    assert not term.state.partitions and not term.state.replica_phases
+
+
+def test_deletion_waits_for_replicas_on_dead_brokers() -> None:
+    world, term = started(partitions=2, replication=2)
+    del world.brokers[2]
+    term.brokers_changed()
+    world.deletions.add("t")
+    term.happen(events.DeletionsRead(frozenset({"t"})))
+    assert "t" in world.topics and "t" not in world.images[1].topics
+    world.add_brokers(2)
+    term.brokers_changed()
+    assert "t" not in world.topics and not world.held
+
+
+def test_deletion_is_resumed_by_the_next_controller() -> None:
+    world, term = started(partitions=2, replication=2)
+    world.silent.add(1)
+    world.deletions.add("t")
+    term.happen(events.DeletionsRead(frozenset({"t"})))
+    assert "t" in world.topics
+    world.silent.clear()
+    Term(world).take_over()
+    assert "t" not in world.topics and not world.held
+
+
+def test_deleting_what_does_not_exist_or_may_not_be_deleted_is_forgotten() -> None:
+    world, term = started()
+    world.deletions.add("nope")
+    term.happen(events.DeletionsRead(frozenset({"nope"})))
+    assert not world.deletions
+    term = Term(world, delete_topic_enable=False).take_over()
+    world.deletions.add("t")
+    term.happen(events.DeletionsRead(frozenset({"t"})))
+    assert "t" in world.topics and not world.deletions
+
+
+def test_a_topic_removed_by_hand_is_forgotten_everywhere() -> None:
+    world, term = started()
+    del world.topics["t"]
+    world.states.clear()
+    term.happen(events.TopicsRead(frozenset(), ()))
+    assert not term.state.partitions and not world.held
+    assert all("t" not in image.topics for image in world.images.values())
+
+
+def test_a_changed_configuration_reaches_metadata() -> None:
+    world, term = started()
+    topic = replace(world.topics["t"], config={"min.insync.replicas": "2", "enable.ordered.delivery": "false"})
+    term.happen(events.TopicRead(topic))
+    shown = world.images[2].topics["t"]
+    assert (shown.min_insync_replicas, shown.ordered_delivery) == (2, False)
+
+
+def test_a_replica_that_restarts_while_it_deletes_is_asked_again() -> None:
+    world, term = started(partitions=2, replication=2)
+    world.silent.add(1)
+    world.deletions.add("t")
+    term.happen(events.DeletionsRead(frozenset({"t"})))
+    world.silent.clear()
+    world.add_brokers(1)
+    term.brokers_changed()
+    assert "t" not in world.topics and not world.held
+
+
+def test_partitions_that_a_stock_tool_added_are_created_only_without_ordered_delivery() -> None:
+    for ordered, expected in (("true", 4), ("false", 5)):
+        world, term = started(partitions=4, enable_ordered_delivery=ordered)
+        topic = world.topics["t"]
+        body = replace(topic.body, assignment={**topic.body.assignment, 4: (1, 2)})
+        world.topics["t"] = replace(topic, body=body, version=topic.version + 1)
+        term.happen(events.TopicRead(world.topics["t"]))
+        assert len(world.states_of("t")) == expected
