@@ -1,0 +1,46 @@
+# Two images from one file:
+#   docker build -t anabranch .                        a node, or a whole cluster in one container (no Java)
+#   docker build -t anabranch-jvm --target jvm .       the same with Java: ZooKeeper, the Spark audit
+# BASE is any Debian with Python 3.11 or newer and its venv module; the JVM target installs a Java if it has none.
+ARG BASE=python:3.11-slim
+
+FROM ${BASE} AS build
+WORKDIR /src
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY protocol protocol
+COPY clients clients
+COPY controller controller
+COPY broker broker
+COPY spark_jobs spark_jobs
+COPY anabranch anabranch
+RUN python3 -m venv /opt/anabranch \
+ && /opt/anabranch/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[fast]'
+
+FROM ${BASE} AS base
+RUN useradd --system --uid 9092 --home-dir /data --shell /usr/sbin/nologin anabranch \
+ && install -d -o anabranch -g anabranch /data
+ENV PATH=/opt/anabranch/bin:$PATH PYTHONUNBUFFERED=1
+WORKDIR /data
+VOLUME /data
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["anabranch"]
+
+FROM base AS node
+COPY --from=build /opt/anabranch /opt/anabranch
+USER anabranch
+EXPOSE 9092 9093 9094
+CMD ["up", "--host", "0.0.0.0", "--advertise", "localhost"]
+HEALTHCHECK --interval=5s --timeout=5s --start-period=10s CMD ["anabranch", "health", "127.0.0.1:9092"]
+
+FROM build AS build-jvm
+RUN /opt/anabranch/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[fast,audit]'
+
+FROM base AS jvm
+RUN command -v java >/dev/null \
+ || { apt-get update && apt-get install -y --no-install-recommends default-jre-headless procps && rm -rf /var/lib/apt/lists/*; }
+COPY --from=build-jvm /opt/anabranch /opt/anabranch
+USER anabranch
+CMD ["zookeeper", "--listen", "0.0.0.0:2181", "--data-dir", "/data"]
+
+# What `docker build .` makes.
+FROM node

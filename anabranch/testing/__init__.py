@@ -1,0 +1,1 @@
+"""Help for the tests of other projects."""

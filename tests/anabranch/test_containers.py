@@ -1,0 +1,113 @@
+"""Goal: a project that tests with containers gets a live endpoint from one class, and any Kafka client can use it.
+
+Method: start the image on the engine of this machine, then produce and consume with librdkafka. ANABRANCH_IMAGE names
+another image than `anabranch`; one that is missing is built from the working tree, on ANABRANCH_BASE if it is set.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from anabranch.testing.containers import AnabranchContainer
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(1200)]
+IMAGE = os.environ.get("ANABRANCH_IMAGE", "anabranch")
+ROOT = Path(__file__).parents[2]
+
+
+def docker(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["docker", *words], capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+@pytest.fixture(scope="module")
+def engine() -> str:
+    """The engine's network driver names. Without an engine nothing here can be tested, and that is said."""
+    try:
+        asked = docker("info", "--format", "{{json .ServerVersion}}")
+    except FileNotFoundError:
+        pytest.skip("NO DOCKER ENGINE: there is no docker command; the container tests were NOT run")
+    if asked.returncode != 0 or asked.stdout.strip() in ("", '""'):
+        pytest.skip(f"NO DOCKER ENGINE RUNS; the container tests were NOT run ({asked.stderr.strip()})")
+    return docker("network", "ls", "--format", "{{.Name}}").stdout
+
+
+@pytest.fixture(scope="module")
+def image(engine: str) -> str:
+    if docker("image", "inspect", IMAGE).returncode != 0:
+        base = os.environ.get("ANABRANCH_BASE", "python:3.11-slim")
+        arguments = ("--network", "host", "--target", "node", "--build-arg", f"BASE={base}")
+        built = docker("build", *arguments, "-t", IMAGE, ".")
+        assert built.returncode == 0, f"the image does not build:\n{built.stdout[-2000:]}{built.stderr[-2000:]}"
+    return IMAGE
+
+
+@pytest.fixture
+def container(image: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[AnabranchContainer]:
+    from testcontainers.core.config import testcontainers_config
+
+    from anabranch.testing.containers import AnabranchContainer
+
+    monkeypatch.setattr(testcontainers_config, "ryuk_disabled", True)  # another image, to be pulled
+    has_bridge = "bridge" in engine.split()
+    properties = {"num.partitions": "3"}
+    with AnabranchContainer(image, brokers=3, properties=properties, host_network=not has_bridge) as container:
+        yield container
+
+
+def test_records_go_through_the_container(container: AnabranchContainer) -> None:
+    import confluent_kafka
+
+    servers = container.get_bootstrap_server()
+    assert len(servers.split(",")) == 3
+    failures: list[str] = []
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "acks": "all"})
+    sent = {(b"key-%d" % (number % 7), b"value-%d" % number) for number in range(500)}
+    for key, value in sorted(sent):
+        producer.produce("t", value, key, on_delivery=lambda error, _: failures.append(str(error)) if error else None)
+    assert producer.flush(60) == 0
+    assert failures == []
+
+    settings = {"bootstrap.servers": servers, "group.id": "g", "auto.offset.reset": "earliest"}
+    consumer = confluent_kafka.Consumer(settings)
+    consumer.subscribe(["t"])
+    got: list[tuple[bytes, bytes]] = []
+    while len(got) < len(sent):
+        messages = consumer.consume(500, timeout=30)
+        assert messages, f"only {len(got)} of {len(sent)} records arrived"
+        got += [(message.key(), message.value()) for message in messages if message.error() is None]
+    consumer.close()
+    assert len(got) == len(sent)
+    assert set(got) == sent
+    topics = consumer_metadata(servers)
+    assert topics["t"] == 3, "num.partitions did not reach the brokers"
+
+
+def consumer_metadata(servers: str) -> dict[str, int]:
+    from confluent_kafka.admin import AdminClient
+
+    topics = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=30).topics
+    return {name: len(topic.partitions) for name, topic in topics.items()}
+
+
+def test_a_container_that_cannot_start_shows_what_it_wrote(
+    image: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from testcontainers.core.config import testcontainers_config
+
+    from anabranch.testing.containers import AnabranchContainer
+
+    monkeypatch.setattr(testcontainers_config, "ryuk_disabled", True)
+    wrong = AnabranchContainer(image, properties={"num.partition": "3"}, host_network=True)
+    try:
+        with pytest.raises(RuntimeError, match=r"(?s)exit code: 2"):
+            wrong.start()
+        assert b"num.partition" in wrong.get_logs()[1]
+    finally:
+        wrong.stop()
