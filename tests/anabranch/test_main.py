@@ -24,7 +24,7 @@ def test_help_lists_every_command() -> None:
     assert "anabranch topics alter flights --partitions 8" in text
 
 
-@pytest.mark.parametrize("name", ["up", "node", "topics"])
+@pytest.mark.parametrize("name", ["up", "node", "topics", "dump"])
 def test_every_command_teaches_by_example(name: str) -> None:
     code, text = invoke(name, "--help")
     assert code == 0

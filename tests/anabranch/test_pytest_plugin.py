@@ -1,0 +1,42 @@
+"""The pytest plugin, as another project would use it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+THEIR_INI = """\
+[pytest]
+anabranch_brokers = 2
+anabranch_properties =
+    num.partitions=5
+"""
+THEIR_TEST = """\
+from confluent_kafka import Producer
+
+def test_their_code(anabranch_cluster):
+    assert anabranch_cluster.bootstrap_servers.count(":") == 2
+    producer = Producer({"bootstrap.servers": anabranch_cluster.bootstrap_servers})
+    sent = []
+    producer.produce("orders", b"x", on_delivery=lambda error, message: sent.append((error, message.offset())))
+    assert producer.flush(10) == 0
+    assert sent == [(None, 0)]
+    assert len(producer.list_topics("orders").topics["orders"].partitions) == 5
+"""
+
+
+def test_a_project_gets_a_live_endpoint_from_the_fixture(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text(THEIR_INI)
+    (tmp_path / "test_theirs.py").write_text(THEIR_TEST)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
