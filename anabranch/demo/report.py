@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +14,7 @@ from anabranch.demo.story import Story
 
 COLOURS: Final = ("#3366cc", "#dc3912", "#ff9900", "#109618", "#990099", "#0099c6", "#dd4477", "#66aa00")
 MOMENT_COLOURS: Final = {"resize": "#109618", "kill": "#dc3912", "restart": "#888888", "controller": "#990099"}
+RATE_WINDOW_MS: Final = 900
 STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; color: #222; }
 h1 { font-size: 1.6em; } h2 { font-size: 1.2em; margin-top: 2em; }
@@ -96,39 +96,46 @@ def _timeline(story: Story) -> Any:
     )
     for opening in story.openings:
         begin, end = (_seconds(opening[key], story.began_ms) for key in ("closed_ms", "opened_ms"))
+        colour = COLOURS[int(opening["partition"]) % len(COLOURS)]
         figure.add_trace(
             go.Scatter(
                 x=[begin, end],
                 y=[opening["segment"]] * 2,
-                mode="lines",
-                line={"width": 9, "color": COLOURS[int(opening["partition"]) % len(COLOURS)]},
-                hovertext=f"{opening['segment']} closed for {1000 * (end - begin):.0f} ms",
+                mode="lines+markers+text",
+                text=["", f" {1000 * (end - begin):.0f} ms"],
+                textposition="middle right",
+                line={"width": 6, "color": colour},
+                marker={"size": 7, "color": colour},
                 showlegend=False,
             ),
             row=3,
             col=1,
         )
-    for moment in story.moments:
+    for place, moment in enumerate(one for one in story.moments if one.label):
         figure.add_vline(
             x=_seconds(moment.t_ms, story.began_ms),
             line={"width": 1, "dash": "dot", "color": MOMENT_COLOURS.get(moment.kind, "#bbb")},
-            annotation_text=moment.text if moment.kind in MOMENT_COLOURS else None,
-            annotation={"textangle": -90, "font": {"size": 10}},
+            annotation={"text": moment.label, "font": {"size": 11}, "yshift": -13 * (place % 3)},
             row=1,
             col=1,
         )
+    ended = _seconds(story.ended_ms, story.began_ms)
+    figure.update_xaxes(range=[0, ended])
     figure.update_xaxes(title_text="seconds since the first record", row=3, col=1)
     figure.update_layout(height=760, margin={"l": 60, "r": 20, "t": 40, "b": 40}, template="simple_white")
     return figure
 
 
 def _rates(series: Sequence[tuple[int, int]], began_ms: int) -> tuple[list[float], list[float]]:
+    """Rates between reports at least `RATE_WINDOW_MS` apart."""
     times: list[float] = []
     rates: list[float] = []
-    for (before_ms, before), (t_ms, count) in itertools.pairwise(series):
-        if t_ms > before_ms:
+    before_ms, before = series[0]
+    for t_ms, count in series[1:]:
+        if t_ms - before_ms >= RATE_WINDOW_MS:
             times.append(_seconds(t_ms, began_ms))
             rates.append(1000 * (count - before) / (t_ms - before_ms))
+            before_ms, before = t_ms, count
     return times, rates
 
 
@@ -141,7 +148,7 @@ def _backlog(story: Story) -> tuple[list[float], list[int]]:
     for t_ms, delivered in story.delivered_series:
         while place + 1 < len(acked) and acked[place + 1][0] <= t_ms:
             place += 1
-        if acked:
+        if acked and t_ms >= story.began_ms:
             times.append(_seconds(t_ms, story.began_ms))
             backlog.append(max(0, acked[place][1] - delivered))
     return times, backlog

@@ -95,7 +95,9 @@ class Demonstration:
     # the job
 
     async def _job(self) -> Story:
-        story = await self._prepare("flights", {"min.insync.replicas": "2"}, len(flights.load(self._limit)))
+        story = await self._prepare(
+            "flights", {"min.insync.replicas": "2"}, min(flights.COUNT, self._limit or flights.COUNT)
+        )
         async with self._replay(story, rate=JOB_RATE, limit=self._limit, ordered=True) as producer:
             await self._at(story, 0.08)
             await self._resize_and_kill_controller(story, 6)
@@ -120,7 +122,10 @@ class Demonstration:
         self._say("resize", f"resize {story.topic} to {count} partitions", story)
         await self._admin.create_partitions(story.topic, count, allow_shrink=True)
         self._say(
-            "resize", f"{story.topic} has {count} partitions, {wall_clock_ms() - began} ms after it was asked", story
+            "resize",
+            f"{story.topic} has {count} partitions, {wall_clock_ms() - began} ms after it was asked",
+            story,
+            f"{count} partitions",
         )
 
     async def _resize_and_kill_controller(self, story: Story, count: int) -> None:
@@ -131,22 +136,32 @@ class Demonstration:
         request = asyncio.create_task(self._admin.create_partitions(story.topic, count, allow_shrink=True))
         async with asyncio.timeout(STEP_TIMEOUT_S):
             await self._cluster.nodes[SPARE].ended()
-        self._say("kill", f"the active controller was killed in the middle of the resize (at {CRASH_STEP})", story)
+        self._say(
+            "kill",
+            f"the active controller was killed in the middle of the resize (at {CRASH_STEP})",
+            story,
+            "controller killed",
+        )
         await request  # its first answer died with the controller; the plan did not, and the successor carries it out
         self._say(
-            "resize", f"{story.topic} has {count} partitions, {wall_clock_ms() - began} ms after it was asked", story
+            "resize",
+            f"{story.topic} has {count} partitions, {wall_clock_ms() - began} ms after it was asked",
+            story,
+            f"{count} partitions",
         )
 
     async def _kill_leader(self, story: Story) -> int:
         assert self._admin is not None
         victim = (await self._admin.describe_topic(story.topic)).partitions[0].leader
         await self._cluster.kill(victim)
-        self._say("kill", f"broker {victim} was killed, the leader of {story.topic}-0", story)
+        self._say(
+            "kill", f"broker {victim} was killed, the leader of {story.topic}-0", story, f"broker {victim} killed"
+        )
         return victim
 
     async def _restart(self, story: Story, node_id: int, text: str) -> None:
         await self._cluster.restart(node_id)
-        self._say("restart", text, story)
+        self._say("restart", text, story, f"node {node_id} back")
 
     # the control
 
@@ -165,7 +180,7 @@ class Demonstration:
     async def _resize_plainly(self, story: Story, count: int) -> None:
         assert self._admin is not None
         await self._admin.create_partitions(story.topic, count)
-        self._say("resize", f"{story.topic} has {count} partitions", story)
+        self._say("resize", f"{story.topic} has {count} partitions", story, f"{count} partitions")
 
     # both
 
@@ -248,10 +263,10 @@ class Demonstration:
                 story.audited = dict(line)
         self._news.set()
 
-    def _say(self, kind: str, text: str, story: Story | None = None) -> None:
+    def _say(self, kind: str, text: str, story: Story | None = None, label: str = "") -> None:
         now_ms = wall_clock_ms()
         target = story or Story("", 0)
-        self._view.tell(target.note(now_ms, kind, text), self._now_s())
+        self._view.tell(target.note(now_ms, kind, text, label), self._now_s())
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time() - self._began_s

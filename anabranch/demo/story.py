@@ -17,6 +17,8 @@ class Moment:
     t_ms: int
     kind: str
     text: str
+    label: str = ""
+    """A few words for the timeline; none: not drawn there."""
 
 
 @dataclass(slots=True)
@@ -51,9 +53,9 @@ class Story:
         """Records handed to applications so far, repetitions included."""
         return sum(sum(counts.values()) for counts in self.delivered_by_reader.values())
 
-    def note(self, t_ms: int, kind: str, text: str) -> Moment:
+    def note(self, t_ms: int, kind: str, text: str, label: str = "") -> Moment:
         """Add a moment."""
-        moment = Moment(t_ms, kind, text)
+        moment = Moment(t_ms, kind, text, label)
         self.moments.append(moment)
         return moment
 

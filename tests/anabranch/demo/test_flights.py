@@ -1,0 +1,16 @@
+from collections import Counter
+
+from anabranch.demo import flights
+
+
+def test_all_flights_are_there_and_each_aircraft_flies_in_order_of_time() -> None:
+    rows = flights.load()
+    assert len(rows) == flights.COUNT
+    assert Counter(row.tail_number for row in rows)[flights.NO_AIRCRAFT.encode()] == 2512
+    assert flights.load(3) == rows[:3]
+    last: dict[bytes, tuple[int, ...]] = {}
+    for row in rows:
+        _, month, day, _, departure, *_ = row.line.split(b",")
+        when = (int(month), int(day), int(departure))
+        assert last.get(row.tail_number, ()) <= when
+        last[row.tail_number] = when
