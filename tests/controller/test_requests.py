@@ -1,0 +1,75 @@
+"""What one decision becomes on the wire: few requests, in Kafka's order, with the partition's own generation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller import requests
+from controller.model import Plan, Retired, TopicPartition
+from controller.requests import RequestBatch
+from protocol.apis.leader_and_isr import LeaderAndIsrRequest
+from protocol.apis.stop_replica import StopReplicaRequest
+from protocol.apis.update_metadata import UpdateMetadataRequest
+from tests.controller.world import started
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def test_one_request_of_each_kind_per_broker_in_kafkas_order() -> None:
+    _, term = started(brokers=2, partitions=2, replication=2)
+    batch = RequestBatch(term.state)
+    batch.stop(T0, [1], delete=True)
+    batch.lead(T0)
+    batch.lead(T1)
+    kinds = [(effect.broker_id, type(effect.request)) for effect in batch.flush()]  # type: ignore[union-attr]
+    assert kinds == [
+        (1, LeaderAndIsrRequest),
+        (2, LeaderAndIsrRequest),
+        (1, UpdateMetadataRequest),
+        (2, UpdateMetadataRequest),
+        (1, StopReplicaRequest),
+    ]
+
+
+def test_the_partitions_own_generation_travels_never_the_plans() -> None:
+    """C7: a resent LeaderAndIsr must not give a partition a generation that is not written with its epoch."""
+    _, term = started(partitions=2)
+    topic = term.state.topics["t"]
+    term.state.put_topic(replace(topic, body=topic.body.with_plan(Plan(1, 2, 4))))
+    row = requests.leader_and_isr_request(term.state, 1, {T0: False}).topic_states[0].partition_states[0]
+    assert (row.generation, row.leader_epoch) == (0, 0)
+
+
+def test_stop_replica_epochs() -> None:
+    _, term = started(partitions=2)
+    rows = requests.stop_replica_request(term.state, 1, {T0: True, T1: False}).topic_states[0].partition_states
+    assert [(row.leader_epoch, row.delete_partition) for row in rows] == [(-2, True), (0, False)]
+
+
+def test_a_topic_being_deleted_is_shown_with_leader_minus_two() -> None:
+    _, term = started(partitions=1)
+    term.state.deleting.add("t")
+    request = requests.update_metadata_request(term.state, 1, [T0], full=False)
+    row = request.topic_states[0].partition_states[0]
+    assert (row.leader, row.leader_epoch) == (-2, 0)
+    assert [one.endpoints[0].host for one in request.live_brokers] == ["host1", "host2", "host3"]
+
+
+def test_replicas_on_dead_brokers_are_named_offline() -> None:
+    world, term = started(partitions=1, replication=2)
+    del world.brokers[2]
+    term.brokers_changed()
+    row = requests.update_metadata_request(term.state, 1, [T0], full=False).topic_states[0].partition_states[0]
+    assert (row.offline_replicas, row.isr) == ([2], [1])
+
+
+def test_a_stub_of_an_earlier_life_does_not_remove_the_present_one() -> None:
+    _, term = started(partitions=4)
+    term.resize("t", 3)
+    topic, committed = term.state.topics["t"], term.state.partitions[TopicPartition("t", 3)]
+    epoch = committed.state.leader_epoch
+    for stub_epoch, removed in ((epoch - 1, False), (epoch, True)):
+        body = replace(topic.body, retired={3: Retired(stub_epoch, 5)})
+        assert requests.being_removed(replace(topic, body=body), 3, committed) is removed
+    live = replace(topic, body=replace(topic.body, retired={0: Retired(99, 5)}))
+    assert not requests.being_removed(live, 0, term.state.partitions[T0]), "only what is marked for deletion goes"

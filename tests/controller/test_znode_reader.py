@@ -1,0 +1,88 @@
+"""What is read, which watch is left behind, and that nonsense is left out."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from controller import topic_admin
+from controller.model import Broker, Endpoint
+from controller.zk import paths, znodes
+from controller.zk.memory import MemorySession, MemoryZooKeeper
+from controller.znode_reader import Read, ZnodeReader
+from tests.conftest import run_strictly
+
+
+async def prepared() -> tuple[MemorySession, ZnodeReader, list[Read]]:
+    session = await MemoryZooKeeper().connect()
+    for path in paths.ALWAYS_CREATED:
+        await session.create(path, make_parents=True)
+    changed: list[Read] = []
+    return session, ZnodeReader(session, random.Random(1), changed.append), changed
+
+
+async def create(session: MemorySession, name: str = "t") -> None:
+    await topic_admin.create_topic(
+        session, name=name, topic_id=name.encode() * 16, assignment={0: [1]}, configs={"a": "b"}
+    )
+
+
+def test_a_broker_is_read_with_its_epoch_and_watched() -> None:
+    async def main() -> None:
+        session, reader, changed = await prepared()
+        told = Broker(4, -1, (Endpoint("PLAINTEXT", "h", 1),))
+        _, stat = await session.create_with_stat(paths.broker(4), znodes.encode_broker(told, timestamp_ms=0))
+        assert {one.epoch for one in (await reader.brokers()).values()} == {stat.czxid}
+        await session.delete(paths.broker(4))
+        await asyncio.sleep(0)
+        assert changed and set(changed) == {Read("brokers")}
+
+    run_strictly(main())
+
+
+@pytest.mark.parametrize("change", ["topic", "config", "new config"])
+def test_a_change_of_a_topics_znode_or_configuration_is_noticed(change: str) -> None:
+    async def main() -> None:
+        session, reader, changed = await prepared()
+        await create(session)
+        if change == "new config":
+            await session.delete(paths.topic_config("t"))
+        topic = await reader.topic("t")
+        assert topic is not None and topic.config == ({} if change == "new config" else {"a": "b"})
+        match change:
+            case "topic":
+                await session.set(paths.topic("t"), (await session.get(paths.topic("t")))[0])
+            case "config":
+                await session.set(paths.topic_config("t"), znodes.encode_config({}))
+            case _:
+                await session.create(paths.topic_config("t"), znodes.encode_config({}))
+        await asyncio.sleep(0)
+        assert changed == [Read("topic", "t")]
+
+    run_strictly(main())
+
+
+def test_nonsense_is_left_out_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        session, reader, _ = await prepared()
+        await create(session)
+        await create(session, "u")
+        await session.set(paths.topic("t"), b"{")
+        await session.create(paths.broker(1), b"nonsense")
+        assert [one.topic.name for one in await reader.snapshots(["t", "u", "gone"])] == ["u"]
+        assert await reader.brokers() == {}
+
+    run_strictly(main())
+    assert "topic t is left out" in caplog.text and "/brokers/ids/1" in caplog.text
+
+
+def test_snapshots_bring_the_states_there_are_and_an_id_in_case_of_need() -> None:
+    async def main() -> None:
+        session, reader, _ = await prepared()
+        await create(session)
+        (snapshot,) = await reader.snapshots(["t"])
+        assert snapshot.partitions == {} and len(snapshot.fresh_id) == 16
+
+    run_strictly(main())
