@@ -309,6 +309,31 @@ def test_named_nonsense(victim: Victim, raw: bytes) -> None:
     victim.check()
 
 
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (struct.pack(">i", -1), "frame of -1 bytes"),
+        (struct.pack(">i", 1048577), "frame of 1048577 bytes"),
+        (struct.pack(">i", 2**31 - 1), "frame of 2147483647 bytes"),
+        (framed(struct.pack(">hhi", 2000, 0, 1)), "unknown API 2000"),
+        (framed(request_frame(3, 13)), "Metadata v13"),
+        (framed(request_frame(3, 1, struct.pack(">i", 2**31 - 1))), "Metadata v1"),
+        (framed(request_frame(10, 0, struct.pack(">h", -1))), "FindCoordinator v0"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_node_closes_at_once_and_says_why_in_one_line(victim: Victim, raw: bytes, reason: str) -> None:
+    """We keep our end open: it is the node that ends it."""
+    before = len(victim.log_path.read_text().splitlines())
+    with victim.connect() as sock:
+        sock.sendall(raw)
+        with contextlib.suppress(ConnectionError):
+            assert sock.recv(1) == b""
+    victim.check()
+    (line,) = victim.log_path.read_text().splitlines()[before:]
+    assert reason in line
+
+
 @fuzz(200)
 @given(place=st.integers(0, 10_000), bit=st.integers(0, 7))
 def test_a_damaged_batch_is_refused_and_not_stored(victim: Victim, place: int, bit: int) -> None:
