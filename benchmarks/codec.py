@@ -13,6 +13,7 @@ import timeit
 from collections.abc import Callable
 from typing import Any, Final
 
+from benchmarks.report import Figure, summary, table, times, working
 from protocol import codec, layout
 from protocol.apis.fetch import (
     FetchableTopicResponse,
@@ -32,6 +33,7 @@ from protocol.apis.produce import (
 )
 
 RATIO_MIN: Final = 10.0
+PARTITIONS: Final = 50
 RECORDS: Final = bytes(1024)
 VERSIONS: Final = {"Fetch": (11, 15), "Produce": (7, 9)}
 
@@ -58,25 +60,45 @@ def microseconds(call: Callable[[], object]) -> float:
     return min(timer.repeat(5, count)) / count * 1e6
 
 
+def measure(partitions: int = PARTITIONS) -> list[Figure]:
+    """Measure every message, print the table."""
+    rows, worst = [], float("inf")
+    with working("codec") as status:
+        for message in messages(partitions):
+            name = type(message).__name__
+            status.update(f"codec: {name}")
+            for version in VERSIONS[name.removesuffix("Request").removesuffix("Response")]:
+                for what, slow, fast in _pair(message, version):
+                    slow_us, fast_us = microseconds(slow), microseconds(fast)
+                    worst = min(worst, slow_us / fast_us)
+                    rows.append(
+                        (f"{what} {name} v{version}", f"{fast_us:.1f}", f"{slow_us:.1f}", times(slow_us, fast_us))
+                    )
+    table(
+        f"codec: microseconds a message, {partitions} partitions in each",
+        *("", "generated", "construct", "construct / generated"),
+        rows=rows,
+    )
+    return [
+        Figure(
+            "generated codec on Fetch and Produce, against construct",
+            f">= {RATIO_MIN:.0f}x faster",
+            f"{worst:.0f}x at least",
+            "construct reference, same bytes",
+            worst >= RATIO_MIN,
+        )
+    ]
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print the table; fail when a ratio is too small."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--partitions", type=int, default=50, help="partitions in each message (default: 50)")
-    partitions: int = parser.parse_args(arguments).partitions
-    print(f"codec: {partitions} partitions a message, microseconds a message")
-    print(f"{'message':<18}{'version':>7}{'':4}{'what':<8}{'construct':>10}{'generated':>10}{'ratio':>8}")
-    worst = float("inf")
-    for message in messages(partitions):
-        name = type(message).__name__
-        for version in VERSIONS[name.removesuffix("Request").removesuffix("Response")]:
-            for what, slow, fast in _pair(message, version):
-                slow_us, fast_us = microseconds(slow), microseconds(fast)
-                ratio = slow_us / fast_us
-                worst = min(worst, ratio)
-                print(f"{name:<18}{f'v{version}':>7}    {what:<8}{slow_us:10.1f}{fast_us:10.1f}{ratio:8.1f}")
-    verdict = "ok" if worst >= RATIO_MIN else "TOO SLOW"
-    print(f"smallest ratio {worst:.1f}, wanted {RATIO_MIN:.0f} or more: {verdict}")
-    return 0 if worst >= RATIO_MIN else 1
+    parser.add_argument(
+        "--partitions", type=int, default=PARTITIONS, help=f"partitions in each message (default: {PARTITIONS})"
+    )
+    figures = measure(parser.parse_args(arguments).partitions)
+    summary(figures)
+    return 0 if all(one.met for one in figures) else 1
 
 
 def _pair(message: Any, version: int) -> list[tuple[str, Callable[[], object], Callable[[], object]]]:

@@ -1,0 +1,42 @@
+"""Run every benchmark in one go, and end with one table of the aims: `python -m benchmarks [NAME ...]`.
+
+The exit code is 1 when a ratio that must hold anywhere is missed (generated codecs against the reference), or when a
+benchmark could not run; never because the machine was slow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+from typing import Final
+
+from benchmarks.report import Figure, console, summary
+
+NAMES: Final = ("startup", "codec", "request_path", "log", "latency", "throughput")
+MUST_HOLD: Final = frozenset({"codec"})
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what was asked for, in order."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones (default: all): {', '.join(NAMES)}")
+    names = parser.parse_args(arguments).names or NAMES
+    if unknown := sorted(set(names) - set(NAMES)):
+        parser.error(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    figures: list[Figure] = []
+    missed = False
+    start_s = time.perf_counter()
+    for number, name in enumerate(names, 1):
+        console.rule(f"{number} of {len(names)}: {name}")
+        found = importlib.import_module(f"benchmarks.{name}").measure()
+        missed = missed or (name in MUST_HOLD and not all(one.met for one in found))
+        figures += found
+    console.rule(f"{time.perf_counter() - start_s:.0f} s")
+    summary(figures)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

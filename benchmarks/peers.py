@@ -1,0 +1,115 @@
+"""Clusters to measure, each in a fresh process: `anabranch up`, and the mock cluster that librdkafka brings.
+
+The mock cluster is the natural peer: three brokers in one process, no JVM, in memory, compiled C. It keeps no replicas
+(acks=all is acks=1 there), no more than 5 MiB of a partition, and checks next to nothing; what it shows is how fast a
+small cluster for tests can be.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import Producer
+
+READY_MARK: Final = "bootstrap="
+MOCK: Final = """
+import sys
+from confluent_kafka import Producer
+producer = Producer({"test.mock.num.brokers": 3, "log_level": 0})
+brokers = producer.list_topics(timeout=10).brokers.values()
+print("ready bootstrap=" + ",".join(f"{one.host}:{one.port}" for one in brokers), flush=True)
+sys.stdin.read()
+"""
+QUIET: Final[dict[str, Any]] = {"log_level": 0, "error_cb": lambda _: None}
+"""For clients: that a cluster goes away at the end of a measurement is no news."""
+
+
+@dataclass(slots=True)
+class Peer:
+    """A running cluster."""
+
+    process: subprocess.Popen[str]
+    bootstrap: str
+    started_s: float
+    """When its process was started, on `time.perf_counter`."""
+    ready_s: float
+
+    @property
+    def resident_mb(self) -> float:
+        """Memory that the process occupies now."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:")) / 1024
+
+    @property
+    def processor_s(self) -> tuple[float, float]:
+        """Seconds that its threads ran, and that they were ready to run while no core was free."""
+        ran_ns = waited_ns = 0
+        for thread in Path(f"/proc/{self.process.pid}/task").glob("*/schedstat"):
+            ran, waited, _ = map(int, thread.read_text().split())
+            ran_ns, waited_ns = ran_ns + ran, waited_ns + waited
+        return ran_ns / 1e9, waited_ns / 1e9
+
+
+def anabranch_command() -> list[str]:
+    """`anabranch up`, as installed beside this interpreter, on free ports."""
+    return [str(Path(sysconfig.get_path("scripts")) / "anabranch"), "up", "--port", "0"]
+
+
+def mock_command() -> list[str]:
+    """A fresh interpreter that does nothing but host librdkafka's mock cluster."""
+    return [sys.executable, "-c", MOCK]
+
+
+COMMANDS: Final[dict[str, Callable[[], list[str]]]] = {"anabranch": anabranch_command, "mock": mock_command}
+
+
+@contextmanager
+def running(name: str) -> Iterator[Peer]:
+    """A cluster in a process of its own, from its start until it has been stopped."""
+    # Bytecode is cached, as it is wherever nobody forbids it: an installed program is compiled once.
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    command = COMMANDS[name]()
+    started_s = time.perf_counter()
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL if name == "mock" else None,
+        text=True,
+        env=environment,
+    )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        ready_s = time.perf_counter()
+        if READY_MARK not in line:
+            raise RuntimeError(f"{name} said {line!r} instead of being ready")
+        yield Peer(process, line.strip().partition(READY_MARK)[2], started_s, ready_s)
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def produce_one(bootstrap: str, topic: str) -> float:
+    """Produce one record with librdkafka's defaults; when its acknowledgement came."""
+    acknowledged_s: list[float] = []
+
+    def delivered(error: Any, _: Any) -> None:
+        if error is not None:
+            raise RuntimeError(f"the first record was refused: {error}")
+        acknowledged_s.append(time.perf_counter())
+
+    producer = Producer({"bootstrap.servers": bootstrap, **QUIET})
+    producer.produce(topic, b"the first record", on_delivery=delivered)
+    while not acknowledged_s:
+        producer.poll(1)
+    return acknowledged_s[0]

@@ -1,0 +1,278 @@
+"""The Python time of one small Produce (acks=1) and one small Fetch inside the broker, without a socket.
+
+A whole node runs, with logs in memory; frames go straight into the protocol object of one connection, as a transport
+would put them, and the answer is taken where the transport would take it. So the time is all that Python does for a
+request: frame, decode, waking the connection's task, dispatch, handler, log, encode. The peer is the least that any
+broker in Python has to do: decode the same frame, and encode the same answer.
+
+    python -m benchmarks.request_path [--requests 5000] [--profile]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from anabranch.cluster import Cluster
+from anabranch.running import fast_loop, settle_memory
+from benchmarks.latency import VERSIONS, small_fetch, small_produce
+from benchmarks.report import Figure, console, summary, table, times, working
+from broker.connection import BrokerConnection
+from clients.admin import Admin, NewTopic
+from protocol import codec
+from protocol.apis.fetch import FetchRequest
+from protocol.apis.produce import ProduceRequest
+from protocol.connection import ClientConnection, ServerConnection, decode_request, encode_response
+
+TOPIC: Final = "path"
+AIM_US: Final = 60.0
+REQUESTS: Final = 5000
+ROUNDS: Final = 7
+
+
+class Sink(asyncio.Transport):
+    """Takes answers as a socket's transport would, and says when one is complete."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1)})
+        self.on_answer: Callable[[], None] = lambda: None
+        self.answer = b""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing is ever buffered here."""
+
+    def writelines(self, list_of_data: Any) -> None:
+        """An answer, in pieces."""
+        self.answer = list_of_data
+        self.on_answer()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def abort(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass(slots=True)
+class Path:
+    """One kind of request on its way through the node."""
+
+    node: Any
+    connection: BrokerConnection
+    sink: Sink
+    message: Any
+
+    @property
+    def version(self) -> int:
+        """The version spoken."""
+        return VERSIONS[type(self.message)]
+
+    @property
+    def frame(self) -> bytes:
+        """The request as it comes in."""
+        _, chunks = ClientConnection("benchmark").request(self.message, self.version)
+        return b"".join(bytes(chunk) for chunk in chunks)
+
+    async def whole_us(self, count: int) -> float:
+        """Microseconds a request, from the bytes in the buffer to the bytes for the socket."""
+        frame, connection = self.frame, self.connection
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        left = count
+        size = len(frame)
+
+        def send() -> None:
+            connection.get_buffer(-1)[:size] = frame
+            connection.buffer_updated(size)
+
+        def answered() -> None:
+            nonlocal left
+            left -= 1
+            if left:
+                loop.call_soon(send)  # as the selector would call, when the next request has come
+            else:
+                done.set_result(None)
+
+        self.sink.on_answer = answered
+        start_s = time.perf_counter()
+        loop.call_soon(send)
+        await done
+        return (time.perf_counter() - start_s) / count * 1e6
+
+    def frame_and_decode_us(self, count: int) -> float:
+        """Frame and decode alone: the connection's core, with the answer left out."""
+        frame, size = self.frame, len(self.frame)
+        core = ServerConnection(self.node.server.dispatcher.served)
+
+        def one() -> None:
+            core.get_buffer(-1)[:size] = frame
+            core.buffer_updated(size)
+            core.next_request()
+            core._open = None
+
+        return each_us(one, count)
+
+    async def handled_us(self, count: int) -> float:
+        """Dispatcher, handler and log."""
+        dispatcher = self.node.server.dispatcher
+        request = decode_request(self.frame[4:], dispatcher.served)
+        answer: Callable[..., Awaitable[Any]] = dispatcher.answer
+        start_s = time.perf_counter()
+        for _ in range(count):
+            await answer(request, "127.0.0.1:1")
+        return (time.perf_counter() - start_s) / count * 1e6
+
+    def log_us(self, count: int) -> float:
+        """The partition's log alone."""
+        partition = self.node.services.replicas.leader_of(TOPIC, 0)
+        log = partition.log
+        if isinstance(self.message, ProduceRequest):
+            records = self.message.topic_data[0].partition_data[0].records
+            epoch, now_ms = partition.leader_epoch, self.node.services.clock_ms()
+            return each_us(lambda: log.append_as_leader(records, leader_epoch=epoch, now_ms=now_ms), count)
+        asked = self.message.topics[0].partitions[0]
+        limit = partition.high_watermark
+        return each_us(lambda: log.read(asked.fetch_offset, asked.partition_max_bytes, limit_offset=limit), count)
+
+    async def encode_us(self, count: int) -> float:
+        """The answer's bytes."""
+        dispatcher = self.node.server.dispatcher
+        request = decode_request(self.frame[4:], dispatcher.served)
+        response = await dispatcher.answer(request, "127.0.0.1:1")
+        return each_us(lambda: encode_response(request, response), count)
+
+    async def floor_us(self, count: int) -> float:
+        """The generated codec alone on the same request and the same answer: nobody can do with less."""
+        dispatcher = self.node.server.dispatcher
+        request = decode_request(self.frame[4:], dispatcher.served)
+        response = await dispatcher.answer(request, "127.0.0.1:1")
+        body = codec.encode(self.message, self.version)
+        cls, version = type(self.message), self.version
+
+        def one() -> None:
+            codec.decode(cls, version, body)
+            codec.encode_chunks(response, version)
+
+        return each_us(one, count)
+
+
+def each_us(action: Callable[[], object], count: int) -> float:
+    """Microseconds a call."""
+    start_s = time.perf_counter()
+    for _ in range(count):
+        action()
+    return (time.perf_counter() - start_s) / count * 1e6
+
+
+async def opened(cluster: Cluster, messages: list[Any]) -> list[Path]:
+    """The paths, on a topic that holds something."""
+    async with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name=TOPIC, partitions=1, replication_factor=1)])
+    (node,) = cluster.nodes.values()
+    paths = []
+    for message in messages:
+        connection, sink = BrokerConnection(node.server), Sink()
+        connection.connection_made(sink)
+        paths.append(Path(node, connection, sink, message))
+    await paths[0].whole_us(50)
+    settle_memory()
+    return paths
+
+
+async def stages_us(path: Path, count: int) -> dict[str, float]:
+    """The best of some rounds for each stage: what the machine does besides only ever adds."""
+    best: dict[str, float] = {}
+    for _ in range(ROUNDS):
+        found = {
+            "whole request": await path.whole_us(count),
+            "frame and decode": path.frame_and_decode_us(count),
+            "dispatch, handler, log": await path.handled_us(count),
+            "log": path.log_us(count),
+            "encode": await path.encode_us(count),
+            "floor": await path.floor_us(count),
+        }
+        best = {stage: min(best.get(stage, taken), taken) for stage, taken in found.items()}
+    return best
+
+
+async def everything(requests: int, profile: bool) -> list[dict[str, float]]:
+    """All stages of both kinds; with `profile` the functions of the whole path are printed too."""
+    async with Cluster(1, seed=random.randrange(1 << 30)) as cluster:
+        paths = await opened(cluster, [small_produce(TOPIC), small_fetch(TOPIC)])
+        found = [await stages_us(path, max(1, requests // ROUNDS)) for path in paths]
+        if profile:
+            for path in paths:
+                await profiled(path, requests)
+        for path in paths:
+            await path.connection.stop()
+        return found
+
+
+async def profiled(path: Path, requests: int) -> None:
+    """Print where the time of the whole path goes."""
+    import cProfile
+    import pstats
+
+    console.print(f"\nprofile of {requests} times {type(path.message).__name__}")
+    profiler = cProfile.Profile()
+    profiler.enable()
+    await path.whole_us(requests)
+    profiler.disable()
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
+
+
+def measure(requests: int = REQUESTS, *, profile: bool = False) -> list[Figure]:
+    """Measure, print the table."""
+    with working("request path"), asyncio.Runner(loop_factory=fast_loop) as runner:
+        produce, fetch = runner.run(everything(requests, profile))
+    rows: list[Sequence[str]] = []
+    for stage in ("frame and decode", "dispatch and handler", "log", "encode", "waking the task, loop"):
+        rows.append((f"  {stage}", f"{_stage(produce, stage):.1f}", f"{_stage(fetch, stage):.1f}"))
+    rows.insert(0, ("whole request", f"{produce['whole request']:.1f}", f"{fetch['whole request']:.1f}"))
+    rows.append(("peer: decode and encode alone", f"{produce['floor']:.1f}", f"{fetch['floor']:.1f}"))
+    ratios = [times(one["whole request"], one["floor"]) for one in (produce, fetch)]
+    rows.append(("ratio", *ratios))
+    table(
+        f"request path: microseconds of Python for one small request, best of {ROUNDS} rounds",
+        *("", f"Produce v{VERSIONS[ProduceRequest]}, acks=1", f"Fetch v{VERSIONS[FetchRequest]}"),
+        rows=rows,
+    )
+    return [
+        Figure(
+            f"Python time of a small {name}",
+            f"< {AIM_US:.0f} us",
+            f"{found['whole request']:.0f} us",
+            f"decode and encode alone {found['floor']:.0f} us ({times(found['whole request'], found['floor'])})",
+            found["whole request"] < AIM_US,
+        )
+        for name, found in (("Produce", produce), ("Fetch", fetch))
+    ]
+
+
+def _stage(found: dict[str, float], stage: str) -> float:
+    if stage == "dispatch and handler":
+        return found["dispatch, handler, log"] - found["log"]
+    if stage == "waking the task, loop":
+        parts = found["frame and decode"] + found["dispatch, handler, log"] + found["encode"]
+        return found["whole request"] - parts
+    return found[stage]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table and the aims."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--requests", type=int, default=REQUESTS, help=f"of each kind (default: {REQUESTS})")
+    parser.add_argument("--profile", action="store_true", help="print the functions that take the time")
+    asked = parser.parse_args(arguments)
+    summary(measure(asked.requests, profile=asked.profile))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
