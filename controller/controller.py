@@ -50,11 +50,14 @@ class Controller:
         *,
         rng: random.Random,
         listener: Callable[[ControllerEvent], None] | None = None,
+        failpoint: Callable[[str], None] | None = None,
     ) -> None:
+        """`failpoint` is told of every step of `failpoints.STEPS` that was taken; by default `crash_at` acts on it."""
         self._session = session
         self._settings = settings
         self._rng = rng
         self._listener = listener
+        self._failpoint = failpoint or (self._crash if settings.crash_at else None)
         self._runner: Runner | None = None
         self._term: Term | None = None
         self._task: asyncio.Task[None] | None = None
@@ -145,8 +148,8 @@ class Controller:
 
     async def _lead(self, candidacy: Candidacy, term: Term) -> None:
         self._term = term
-        crash = self._crash if self._settings.crash_at else None
-        runner = Runner(self._session, self._settings, term, candidacy, self._rng, self._listener, crash)
+        self._reached("elect-controller")
+        runner = Runner(self._session, self._settings, term, candidacy, self._rng, self._listener, self._failpoint)
         self._runner = runner
         try:
             await runner.run()
@@ -162,6 +165,7 @@ class Controller:
             self._runner = None
             if not self._expired:
                 await candidacy.resign(term)
+                self._reached("resign")
 
     def _on_session(self, event: SessionEvent) -> None:
         """The session is over, and with it our /controller: whatever we still decide must not reach any broker."""
@@ -169,6 +173,10 @@ class Controller:
             self._expired = True
             if self._task is not None:
                 self._task.cancel()
+
+    def _reached(self, step: str) -> None:
+        if self._failpoint is not None:
+            self._failpoint(step)
 
     def _crash(self, step: str) -> None:
         if step == self._settings.crash_at:

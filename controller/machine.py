@@ -125,6 +125,7 @@ def on_settle(state: ClusterState) -> list[Effect]:
             decided += topics.continue_deletion(state, name)
         else:
             decided += resize.advance(state, name)
+            decided += resize.resume_removal(state, state.topics[name])
     for name in list(state.waiting):
         decided += resize_requests.proceed(state, name)
     return decided

@@ -199,7 +199,7 @@ def victims(state: ClusterState, topic: Topic) -> list[TopicPartition]:
 
 
 def check_drained(state: ClusterState) -> list[Effect]:
-    """Ask the leaders of partitions marked for deletion whether anything is left; resume removals that were begun."""
+    """Ask the leaders of partitions marked for deletion whether anything is left in them."""
     from protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
     decided: list[Effect] = []
@@ -208,11 +208,8 @@ def check_drained(state: ClusterState) -> list[Effect]:
         committed = state.partitions.get(marked[0]) if marked else None
         if committed is None:
             continue
-        if being_removed(topic, marked[0].partition, committed):
-            decided += drop_replicas(state, marked[0])
-            continue
         leader = state.brokers.get(committed.state.leader)
-        if leader is None or not committed.state.sealed:
+        if leader is None or not committed.state.sealed or being_removed(topic, marked[0].partition, committed):
             continue
         for timestamp in (EARLIEST, LATEST):
             asked = ListOffsetsPartition(
@@ -226,6 +223,15 @@ def check_drained(state: ClusterState) -> list[Effect]:
             )
             decided.append(effects.SendToBroker(leader.id, leader.epoch, request))
     return decided
+
+
+def resume_removal(state: ClusterState, topic: Topic) -> list[Effect]:
+    """Go on with a removal whose stub is written, by this controller or by one before it (D6 to D8)."""
+    for partition in victims(state, topic)[:1]:
+        committed = state.partitions.get(partition)
+        if committed is not None and being_removed(topic, partition.partition, committed):
+            return drop_replicas(state, partition)
+    return []
 
 
 def offset_reported(

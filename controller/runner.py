@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from controller import effects, events, machine
+from controller import effects, events, failpoints, machine
 from controller.candidacy import Candidacy, Deposed, Term
 from controller.channels import Channels
 from controller.effects import Effect
@@ -64,7 +64,7 @@ class Runner:
         self._term = term
         self._candidacy = candidacy
         self._listener = listener
-        self._acted = acted or (lambda step: None)
+        self._acted = _checked(acted) if acted is not None else (lambda step: None)
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[events.Event | Read] = asyncio.Queue()
         self._reads: set[Read] = set()
@@ -205,3 +205,11 @@ class Runner:
             caller.cancel()
         with contextlib.suppress(Exception):
             await self._channels.close_all()
+
+
+def _checked(acted: Callable[[str], None]) -> Callable[[str], None]:
+    def reached(point: str) -> None:
+        failpoints.step_of(point)  # whoever adds a step names it in the table
+        acted(point)
+
+    return reached

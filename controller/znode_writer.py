@@ -97,6 +97,7 @@ class ZnodeWriter:
         """Drop a request to delete a topic."""
         with contextlib.suppress(NoNode):
             await fenced(self._session, self._term, [Delete(paths.delete_topic(name))])
+        self._acted("remove-deletion")
 
     async def _removal(self, name: str) -> list[Op]:
         ops: list[Op] = []

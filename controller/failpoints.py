@@ -1,0 +1,42 @@
+"""The steps at which a controller can be made to die: one name for everything it does that outlives it.
+
+`crash_at=NAME` ends the process right after the step; `NAME:2` after the second partition of a step that writes several.
+A step that is not in this table does not exist: reaching one is a bug, so "killed after each step" is a loop over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+STEPS: Final[Mapping[str, str]] = {
+    "elect-controller": "/controller is ours, /controller_epoch raised",
+    "create": "first states of a topic's partitions",
+    "elect": "a leader for partitions that had none",
+    "elect-preferred": "leadership handed back to preferred replicas",
+    "lose": "a lost broker out of leaderships and ISRs",
+    "shut-down": "leaderships moved off a broker that stops in order",
+    "isr": "an ISR that a leader asked for",
+    "complete": "a topic's znode filled in with what its creator left out",
+    "grow": "more partitions for a topic that is not ordered",
+    "resize:after-plan": "the plan of a resize in the topic's znode",
+    "resize:after-create": "the children of a resize that grows",
+    "resize:after-seal": "the victims of a resize that shrinks, sealed",
+    "resize:after-bump": "the other partitions whose keys change, in their next epoch and generation",
+    "resize:after-publish": "the new generation in the topic's znode",
+    "remove:after-retire": "the stub of a drained partition",
+    "remove:after-remove": "a drained partition's state and index gone",
+    "delete-topic": "a topic's znodes gone",
+    "remove-deletion": "the request to delete a topic gone",
+    "send": "a request in a broker's queue",
+    "resign": "/controller given back",
+}
+
+
+def step_of(point: str) -> str:
+    """The step that a point belongs to: `resize:after-bump:2` is one of `resize:after-bump`. KeyError if there is none."""
+    step, _, count = point.rpartition(":")
+    name = step if count.isdigit() else point
+    if name not in STEPS:
+        raise KeyError(f"{point!r} is no step of the controller; there are {', '.join(STEPS)}")
+    return name
