@@ -160,13 +160,13 @@ class MetadataCache:
 def applied(image: ClusterImage, request: UpdateMetadataRequest) -> ClusterImage:
     """The image after an update: brokers are replaced, topics are merged one by one.
 
-    A full update (type 2) also forgets the topics that it does not mention.
+    A full update (type 2) also forgets the topics and partitions that it does not mention.
     """
     full = request.type == FULL_UPDATE
     topics = {} if full else dict(image.topics)
     names = {} if full else dict(image.names)
     for state in grouped_by_topic(request):
-        before = image.topics.get(state.topic_name)
+        before = topics.get(state.topic_name)
         after = merge_topic(before, state)
         if before is not None and (after is None or after.topic_id != before.topic_id):
             names.pop(before.topic_id, None)

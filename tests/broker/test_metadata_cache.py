@@ -116,6 +116,11 @@ def test_a_full_update_forgets_what_it_does_not_name() -> None:
     assert image.names == {ID_B: "u"}
 
 
+def test_a_full_update_forgets_partitions_that_were_removed_while_this_broker_was_away() -> None:
+    image = image_after(update(topic(partition(0), partition(1))), update(topic(partition(0)), type=2))
+    assert set(image.topics["t"].partitions) == {0}
+
+
 def test_versions_without_grouping_are_grouped() -> None:
     rows = [partition(0, topic_name="a"), partition(0, topic_name="b"), partition(1, topic_name="a")]
     image = image_after(update(ungrouped_partition_states=rows))
