@@ -54,7 +54,9 @@ class Node:
         files: Files,
         rng: random.Random,
         clock_ms: Callable[[], int],
+        failpoint: Callable[[str], None] | None = None,
     ) -> None:
+        """`failpoint` is told of the controller's steps, in place of what `crash_at` would do."""
         self.settings = settings
         self.services: Services
         self.server: Server
@@ -62,6 +64,7 @@ class Node:
         self._files = files
         self._rng = rng
         self._clock_ms = clock_ms
+        self._failpoint = failpoint
         self._renewal: asyncio.Task[None] | None = None
         self._stopping = False
         self.failed: asyncio.Future[None]
@@ -198,6 +201,7 @@ class Node:
                 crash_at=settings.crash_at,
             ),
             rng=self._rng,
+            failpoint=self._failpoint,
         )
 
     def _fresh_cluster_id(self) -> str:
