@@ -3,15 +3,14 @@
     anabranch source -> bucket by key -> state per bucket (transformWithState) -> rows -> foreachBatch
 
 Every key falls into one of a few buckets; a bucket's state holds all its keys (`checks.Bucket`) and lives in Spark's
-checkpointed state store, so it is exactly as old as the offsets. A batch emits its violations, and the *cumulative* counts
-of every bucket it touched: writing either twice, after a restart, changes nothing.
+checkpointed state store, so it is exactly as old as the offsets. A batch emits its violations, and the *cumulative*
+counts of every bucket it touched: writing either twice, after a restart, changes nothing. The audited topic itself, if
+it is named, runs through the same query: what it stores and nobody got is lost.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,14 +24,18 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, ValueState
 
 from protocol import audit as wire
-from spark_jobs.checks import COUNTERS, Bucket, Event, Violation, total
-from spark_jobs.source import FORMAT, AnabranchSource
+from protocol.errors import DecodeError
+from spark_jobs import checks
+from spark_jobs.checks import Bucket, Event, Loss, Violation
+from spark_jobs.source import FORMAT
 
 BUCKETS: Final = 8
 TRIGGER: Final = "1 second"
 SUMMARY: Final = "summary"
 OUTPUT_SCHEMA: Final = "kind string, bucket int, detail string"
-STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+STATE: Final = "bucket"
+ROWS_PER_TRIGGER: Final = 100_000
+"""Of a backlog: enough to be worth a batch, few enough that the first counts come early."""
 
 _FIXED: Final = np.dtype(
     [
@@ -48,34 +51,8 @@ _FIXED: Final = np.dtype(
     ]
 )
 assert _FIXED.itemsize == wire.FIXED.size, "the dtype is the wire format's fixed part"
-
-
-def open_session(directory: Path, *, cores: int = 2) -> SparkSession:
-    """A local session that starts quickly, stays quiet and listens on loopback only."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    directory.mkdir(parents=True, exist_ok=True)
-    logging = directory / "log4j2.properties"
-    logging.write_text(LOG4J)
-    java = f"-Dlog4j2.configurationFile={logging.absolute().as_uri()} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    session: SparkSession = (
-        SparkSession.builder.master(f"local[{cores}]")
-        .appName("anabranch-audit")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "768m")
-        .config("spark.driver.extraJavaOptions", java)
-        .config("spark.sql.shuffle.partitions", str(cores))
-        .config("spark.sql.streaming.stateStore.providerClass", STATE_STORE)
-        .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "50000")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    session.dataSource.register(AnabranchSource)
-    return session
+_MARK: Final = np.dtype([("producer", ">u8"), ("sequence", ">u8")])
+assert _MARK.itemsize == len(wire.encode_header(0, 0)), "the dtype is the wire format's header"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +63,8 @@ class Target:
     topic: str
     """The audit topic."""
     directory: Path
+    expect: str | None = None
+    """The audited topic: what it stores must have been delivered."""
 
     @property
     def checkpoint(self) -> Path:
@@ -102,28 +81,39 @@ class Target:
         """One file of JSON lines per batch that had any."""
         return self.directory / "violations"
 
+    @property
+    def losses(self) -> Path:
+        """JSON lines about every key of which something was lost; written with the verdict."""
+        return self.violations / "lost.jsonl"
+
 
 class BucketAuditor(StatefulProcessor):
     """Checks the deliveries of one bucket, batch by batch."""
 
     _state: ValueState
 
+    def __init__(self, expect: str | None) -> None:
+        self._expect = expect
+
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called by Spark."""
-        self._state = handle.getValueState("bucket", "packed binary")
+        self._state = handle.getValueState(STATE, "packed binary")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         """Called by Spark with the rows of one bucket in one batch."""
         frame = pd.concat(list(rows), ignore_index=True)
-        # A key's events share one audit partition; their offsets there are the order of delivery.
-        frame = frame.sort_values(["partition", "offset"], kind="stable")
         packed = self._state.get()
         bucket = Bucket.unpack(bytes(packed[0]) if packed is not None else None)
-        violations = bucket.check(_events(frame["key"].tolist(), frame["value"].tolist()))
+        records = frame[frame["stored"]]
+        bucket.store(_stored(records["key"].tolist(), records["value"].tolist()))
+        # A key's events share one audit partition; their offsets there are the order of delivery.
+        deliveries = frame[~frame["stored"]].sort_values(["partition", "offset"], kind="stable")
+        violations = bucket.check(_events(deliveries["key"].tolist(), deliveries["value"].tolist()))
         self._state.update((bucket.pack(),))
         number = int(key[0])
-        counts = {**bucket.counts, "by_generation": bucket.by_generation}
-        details = [(SUMMARY, number, json.dumps(counts))]
+        undelivered = bucket.undelivered(self._expect) if self._expect else dict.fromkeys(bucket.groups(), 0)
+        facts = {**bucket.counts, "undelivered": undelivered, "by_generation": bucket.by_generation}
+        details = [(SUMMARY, number, json.dumps(facts))]
         details += [(one.kind, number, json.dumps(describe(one))) for one in violations]
         yield pd.DataFrame(details, columns=["kind", "bucket", "detail"])
 
@@ -131,9 +121,22 @@ class BucketAuditor(StatefulProcessor):
         """Called by Spark."""
 
 
+def _stored(keys: list[bytes | None], marks: list[bytes]) -> Iterator[tuple[int, bytes, int]]:
+    """(producer, key, sequence) of records of the audited topic, from their audit headers."""
+    for mark in marks:
+        if len(mark) != _MARK.itemsize:
+            wire.decode_header(mark)  # raises
+    columns = np.frombuffer(b"".join(marks), dtype=_MARK)
+    for key, producer, sequence in zip(keys, columns["producer"].tolist(), columns["sequence"].tolist(), strict=True):
+        yield producer, bytes(key or b""), sequence
+
+
 def _events(keys: list[bytes | None], values: list[bytes]) -> Iterator[Event]:
     """Audit records taken apart, the fixed parts of all of them at once."""
     size = wire.FIXED.size
+    for value in values:
+        if len(value) < size or value[0] != wire.VERSION:
+            raise DecodeError(f"not an audit event, so this is not an audit topic: {bytes(value[:size]).hex()}")
     fixed = np.frombuffer(b"".join(value[:size] for value in values), dtype=_FIXED)
     columns = [fixed[name].tolist() for name in _FIXED.names or ()]
     names: dict[bytes, tuple[str, str, str]] = {}
@@ -170,33 +173,48 @@ def describe(violation: Violation) -> dict[str, Any]:
         "key": event.key.decode(errors="backslashreplace"),
     }
     for name, one in (("delivered", event), ("after", before)):
-        story[name] = {
-            "topic": one.topic,
-            "partition": one.partition,
-            "offset": one.offset,
-            "generation": one.generation,
-            "sequence": one.sequence,
-            "producer": one.producer,
-            "member": one.member,
-            "time_ms": one.time_ms,
-        }
+        story[name] = _place(one)
     return story
+
+
+def describe_loss(loss: Loss) -> dict[str, Any]:
+    """What of a key is lost, and what was the last that its group got of it."""
+    return {
+        "kind": checks.LOST,
+        "group": loss.group,
+        "topic": loss.topic,
+        "producer": loss.producer,
+        "key": loss.key.decode(errors="backslashreplace"),
+        "sequences": loss.sequences,
+        "newest": None if loss.newest is None else _place(loss.newest),
+    }
+
+
+def _place(event: Event) -> dict[str, Any]:
+    return {
+        "topic": event.topic,
+        "partition": event.partition,
+        "offset": event.offset,
+        "generation": event.generation,
+        "sequence": event.sequence,
+        "producer": event.producer,
+        "member": event.member,
+        "time_ms": event.time_ms,
+    }
 
 
 def start(session: SparkSession, target: Target, on_progress: Callable[[dict[str, Any]], None]) -> StreamingQuery:
     """Start, or continue from its checkpoint, the audit of one topic. `on_progress` gets the summary of each batch."""
     target.violations.mkdir(parents=True, exist_ok=True)
-    deliveries = (
-        session.readStream.format(FORMAT)
-        .option("bootstrap.servers", target.servers)
-        .option("subscribe", target.topic)
-        .option("startingOffsets", "earliest")
-        .load()
-        .select("key", "value", "partition", "offset")
-        .withColumn("bucket", F.pmod(F.hash("key"), F.lit(BUCKETS)))
-    )
-    checked = deliveries.groupBy("bucket").transformWithStateInPandas(
-        statefulProcessor=BucketAuditor(), outputStructType=OUTPUT_SCHEMA, outputMode="Append", timeMode="None"
+    checked = (
+        _rows(session, target)
+        .groupBy("bucket")
+        .transformWithStateInPandas(
+            statefulProcessor=BucketAuditor(target.expect),
+            outputStructType=OUTPUT_SCHEMA,
+            outputMode="Append",
+            timeMode="None",
+        )
     )
 
     def write(batch: DataFrame, number: int) -> None:
@@ -219,30 +237,55 @@ def start(session: SparkSession, target: Target, on_progress: Callable[[dict[str
     return query
 
 
-def summary(target: Target) -> dict[str, int]:
-    """The counts of all buckets together, as of the last batch."""
-    return total({name: row[name] for name in COUNTERS} for row in _read_summary(target).values())
-
-
-def stored(session: SparkSession, servers: str, topic: str) -> tuple[int, int]:
-    """(records, distinct records) with an audit header that a topic holds: what had to be delivered."""
+def _rows(session: SparkSession, target: Target) -> DataFrame:
+    """What the checks need of both topics: an event of the audit topic, the audit header of a record of the other."""
+    topics = [target.topic] if target.expect is None else [target.topic, target.expect]
     records = (
-        session.read.format(FORMAT)
-        .option("bootstrap.servers", servers)
-        .option("subscribe", topic)
-        .option("includeHeaders", "true")
+        session.readStream.format(FORMAT)
+        .option("bootstrap.servers", target.servers)
+        .option("subscribe", ",".join(topics))
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", ROWS_PER_TRIGGER)
+        .option("includeHeaders", str(target.expect is not None).lower())
         .load()
     )
-    mark = F.filter("headers", lambda header: header["key"] == wire.HEADER)[0]["value"]
-    marked = records.select("key", mark.alias("mark")).where("mark is not null")
-    row = (
-        marked.groupBy("key", "mark")
-        .count()
-        .agg(F.sum("count").alias("all"), F.count("mark").alias("distinct"))
-        .first()
+    stored = F.col("topic") == F.lit(target.expect) if target.expect is not None else F.lit(False)
+    value = F.col("value")
+    if target.expect is not None:
+        mark = F.filter("headers", lambda header: header["key"] == wire.HEADER)[0]["value"]
+        value = F.when(stored, mark).otherwise(value)
+    return records.select(
+        "key",
+        value.alias("value"),
+        "partition",
+        "offset",
+        stored.alias("stored"),
+        F.pmod(F.hash("key"), F.lit(BUCKETS)).alias("bucket"),
+    ).where("value is not null")
+
+
+def summary(target: Target) -> dict[str, int]:
+    """The counts of all buckets together, as of the last batch."""
+    return checks.total(list(_read_summary(target).values()))
+
+
+def write_losses(session: SparkSession, target: Target) -> None:
+    """Write down what was lost, key by key, from the state that the query left behind."""
+    groups = checks.groups(_read_summary(target).values())
+    rows = (
+        session.read.format("statestore")
+        .option("path", str(target.checkpoint))
+        .option("stateVarName", STATE)
+        .load()
+        .selectExpr("value.packed as packed")
+        .collect()
     )
-    assert row is not None, "an aggregate has one row"
-    return int(row["all"] or 0), int(row["distinct"] or 0)
+    stories = [
+        json.dumps(describe_loss(loss))
+        for row in rows
+        for loss in Bucket.unpack(bytes(row["packed"])).losses(target.expect, groups)
+    ]
+    target.losses.write_text("".join(f"{story}\n" for story in stories))
 
 
 def _read_summary(target: Target) -> dict[str, Any]:
@@ -256,14 +299,3 @@ def _write_summary(target: Target, buckets: dict[str, Any]) -> None:
     fresh = target.summary.with_suffix(".new")
     fresh.write_text(json.dumps(buckets))
     fresh.replace(target.summary)
-
-
-LOG4J: Final = """\
-rootLogger.level = error
-rootLogger.appenderRef.console.ref = console
-appender.console.type = Console
-appender.console.name = console
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d %p %c{1}: %m%n
-"""

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Any, Final, TypeVar
 
 from protocol.apis.api_versions import ApiVersionsRequest
@@ -27,12 +28,19 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 FETCH_BYTES: Final = 8 * 1024 * 1024
 RECEIVE_BYTES: Final = 256 * 1024
+FETCH_WAIT_MS: Final = 200
 PAUSE_S: Final = 0.1
+GONE_PATIENCE_S: Final = 5.0
+"""A partition that a topic no longer lists: a broker that just started may know less than there is."""
 CALL_TIMEOUT_S: Final = 15.0
 API_VERSIONS_SENT: Final = 3
 
 Result = TypeVar("Result")
 Address = tuple[str, int]
+
+
+class PartitionGone(KafkaError):
+    """The topic is there, the partition is not: it was merged into another, and its records have expired."""
 
 
 class _Link:
@@ -41,10 +49,12 @@ class _Link:
     def __init__(self, address: Address) -> None:
         self._socket = socket.create_connection(address, timeout=CALL_TIMEOUT_S)
         self._core = ClientConnection("anabranch-audit")
-        response = self.call(
-            ApiVersionsRequest(client_software_name="anabranch", client_software_version="0.1.0"), API_VERSIONS_SENT
-        )
-        self._versions = {row.api_key: row.max_version for row in response.api_keys}
+        hello = ApiVersionsRequest(client_software_name="anabranch", client_software_version="0.1.0")
+        try:
+            self._versions = {row.api_key: row.max_version for row in self.call(hello, API_VERSIONS_SENT).api_keys}
+        except BaseException:
+            self.close()
+            raise
 
     def call(self, request: Any, version: int | None = None) -> Any:
         api = api_of(type(request))
@@ -90,6 +100,10 @@ class TopicReader:
         """The partitions of a topic. `KafkaError` when there is no such topic."""
         return sorted(self._retry(lambda: self._leaders(topic)))
 
+    def topic_id(self, topic: str) -> str:
+        """What tells a topic from a later one of the same name. `KafkaError` when there is no such topic."""
+        return next(iter(self._retry(lambda: self._leaders(topic)).values()))[1].hex()
+
     def offsets(self, topic: str, at: int) -> dict[int, int]:
         """The first (EARLIEST) or next (LATEST) offset of every partition."""
         return {
@@ -97,13 +111,24 @@ class TopicReader:
         }
 
     def read(self, topic: str, index: int, start: int, end: int) -> Iterator[list[Record]]:
-        """The records with offsets in [start, end), a list per batch; control records are left out."""
+        """The records with offsets in [start, end), a list per batch; control records are left out.
+
+        What retention took, up to a whole partition, is passed over. `TimeoutError` if nothing comes for too long.
+        """
         position = start
+        progress_s = time.perf_counter()
         while position < end:
-            data = self._retry(functools.partial(self._fetch, topic, index, position))
+            try:
+                data = self._retry(functools.partial(self._fetch, topic, index, position))
+            except PartitionGone:
+                return
             if data.log_start_offset > position:
-                position = data.log_start_offset  # retention took what was asked for
+                position = data.log_start_offset
                 continue
+            if data.records:
+                progress_s = time.perf_counter()
+            elif time.perf_counter() - progress_s > self._patience_s:
+                raise TimeoutError(f"{topic}-{index} ends at offset {data.high_watermark}, before {end}")
             view = memoryview(data.records or b"")
             for at, header in iter_batches(view):
                 if not header.is_control:
@@ -115,10 +140,10 @@ class TopicReader:
                     break
 
     def _fetch(self, topic: str, index: int, position: int) -> PartitionData:
-        leader, topic_id = self._leaders(topic)[index]
+        leader, topic_id = self._leader(topic, index)
         question = FetchPartition(partition=index, fetch_offset=position, partition_max_bytes=FETCH_BYTES)
         request = FetchRequest(
-            max_wait_ms=200,
+            max_wait_ms=FETCH_WAIT_MS,
             min_bytes=1,
             max_bytes=FETCH_BYTES,
             topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=[question])],
@@ -132,13 +157,19 @@ class TopicReader:
         return data
 
     def _offset(self, topic: str, index: int, at: int) -> int:
-        leader, _ = self._leaders(topic)[index]
+        leader, _ = self._leader(topic, index)
         question = ListOffsetsPartition(partition_index=index, timestamp=at)
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[question])])
         row = self._link(leader).call(request).topics[0].partitions[0]
         _check(row.error_code, f"offset of {topic}-{index}")
         offset: int = row.offset
         return offset
+
+    def _leader(self, topic: str, index: int) -> tuple[Address, bytes]:
+        leaders = self._leaders(topic)
+        if index not in leaders:
+            raise PartitionGone(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index}")
+        return leaders[index]
 
     def _leaders(self, topic: str) -> dict[int, tuple[Address, bytes]]:
         """Where each partition's leader listens, with the topic's id. Asked each time: it is cheap, and never stale."""
@@ -184,7 +215,8 @@ class TopicReader:
                 return operation()
             except (OSError, KafkaError) as error:
                 final = isinstance(error, KafkaError) and not error.code.retriable
-                if final or time.perf_counter() - begun > self._patience_s:
+                patience_s = min(GONE_PATIENCE_S if isinstance(error, PartitionGone) else inf, self._patience_s)
+                if final or time.perf_counter() - begun > patience_s:
                     raise
                 self.close()
             # Executors are Spark's own processes: there is no loop to wait on, and nothing else to do.

@@ -4,23 +4,37 @@ In, one JSON object per line:            Out, one JSON object per line:
     {"audit": TOPIC, "expect": TOPIC}        {"event": "ready"}
     {"finish": TOPIC}                        {"event": "progress", "topic": ..., "delivered": ..., ...}
                                              {"event": "verdict", "topic": ..., "verdict": {...}}
+                                             {"event": "error", "topic": ..., "text": ...}
 
-Spark takes seconds to start and is shared by all audits. `finish` judges what is in the audit topic by then, and compares
-it with what the expected topic stores.
+Spark takes seconds to start and is shared by all audits. `finish` judges what is in the audit topic by then, and
+compares it with what the expected topic stores.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from protocol.errors import ErrorCode, KafkaError
 from spark_jobs import audit, checks
+from spark_jobs.reader import TopicReader
+
+LOOK_UP_PATIENCE_S: Final = 3.0
+IDENTITY: Final = "audited.json"
+
+_raised = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Gone)): (.+)$", re.MULTILINE)
+
+
+class CannotAudit(RuntimeError):
+    """An audit that cannot be done; the text says why, in one line."""
 
 
 def say(event: str, **facts: Any) -> None:
@@ -36,42 +50,94 @@ class AuditService:
         self._session = session
         self._servers = servers
         self._directory = directory
-        self._running: dict[str, tuple[audit.Target, StreamingQuery, str | None]] = {}
-        self.judgements: dict[str, dict[str, int]] = {}
+        self._running: dict[str, tuple[audit.Target, StreamingQuery]] = {}
 
     def begin(self, topic: str, expect: str | None) -> None:
-        """Start the audit of a topic, or continue it where its checkpoint stands."""
-        target = audit.Target(self._servers, topic, self._directory / topic)
-        query = audit.start(self._session, target, lambda facts: say("progress", topic=topic, **facts))
-        self._running[topic] = (target, query, expect)
+        """Start the audit of a topic, or continue it where its checkpoint stands. `CannotAudit`"""
+        target = audit.Target(self._servers, topic, self._directory / topic, expect)
+        claim(target)
+        try:
+            query = audit.start(self._session, target, lambda facts: say("progress", topic=topic, **facts))
+        except PySparkException as error:
+            raise CannotAudit(f"the audit of {topic} cannot start: {cause(str(error))}") from error
+        self._running[topic] = (target, query)
+
+    def active(self, topic: str) -> bool:
+        """Whether the audit of a topic goes on; one that failed says why in `finish`."""
+        _, query = self._running[topic]
+        return bool(query.isActive)
 
     def finish(self, topic: str) -> dict[str, int]:
-        """Take in everything that the audit topic holds by now, stop, and judge."""
-        target, query, expect = self._running.pop(topic)
-        query.processAllAvailable()
-        query.stop()
-        stored, distinct = audit.stored(self._session, self._servers, expect) if expect else (None, None)
-        judgement = checks.verdict(audit.summary(target), stored=stored, stored_distinct=distinct)
-        self.judgements[topic] = judgement
+        """Take in everything that the topics hold by now, stop, and judge. `CannotAudit` if the query failed."""
+        if topic not in self._running:
+            raise CannotAudit(f"there is no audit of {topic}")
+        target, query = self._running.pop(topic)
+        try:
+            query.processAllAvailable()
+            query.stop()
+            judgement = checks.verdict(audit.summary(target))
+            if judgement[checks.LOST]:
+                audit.write_losses(self._session, target)
+        except PySparkException as error:
+            raise CannotAudit(f"the audit of {topic} failed: {cause(str(error))}") from error
         return judgement
 
-    def stop(self) -> None:
-        """Stop what still runs, without judging it."""
-        for _, query, _ in self._running.values():
-            query.stop()
-        self._running.clear()
+
+def claim(target: audit.Target) -> None:
+    """Find the topics, and make sure that an earlier audit in the same directory was of the same ones. `CannotAudit`"""
+    identity = {"expect": target.expect, **look_up(target.servers, [target.topic, target.expect])}
+    path = target.directory / IDENTITY
+    if not path.exists():
+        target.directory.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(identity))
+    elif json.loads(path.read_text()) != identity:
+        raise CannotAudit(
+            f"{target.directory} holds the audit of other topics, or with another --expect; "
+            "name another directory with --out, or remove this one"
+        )
+
+
+def look_up(servers: str, topics: Iterable[str | None]) -> dict[str, str]:
+    """The ids of topics. `CannotAudit` when no broker answers or a topic is not there."""
+    try:
+        with TopicReader(servers, patience_s=LOOK_UP_PATIENCE_S) as reader:
+            return {topic: reader.topic_id(topic) for topic in topics if topic is not None}
+    except KafkaError as error:
+        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise CannotAudit(f"{servers} has no topic {error.message}") from error
+        raise CannotAudit(str(error)) from error
+    except OSError as error:
+        raise CannotAudit(f"no broker answers at {servers}: {error}") from error
+    except ValueError as error:
+        raise CannotAudit(str(error)) from error
+
+
+def cause(text: str) -> str:
+    """What was raised, out of the many lines in which Spark wraps it."""
+    raised = _raised.findall(text)
+    kind, message = raised[-1] if raised else ("", text.strip().partition("\n")[0])
+    return f"{kind}: {message}" if kind else message
 
 
 def serve(service: AuditService, lines: Iterable[str]) -> None:
     """Work through commands until there are no more."""
     say("ready")
     for line in lines:
-        if not line.strip():
-            continue
+        if line.strip():
+            obey(service, line)
+
+
+def obey(service: AuditService, line: str) -> None:
+    """Do what one line says; what cannot be done is said, and ends nothing."""
+    topic = None
+    try:
         command = json.loads(line)
+        if not isinstance(command, dict) or not ("audit" in command or "finish" in command):
+            raise CannotAudit(f"neither audit nor finish: {line.strip()}")
+        topic = str(command.get("audit", command.get("finish")))
         if "audit" in command:
-            service.begin(command["audit"], command.get("expect"))
-        elif "finish" in command:
-            say("verdict", topic=command["finish"], verdict=service.finish(command["finish"]))
+            service.begin(topic, command.get("expect"))
         else:
-            say("error", text=f"neither audit nor finish: {line.strip()}")
+            say("verdict", topic=topic, verdict=service.finish(topic))
+    except (CannotAudit, ValueError) as error:
+        say("error", topic=topic, text=str(error))

@@ -6,14 +6,22 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
 if TYPE_CHECKING:
     from spark_jobs.service import AuditService
 
-INSTALL = "the audit runs on Spark, which needs Java 17 and the extra: pip install 'anabranch[audit]'"
+INSTALL: Final = "the audit runs on Spark, which needs Java 17 and the extra: pip install 'anabranch[audit]'"
+POLL_S: Final = 0.5
+
+
+class CannotRun(click.ClickException):
+    """No verdict, for a reason that is said in one line."""
+
+    exit_code = 2
 
 
 @click.command(
@@ -21,11 +29,15 @@ INSTALL = "the audit runs on Spark, which needs Java 17 and the extra: pip insta
     epilog="""\b
 Examples:
   anabranch audit --topic flights-audit --expect flights
-      judge what was delivered so far against what is stored; exit status 1 if anything was violated
+      judge what was delivered so far against what is stored
   anabranch audit --topic flights-audit --follow
       audit until Ctrl-C, then judge
   anabranch audit --serve --out out/audit
       wait for commands on standard input: {"audit": TOPIC, "expect": TOPIC} and {"finish": TOPIC}
+
+\b
+Exit status: 0 nothing was violated, 1 something was, 2 there is no verdict. In the directory of --out each audited
+topic has a directory with violations/*.jsonl, one line each; spark.log is what Spark said.
 """,
 )
 @click.option("--bootstrap-servers", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT[,...]")
@@ -42,39 +54,56 @@ def command(bootstrap_servers: str, topic: str | None, expect: str | None, out: 
         raise click.UsageError("name the audit topic: --topic flights-audit")
     try:
         from spark_jobs import service
-        from spark_jobs.audit import open_session
+        from spark_jobs.session import LocalSpark, SparkMissing
     except ImportError as error:
-        raise click.ClickException(f"{INSTALL} ({error})") from None
-    directory = Path(out)
-    session = open_session(directory)
-    audits = service.AuditService(session, bootstrap_servers, directory)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0) if serve else signal.raise_signal(signal.SIGINT))
+        raise CannotRun(f"{INSTALL} ({error})") from None
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0 if serve else CannotRun.exit_code))
     try:
-        if serve:
-            service.serve(audits, sys.stdin)
-        else:
-            assert topic is not None
-            judge(audits, topic, expect, follow=follow)
-    finally:
-        audits.stop()
-        session.stop()
+        if not serve:
+            service.look_up(bootstrap_servers, [topic, expect])
+        with LocalSpark(Path(out)) as session:
+            signal.signal(signal.SIGINT, stop_without_verdict)
+            audits = service.AuditService(session, bootstrap_servers, Path(out))
+            if serve:
+                service.serve(audits, sys.stdin)
+                return
+            assert topic is not None, "checked above"
+            judgement = judge(audits, topic, expect, follow=follow)
+    except (service.CannotAudit, SparkMissing) as error:
+        raise CannotRun(str(error)) from None
+    show(topic, judgement)
+    sys.exit(1 if violated(judgement) else 0)
 
 
-def judge(audits: AuditService, topic: str, expect: str | None, *, follow: bool) -> None:
-    """Audit one topic and exit with the verdict."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from spark_jobs import checks
-
+def judge(audits: AuditService, topic: str, expect: str | None, *, follow: bool) -> dict[str, int]:
+    """Audit one topic, as it is now or until told to stop; the verdict."""
     audits.begin(topic, expect)
     if follow:
         told = threading.Event()
         signal.signal(signal.SIGINT, lambda *_: told.set())
-        told.wait()
-    judgement = audits.finish(topic)
+        while not told.wait(POLL_S) and audits.active(topic):
+            pass
+    return audits.finish(topic)
+
+
+def stop_without_verdict(number: int, frame: FrameType | None) -> NoReturn:
+    """Ctrl-C where nothing has been judged yet."""
+    raise CannotRun("stopped before there was a verdict")
+
+
+def violated(judgement: dict[str, int]) -> bool:
+    """Whether the verdict is a bad one."""
+    from spark_jobs import checks
+
+    return not checks.clean(judgement)
+
+
+def show(topic: str, judgement: dict[str, int]) -> None:
+    """The verdict as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table("", "count", title=f"Audit of {topic}")
     for name, count in judgement.items():
         table.add_row(name.replace("_", " "), f"{count:,}")
     Console().print(table)
-    sys.exit(0 if checks.clean(judgement) else 1)
