@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from clients.metadata import Topic
 
 bootstrap = click.option(
-    "--bootstrap", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT[,...]", help="Where the cluster is."
+    "--bootstrap-servers",
+    "bootstrap",
+    default="127.0.0.1:9092",
+    show_default=True,
+    metavar="HOST:PORT[,...]",
+    help="Where the cluster is.",
 )
 timeout = click.option(
     "--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds to wait for the outcome."
