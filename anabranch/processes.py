@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
+from anabranch.zookeeper import dying_with_us
 from broker.config import ConfigError
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ class NodeProcess:
 
     def command(self) -> list[str]:
         """The command line of the node."""
-        words = [sys.executable, "-m", "anabranch.main", "node", "--id", str(self.node_id), "--roles", self.roles]
+        words = [*dying_with_us(), sys.executable, "-m", "anabranch.main", "node"]
+        words += ["--id", str(self.node_id), "--roles", self.roles]
         words += ["--zookeeper", self.zookeeper, "--listen", self.address, "--log-level", self.log_level]
         if "broker" in self.roles:
             words += ["--data-dir", str(self.directory / f"node-{self.node_id}")]
@@ -309,7 +311,7 @@ async def serve_processes(
     log_level: str,
 ) -> None:
     """Run a cluster of processes until told to stop, or until one of them ends."""
-    from anabranch.running import until_told_to_stop
+    from anabranch.running import StopSignal
     from broker.config import BrokerSettings, with_properties
 
     with_properties(BrokerSettings(), properties)  # a wrong property is told here, once, and not by every node
@@ -324,11 +326,12 @@ async def serve_processes(
         properties=properties,
         log_level=log_level,
     )
+    stop = StopSignal()
     async with cluster:
         sys.stdout.write(f"ready bootstrap={cluster.bootstrap_servers}\n")
         sys.stdout.flush()
         try:
-            await until_told_to_stop(first_end(list(cluster.nodes.values())))
+            await stop.wait(first_end(list(cluster.nodes.values())))
         finally:
             await asyncio.gather(*(node.stop() for node in cluster.nodes.values()))
 

@@ -4,7 +4,6 @@ SIGTERM."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import signal
@@ -33,28 +32,40 @@ def fast_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
+def postpone_collection() -> None:
+    """Start without garbage collections: start-up makes what stays. `settle_memory` ends that."""
+    gc.disable()
+
+
 def settle_memory() -> None:
     """Take everything that start-up made out of the garbage collector's sight: it lives as long as the process."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
+
+
+class StopSignal:
+    """SIGINT and SIGTERM, from the moment this is made: before the ready line, or a quick stop kills instead."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._told: asyncio.Future[None] = self._loop.create_future()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._loop.add_signal_handler(number, self._tell)
+
+    async def wait(self, *others: Awaitable[None]) -> None:
+        """Wait for a signal, or until one of the others ends, whose exception is then raised."""
+        waiting: list[asyncio.Future[None]] = [asyncio.ensure_future(other) for other in others]
+        done, _ = await asyncio.wait([self._told, *waiting], return_when=asyncio.FIRST_COMPLETED)
+        for one in waiting:
+            one.cancel()
+        for one in done:
+            one.result()
+
+    def _tell(self) -> None:
+        if not self._told.done():
+            self._told.set_result(None)
 
 
 async def until_told_to_stop(*others: Awaitable[None]) -> None:
-    """Wait for SIGINT or SIGTERM, or until one of the others ends, whose exception is then raised."""
-    loop = asyncio.get_running_loop()
-    told: asyncio.Future[None] = loop.create_future()
-
-    def stop() -> None:
-        with contextlib.suppress(asyncio.InvalidStateError):
-            told.set_result(None)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
-    try:
-        waiting = [asyncio.ensure_future(other) for other in others]
-        done, _ = await asyncio.wait([told, *waiting], return_when=asyncio.FIRST_COMPLETED)
-        for one in done:
-            one.result()
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
+    """`StopSignal` for commands that announce nothing before they wait."""
+    await StopSignal().wait(*others)

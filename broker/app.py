@@ -31,14 +31,15 @@ from controller.zk.session import SessionEvent, ZkError
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from controller.controller import Controller
-
     from broker.storage.files import Files
+    from controller.controller import Controller
     from controller.zk.session import ZkSession
 
 log: Final = logging.getLogger(__name__)
 
 RENEWAL_PAUSE_S: Final = 0.5
+STEP_S: Final = 5.0
+CONTROLLED_SHUTDOWN_S: Final = 15.0
 META_PROPERTIES: Final = "meta.properties"
 Connect = Callable[[], Awaitable["ZkSession"]]
 
@@ -104,21 +105,32 @@ class Node:
             raise
 
     async def stop(self, *, controlled: bool = True) -> None:
-        """Leave the cluster. Uncontrolled: others find out by the end of the session alone."""
+        """Leave the cluster. Uncontrolled: others find out by the end of the session alone.
+
+        Every step that needs others is given up after a while: without ZooKeeper nothing can be handed over.
+        """
         self._stopping = True
         services = self.services
         if self._renewal is not None:
             self._renewal.cancel()
         if controlled and self.settings.is_broker and self.settings.controlled_shutdown_enable:
-            await self._move_leaderships_away()
+            await self._give_time_to(self._move_leaderships_away(), "controlled shutdown", CONTROLLED_SHUTDOWN_S)
         if services.controller is not None:
-            await services.controller.stop()
-        await services.session.close()
+            await self._give_time_to(services.controller.stop(), "leaving the controller's seat")
+        await self._give_time_to(services.session.close(), "closing the ZooKeeper session")
         await services.controller_link.close()
         if self.settings.is_broker:
             await services.groups.stop()
             await services.replicas.stop()
         await self.server.stop(drain_s=0.5 if controlled else 0)
+
+    async def _give_time_to(self, step: Awaitable[None], what: str, seconds: float | None = None) -> None:
+        seconds = STEP_S if seconds is None else seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await step
+        except TimeoutError:
+            log.warning("node %d: gave up %s after %g s", self.settings.node_id, what, seconds)
 
     async def ready(self, timeout_ms: float | None) -> bool:
         """Wait until the controller has told this broker about itself: from then on it can serve clients."""
@@ -183,7 +195,6 @@ class Node:
 
     def _candidate(self, session: ZkSession) -> Controller:
         from controller.controller import Controller
-
         from controller.settings import ControllerSettings
 
         settings = self.settings

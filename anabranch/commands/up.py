@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from anabranch.running import LOG_LEVELS, run, settle_memory, until_told_to_stop
+from anabranch.running import LOG_LEVELS, StopSignal, postpone_collection, run, settle_memory
 
 if TYPE_CHECKING:
     from anabranch.cluster import Cluster
@@ -80,6 +80,7 @@ def command(
                 log_level=log_level,
             )
         else:
+            postpone_collection()
             from anabranch.cluster import Cluster
 
             cluster = Cluster(
@@ -101,10 +102,11 @@ def command(
 
 async def serve(cluster: Cluster) -> None:
     """Run a single-process cluster until told to stop."""
+    stop = StopSignal()
     async with cluster:
         settle_memory()
         print_ready(cluster.bootstrap_servers)
-        await until_told_to_stop(*(node.failed for node in cluster.nodes.values()))
+        await stop.wait(*(node.failed for node in cluster.nodes.values()))
 
 
 def print_ready(bootstrap_servers: str) -> None:

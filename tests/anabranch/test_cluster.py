@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from anabranch.cluster import Cluster
+from broker import app
 from broker.config import ConfigError
 from clients.connection import Connection
 from protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -188,6 +189,22 @@ def test_a_node_whose_session_expires_comes_back_with_a_new_epoch() -> None:
             assert node.services.fence.broker_epoch > epoch
             at = await leader(cluster, "t")
             assert (await produce(cluster, "t", b"x", at=at))[0] == 0
+
+    story(scenario)
+
+
+def test_a_node_stops_even_when_zookeeper_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: no step of a stop waits for ever. Method: cut every session, then stop in order."""
+    monkeypatch.setattr(app, "STEP_S", 0.2)
+    monkeypatch.setattr(app, "CONTROLLED_SHUTDOWN_S", 0.2)
+
+    async def scenario() -> None:
+        cluster = Cluster(2)
+        await cluster.start()
+        for node in cluster.nodes.values():
+            cluster.zookeeper.suspend(node.session)  # type: ignore[arg-type]
+        await cluster.stop_broker(active_controller(cluster))
+        await cluster.stop()
 
     story(scenario)
 
