@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from anabranch.demo.story import Story
 
+INSTALL = "the demonstration needs Java 17 and the extras: pip install 'anabranch[audit,demo]'"
+
 
 @click.command(
     name="demo",
@@ -45,6 +47,8 @@ def command(out: str, flights: int | None) -> None:
     console = Console(highlight=False)
     try:
         job, control = asyncio.run(play(directory, console, flights))
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{INSTALL} ({error})") from None
     except (ChildFailed, NodeFailed, DataMissing, ConnectionError, TimeoutError) as error:
         raise click.ClickException(f"{error}\nlogs are in {directory}") from None
     wrong = failures(job, control)
