@@ -13,6 +13,7 @@ struct.error or a UnicodeDecodeError into a `DecodeError` with the path of the f
 
 from __future__ import annotations
 
+import functools
 import struct
 from typing import Any, Final
 
@@ -233,6 +234,7 @@ class _Decoder:
                     self.out.line(f"pos = {end}")
 
 
+@functools.cache
 def has_records(cls: type[Any], version: int) -> bool:
     """Whether a message of this version can carry record batches."""
     return any(

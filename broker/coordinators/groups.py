@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import enum
 import random
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
@@ -219,6 +218,8 @@ class Group:
             self._admit(event, member_id, now_ms)
 
     def _draw_uuid(self) -> str:
+        import uuid  # with what it imports in turn, too dear for a broker without groups
+
         return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
 
     def _admit(self, event: Join, member_id: str, now_ms: int) -> None:
