@@ -43,7 +43,8 @@ def create_topic(bootstrap: str, topic: str) -> None:
 
 def delete_topic(bootstrap: str, topic: str) -> None:
     """Give its memory back: three replicas of everything that was produced."""
-    for deleted in AdminClient({"bootstrap.servers": bootstrap, **QUIET}).delete_topics([topic]).values():
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    for deleted in admin.delete_topics([topic]).values():
         deleted.result(WAIT_S)
 
 
