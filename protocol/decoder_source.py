@@ -13,7 +13,6 @@ struct.error or a UnicodeDecodeError into a `DecodeError` with the path of the f
 
 from __future__ import annotations
 
-import functools
 import struct
 from typing import Any, Final
 
@@ -234,14 +233,19 @@ class _Decoder:
                     self.out.line(f"pos = {end}")
 
 
-@functools.cache
+_carriers: Final[dict[tuple[type[Any], int], bool]] = {}
+
+
 def has_records(cls: type[Any], version: int) -> bool:
     """Whether a message of this version can carry record batches."""
-    return any(
-        field.exists(version)
-        and (field.kind is Kind.RECORDS or (field.struct is not None and has_records(field.struct, version)))
-        for field in fields_of(cls)
-    )
+    known = _carriers.get((cls, version))
+    if known is None:
+        known = _carriers[cls, version] = any(
+            field.exists(version)
+            and (field.kind is Kind.RECORDS or (field.struct is not None and has_records(field.struct, version)))
+            for field in fields_of(cls)
+        )
+    return known
 
 
 # -- what the generated code calls when the path is not the straight one --------------------------------------------
