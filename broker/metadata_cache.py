@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
+from protocol.values import value
 from protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ LEADER_DURING_DELETE: Final = -2
 """The leader that UpdateMetadata gives to partitions whose topic is being deleted."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BrokerImage:
     """One live broker."""
 
@@ -42,7 +43,7 @@ class BrokerImage:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PartitionImage:
     """One partition as clients may see it."""
 
@@ -59,7 +60,7 @@ class PartitionImage:
     marked_for_deletion: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TopicImage:
     """One topic: its partitions and its resize history (R1)."""
 
@@ -78,7 +79,7 @@ class TopicImage:
     """The partitions as the controller sent them; `partitions` is what of it may be shown."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ClusterImage:
     """Everything a Metadata answer is made from."""
 

@@ -8,16 +8,17 @@ else does.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from controller.model import Broker, LeaderAndIsr, TopicBody, TopicPartition
+from protocol.values import value
 
 if TYPE_CHECKING:
     from controller.events import Event
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PartitionWrite:
     """One state znode to write; `expected_epoch` None means that it must not exist yet."""
 
@@ -26,7 +27,7 @@ class PartitionWrite:
     expected_epoch: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class IsrChange:
     """What is to be answered when the ISR changes of an AlterPartition are written."""
 
@@ -37,7 +38,7 @@ class IsrChange:
     """(topic id, topic name, partitions) in the order of the request."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Shutdown:
     """What is to be answered when leadership has been moved off a broker."""
 
@@ -48,7 +49,7 @@ class Shutdown:
 Then = IsrChange | Shutdown
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WritePartitions:
     """Write state znodes, each on its own condition. `label` names the step for failure injection."""
 
@@ -58,7 +59,7 @@ class WritePartitions:
     then: Then | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WriteTopic:
     """Write a topic's znode; partitions in `removed` vanish in the same transaction, states included."""
 
@@ -69,35 +70,35 @@ class WriteTopic:
     removed: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RemoveTopic:
     """Remove a topic: its znodes, its configuration and the request to delete it."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RemoveDeletion:
     """Drop a request to delete a topic that does not exist or may not be deleted."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Connect:
     """Open the outbound queue to a broker, in place of that to its earlier life."""
 
     broker: Broker
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Disconnect:
     """Close the outbound queue to a broker; what is in it is dropped."""
 
     broker_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SendToBroker:
     """Append a request to a broker's outbound queue, for this incarnation of it only."""
 
@@ -106,7 +107,7 @@ class SendToBroker:
     request: Any
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SetTimer:
     """Fire `TimerFired(timer)` after a delay; setting it again moves it."""
 
@@ -114,7 +115,7 @@ class SetTimer:
     delay_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SetReplyTimer:
     """Fire `ReplyDue(token)` after a delay."""
 
@@ -122,7 +123,7 @@ class SetReplyTimer:
     delay_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reply:
     """Answer a call."""
 
@@ -130,14 +131,14 @@ class Reply:
     response: Any
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Post:
     """Come back with this event once the writes decided before it have their outcomes."""
 
     event: Event
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Announce:
     """Something worth a line on the timeline."""
 

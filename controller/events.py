@@ -8,10 +8,10 @@ conditional write is an event too, so that losing one is an ordinary case and no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controller.model import Broker, Partition, Topic, TopicBody, TopicPartition
+from protocol.values import value
 from protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from protocol.apis.create_partitions import CreatePartitionsRequest
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TopicSnapshot:
     """A topic with the states of those of its partitions that have one."""
 
@@ -31,7 +31,7 @@ class TopicSnapshot:
     """An id drawn for the topic in case it has none: chance enters as data."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TakenOver:
     """This node won the election and has read everything there is."""
 
@@ -40,21 +40,21 @@ class TakenOver:
     deletions: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BrokersRead:
     """/brokers/ids as it is now."""
 
     brokers: Mapping[int, Broker]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BrokersJoined:
     """These brokers registered, for the first time or again; posted once their earlier lives were dealt with."""
 
     brokers: tuple[Broker, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TopicsRead:
     """The children of /brokers/topics as they are now, and the contents of those not known before."""
 
@@ -62,14 +62,14 @@ class TopicsRead:
     found: tuple[TopicSnapshot, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TopicRead:
     """One known topic's znode or configuration changed: this is what they hold."""
 
     topic: Topic
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TopicWriteLost:
     """A `WriteTopic` found that somebody else had written the znode, which holds this now; None if it is gone."""
 
@@ -78,19 +78,19 @@ class TopicWriteLost:
     label: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Settle:
     """Elect, create, advance and delete whatever can be, now that something has changed."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeletionsRead:
     """The children of /admin/delete_topics as they are now."""
 
     names: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PartitionsWritten:
     """The outcome of a `WritePartitions`: what is committed now, ours where `written`, somebody else's where `lost`."""
 
@@ -100,7 +100,7 @@ class PartitionsWritten:
     then: Then | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TopicWritten:
     """A `WriteTopic` succeeded; `removed` partitions are gone together with their state."""
 
@@ -111,14 +111,14 @@ class TopicWritten:
     removed: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TopicRemoved:
     """Nothing of this topic is left in ZooKeeper."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Answered:
     """A broker answered a request that was sent to this incarnation of it."""
 
@@ -128,14 +128,14 @@ class Answered:
     response: Any
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TimerFired:
     """A timer set by `SetTimer` is due."""
 
     timer: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AlterPartitionAsked:
     """A leader proposes ISR changes."""
 
@@ -143,7 +143,7 @@ class AlterPartitionAsked:
     request: AlterPartitionRequest
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ShutdownAsked:
     """A broker wants to stop and asks for its leaderships to be moved."""
 
@@ -151,7 +151,7 @@ class ShutdownAsked:
     request: ControlledShutdownRequest
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PartitionsAsked:
     """An admin asks for more, or fewer, partitions."""
 
@@ -159,7 +159,7 @@ class PartitionsAsked:
     request: CreatePartitionsRequest
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReplyDue:
     """The time that a `PartitionsAsked` may wait is up."""
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, NamedTuple
 
 from protocol.lineage import Lineage
 from protocol.topic_partition import TopicPartition as TopicPartition
+from protocol.values import value
 from protocol.wire import ZERO_UUID
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -28,7 +29,7 @@ class Endpoint(NamedTuple):
     security_protocol: str = "PLAINTEXT"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Broker:
     """A registered broker. `epoch` is the czxid of its registration: a restart changes it, nothing else does."""
 
@@ -38,7 +39,7 @@ class Broker:
     rack: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class LeaderAndIsr:
     """A partition's state znode: leadership, and which generation of the topic's lineage it serves since which epoch.
 
@@ -59,7 +60,7 @@ class LeaderAndIsr:
     """KIP-253's maps {partition: its leader epoch before the bump}, for its readers; no rule here depends on them."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Partition:
     """A committed state together with the version of its znode, which Kafka calls the partition epoch."""
 
@@ -67,7 +68,7 @@ class Partition:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Plan:
     """A resize that was decided and not yet published (R3): from `before` to `after` partitions as `generation`."""
 
@@ -81,7 +82,7 @@ class Plan:
         return self.after > self.before
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Retired:
     """What remains of a removed partition (R13): the next one of this index continues its epochs and offsets.
 
@@ -93,7 +94,7 @@ class Retired:
     gen_start: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class TopicBody:
     """A topic's znode: Kafka's assignment, the counts of KIP-253, and the history of resizes (R1).
 
@@ -128,7 +129,7 @@ class TopicBody:
         return replace(self, plan=plan)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Topic:
     """A topic as read or as last written: its znode's body and version, and its configuration."""
 

@@ -6,7 +6,6 @@ is (a future, a number in a test) is the business of whoever applied the event.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from protocol.apis.heartbeat import HeartbeatRequest
@@ -15,11 +14,12 @@ from protocol.apis.leave_group import LeaveGroupRequest
 from protocol.apis.sync_group import SyncGroupRequest
 from protocol.errors import ErrorCode
 from protocol.internal_topics import GroupMetadataValue
+from protocol.values import value
 
 Ticket = Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Join:
     """A client wants to be a member. `version` decides what it understands."""
 
@@ -30,7 +30,7 @@ class Join:
     client_host: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Sync:
     """A member wants its assignment; the leader brings everybody's."""
 
@@ -38,7 +38,7 @@ class Sync:
     request: SyncGroupRequest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Heartbeat:
     """A member is alive."""
 
@@ -46,7 +46,7 @@ class Heartbeat:
     request: HeartbeatRequest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Leave:
     """Members go, one (v0-v2) or several (v3 on)."""
 
@@ -55,7 +55,7 @@ class Leave:
     version: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Persisted:
     """The journal took, or refused, what a `Persist` asked it to write."""
 
@@ -64,12 +64,12 @@ class Persisted:
     answer: Answer | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Tick:
     """A deadline may have passed."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Close:
     """This node stops coordinating the group, or the group is deleted: everybody who waits is told `error`."""
 
@@ -79,7 +79,7 @@ class Close:
 Event = Join | Sync | Heartbeat | Leave | Persisted | Tick | Close
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Answer:
     """Send `response` to the request behind `ticket`."""
 
@@ -87,7 +87,7 @@ class Answer:
     response: Any
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Persist:
     """Write the group to the journal, then come back with `Persisted` (and its `answer`, which waits for that)."""
 
@@ -96,7 +96,7 @@ class Persist:
     answer: Answer | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Disturbed:
     """The assignment is no longer in force: whoever waits for the group's progress is told `error`."""
 

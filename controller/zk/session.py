@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+from protocol.values import value
 
 ANY_VERSION = -1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Stat:
     """What ZooKeeper knows about a znode besides its data."""
 
@@ -82,7 +83,7 @@ class ConnectionLoss(ZkError):
     """The connection broke while the request was under way: it may or may not have been carried out."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Create:
     """Create a znode whose parent exists."""
 
@@ -91,7 +92,7 @@ class Create:
     ephemeral: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Set:
     """Replace a znode's data if it has the version."""
 
@@ -100,7 +101,7 @@ class Set:
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Delete:
     """Delete a childless znode if it has the version."""
 
@@ -108,7 +109,7 @@ class Delete:
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Check:
     """Fail the multi unless the znode has the version: this is how a write is fenced."""
 
@@ -128,7 +129,7 @@ class SessionEvent(enum.Enum):
     CLOSED = "closed"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WatchEvent:
     """What a watch saw. "lost" has no path: the watch is gone and anything may have changed, so read again."""
 

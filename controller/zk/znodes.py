@@ -10,11 +10,11 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from controller.model import Broker, Endpoint, LeaderAndIsr, Plan, Retired, TopicBody
 from controller.zk.body import Body, MalformedZnode, dump
+from protocol.values import value
 from protocol.wire import ZERO_UUID
 
 PLAINTEXT: Final = "PLAINTEXT"
@@ -86,7 +86,7 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ControllerBody:
     """/controller: who is active. `host` and `port` are ours, as it need not be a broker; empty and -1 if unknown."""
 
@@ -282,7 +282,7 @@ def decode_feature(path: str, data: bytes) -> dict[str, int]:
     return {name: levels.integer("max_version_level") for name, levels in sections.items() if levels}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ProducerIdBlock:
     """/latest_producer_id_block: the block claimed last, both ends inclusive."""
 

@@ -1,0 +1,132 @@
+"""A value does what `dataclass(frozen=True, slots=True)` makes of the same declaration."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from protocol.values import value
+
+
+@value
+class Point:
+    """Two positional fields, one default of each kind."""
+
+    x: int
+    y: int = 2
+    seen: list[int] = field(default_factory=list, compare=False)
+    note: str = field(default="", repr=False)
+
+
+@value(kw_only=True)
+class Named:
+    """Named fields only; a default may come first."""
+
+    size: int = 1
+    name: str
+
+
+@value
+class Empty:
+    """Nothing at all."""
+
+
+@value
+class Checked:
+    """With a check of its own."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.count < 0:
+            raise ValueError("negative")
+
+    @property
+    def twice(self) -> int:
+        return 2 * self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    x: int
+    y: int = 2
+    seen: list[int] = field(default_factory=list, compare=False)
+    note: str = field(default="", repr=False)
+
+
+@pytest.mark.parametrize("arguments", [(1,), (1, 5), (1, 5, [3]), (1, 5, [3], "note")])
+def test_made_compared_hashed_and_shown_as_a_dataclass_would(arguments: tuple[Any, ...]) -> None:
+    mine, theirs = Point(*arguments), Reference(*arguments)
+    assert dataclasses.asdict(mine) == dataclasses.asdict(theirs)
+    assert repr(mine) == repr(theirs).replace("Reference", "Point")
+    assert hash(mine) == hash(theirs)
+    assert mine == Point(*arguments)
+    assert mine != theirs
+    assert (mine == Point(9)) is False
+    assert mine != Point(arguments[0], 77)
+    assert mine == dataclasses.replace(mine, seen=[1, 2, 3])
+    assert len({mine, Point(*arguments)}) == 1
+
+
+def test_a_second_class_does_not_get_the_methods_of_the_first() -> None:
+    assert Point(1) != Checked(1)
+    assert repr(Checked(1)) == "Checked(count=1)"
+    assert Checked(1) == Checked(1) != Checked(2)
+    assert Empty() == Empty()
+    assert repr(Empty()) == "Empty()"
+    assert hash(Empty()) == hash(())
+
+
+def test_fresh_defaults_are_not_shared() -> None:
+    assert Point(1).seen is not Point(1).seen
+
+
+@pytest.mark.parametrize(
+    "call", [lambda: Point(), lambda: Point(1, 2, [], "", 5), lambda: Point(1, z=1), lambda: Named("a")]
+)  # type: ignore[call-arg, misc]
+def test_wrong_arguments_are_refused(call: Any) -> None:
+    with pytest.raises(TypeError):
+        call()
+
+
+def test_named_fields() -> None:
+    assert Named(name="a") == Named(size=1, name="a")
+    assert Named.__match_args__ == ()  # type: ignore[attr-defined]
+
+
+def test_nothing_can_be_changed() -> None:
+    point = Point(1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        point.x = 2  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        del point.x
+    with pytest.raises((dataclasses.FrozenInstanceError, AttributeError)):
+        point.other = 2  # type: ignore[attr-defined]
+    assert not hasattr(point, "__dict__")
+    assert point == Point(1)
+
+
+def test_checks_and_properties_of_the_class_work() -> None:
+    assert Checked(3).twice == 6
+    with pytest.raises(ValueError, match="negative"):
+        Checked(-1)
+    with pytest.raises(ValueError, match="negative"):
+        dataclasses.replace(Checked(1), count=-1)
+
+
+def test_matching_by_position() -> None:
+    match Point(1, 5):
+        case Point(x, y):
+            assert (x, y) == (1, 5)
+
+
+def test_copied_and_pickled() -> None:
+    point = Point(1, 5, [3], "note")
+    for twin in (copy.copy(point), copy.deepcopy(point), pickle.loads(pickle.dumps(point))):
+        assert dataclasses.asdict(twin) == dataclasses.asdict(point)
+    assert copy.deepcopy(point).seen is not point.seen
