@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from anabranch.demo.story import Story
 
+MARK = ".anabranch-demo"
 INSTALL = "the demonstration needs Java 17 and the extras: pip install 'anabranch[audit,demo]'"
 
 
@@ -40,10 +41,7 @@ def command(out: str, flights: int | None) -> None:
     from anabranch.demo.scenario import failures
     from anabranch.processes import NodeFailed
 
-    directory = Path(out)
-    if directory.exists():
-        shutil.rmtree(directory)
-    directory.mkdir(parents=True)
+    directory = fresh(Path(out))
     console = Console(highlight=False)
     try:
         job, control = asyncio.run(play(directory, console, flights))
@@ -54,6 +52,17 @@ def command(out: str, flights: int | None) -> None:
     wrong = failures(job, control)
     show_verdict(console, job, control, wrong, directory)
     sys.exit(1 if wrong else 0)
+
+
+def fresh(directory: Path) -> Path:
+    """The directory, empty: what an earlier demonstration left is removed, anything else is not touched."""
+    if directory.exists() and any(directory.iterdir()):
+        if not (directory / MARK).exists():
+            raise click.UsageError(f"--out {directory}: holds something else; name a new or empty directory")
+        shutil.rmtree(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / MARK).touch()
+    return directory
 
 
 async def play(directory: Path, console: Console, flights: int | None) -> list[Story]:
