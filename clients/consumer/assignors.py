@@ -36,6 +36,7 @@ class TopicView:
     partitions: tuple[int, ...]
     draining: frozenset[int] = field(default_factory=frozenset)
     lineage: Lineage | None = None
+    topic_id: bytes = b""
 
 
 Assignor = Callable[[Sequence[MemberView], Mapping[str, TopicView]], Assignment]

@@ -7,12 +7,14 @@ key can be delivered elsewhere, the earlier delivery stands in the audit topic.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterable
 from typing import Final
 
 from clients.consumer.delivery import ConsumerRecord
 from clients.producer.producer import Producer
+from clients.producer.queues import RecordMetadata
 from protocol import audit
 
 _fixed_of: Final = audit.FIXED.pack
@@ -27,6 +29,7 @@ class DeliveryAudit:
         self._group = group
         self._incarnation = rng.getrandbits(64)
         self._names: dict[tuple[str, str], bytes] = {}
+        self._failure: BaseException | None = None
 
     async def start(self) -> None:
         """Connect."""
@@ -57,8 +60,16 @@ class DeliveryAudit:
                 now_ms,
                 self._incarnation,
             )
-            await self._producer.send(self._topic, value=fixed + names, key=record.key)
+            stored = await self._producer.send(self._topic, value=fixed + names, key=record.key)
+            stored.add_done_callback(self._note)
 
     async def flush(self) -> None:
-        """Return when every event written so far is stored."""
+        """Return when every event written so far is stored. An event that could not be is an error, now and for ever:
+        an audit with a hole proves nothing."""
         await self._producer.flush()
+        if self._failure is not None:
+            raise RuntimeError(f"deliveries are missing in the audit {self._topic!r}") from self._failure
+
+    def _note(self, stored: asyncio.Future[RecordMetadata]) -> None:
+        if not stored.cancelled() and stored.exception() is not None:
+            self._failure = self._failure or stored.exception()

@@ -43,6 +43,9 @@ class Boundary(NamedTuple):
     segment: Segment
     handed_over: bool
     """Whether keys went to other partitions there: only then is there anything to flush for others."""
+    end: int
+    maybe: bool = False
+    """Where it ends is not known yet: this position may be it."""
 
 
 class Deliveries:
@@ -70,8 +73,8 @@ class Deliveries:
                 )
         return {partition: rows for partition, rows in taken.items() if rows}
 
-    def boundaries(self) -> list[Boundary]:
-        """The boundaries that have been reached and not yet crossed."""
+    def boundaries(self, *, maybe: bool = False) -> list[Boundary]:
+        """The boundaries that have been reached and not yet crossed; `maybe`: those too whose ends are unknown."""
         reached: list[Boundary] = []
         for progress in self._assignment:
             gate = self._gatekeeper.gate(progress.partition.topic)
@@ -80,17 +83,26 @@ class Deliveries:
             for segment in gate.boundaries(progress.partition.partition):
                 if segment in progress.crossed:
                     continue
-                end = gate.end(segment)
+                end, handed_over = gate.end(segment), bool(gate.lineage.successors(segment))
                 if end == UNKNOWN:
                     self._gatekeeper.want_end(progress.partition.topic, segment)
+                    if maybe:
+                        reached.append(Boundary(progress, segment, handed_over, end, maybe=True))
                     break
-                if progress.committed >= end:
+                at = self._reached(progress)
+                # Both: after a seek backwards the group has been here, but its application is here again.
+                if min(progress.committed, at) >= end:
                     progress.crossed.add(segment)
-                elif self._reached(progress) >= end:
-                    reached.append(Boundary(progress, segment, bool(gate.lineage.successors(segment))))
+                elif at >= end:
+                    reached.append(Boundary(progress, segment, handed_over, end))
                 else:
                     break
         return reached
+
+    def short_of_unknown_ends(self) -> set[TopicPartition]:
+        """The partitions whose positions cannot be at a boundary that nobody has told us the place of."""
+        unsure = {boundary.progress.partition for boundary in self.boundaries(maybe=True) if boundary.maybe}
+        return {progress.partition for progress in self._assignment} - unsure
 
     def announcements(self) -> list[tuple[PartitionProgress, Segment]]:
         """The segments whose gates have opened and whose keys the application has not been told of."""

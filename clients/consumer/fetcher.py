@@ -17,7 +17,7 @@ from clients.consumer.positions import Assignment, PartitionProgress
 from clients.metadata import Partition, Topic
 from clients.network import Network
 from protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from protocol.errors import ErrorCode
+from protocol.errors import DecodeError, ErrorCode
 from protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -37,13 +37,11 @@ class Fetcher:
         *,
         max_wait_ms: int,
         on_arrival: Callable[[], None],
-        on_out_of_range: Callable[[TopicPartition], None],
     ) -> None:
         self._network = network
         self._assignment = assignment
         self._max_wait_ms = max_wait_ms
         self._on_arrival = on_arrival
-        self._on_out_of_range = on_out_of_range
         self._loop = asyncio.get_running_loop()
         self._asking: dict[int, asyncio.Future[FetchResponse]] = {}
         self._resting: dict[TopicPartition, float] = {}
@@ -138,11 +136,15 @@ class Fetcher:
         code = ErrorCode(data.error_code)
         if code is ErrorCode.NONE:
             progress.high_watermark = data.high_watermark
-            return bool(data.records) and progress.receive(data.records or b"", asked[partition]) > 0
+            try:
+                return bool(data.records) and progress.receive(data.records or b"", asked[partition]) > 0
+            except DecodeError as error:
+                log.warning("what the leader of %s sent makes no sense: %s", partition, error)
+                self._rest(partition)
+                return False
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            if progress.fetch_offset == asked[partition]:
-                self._on_out_of_range(partition)
-            return False
+            progress.out_of_range = progress.fetch_offset == asked[partition]
+            return progress.out_of_range
         log.debug("fetch of %s: %s", partition, code.name)
         self._rest(partition)
         self._network.request_refresh()

@@ -32,6 +32,7 @@ from protocol.topic_partition import TopicPartition
 log = logging.getLogger(__name__)
 
 POSITIONS_WAIT_MS: Final = 1000
+ENDS_TIMEOUT_MS: Final = 5000
 RETRY_BACKOFF_S: Final = 0.05
 OPENINGS_KEPT: Final = 1000
 
@@ -80,6 +81,9 @@ class Gatekeeper:
         self._ends_news = asyncio.Event()
         self._positions_news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self.failure: BaseException | None = None
+        """Why nothing is asked any more, if that should ever happen."""
+        self._topic_ids: dict[str, bytes] = {}
         self._end_listening = network.on_metadata(self._refresh)
         self._refresh(network.metadata)
 
@@ -89,6 +93,8 @@ class Gatekeeper:
         if self._session is not None:
             positions = self._run(self._positions_news, self._ask_positions)
             self._tasks.append(asyncio.create_task(positions, name="gates: positions"))
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
 
     async def close(self) -> None:
         """Stop asking."""
@@ -134,15 +140,36 @@ class Gatekeeper:
             self._ends_wanted.add((topic, segment))
             self._ends_news.set()
 
-    def forget(self) -> None:
-        """A new assignment: gates that others watch now are no longer ours."""
+    def forget(self, partition: TopicPartition | None = None) -> None:
+        """Gates that others watch now, or that a seek has left behind, are no longer ours; None: all of them."""
+        if partition is not None:
+            self._drop({partition})
+            return
         self._closed.clear()
         self._ends_wanted.clear()
 
+    def _partitions_watched(self, topic: str) -> set[TopicPartition]:
+        watched = self._closed.keys() | self._ends_wanted
+        return {TopicPartition(name, segment.partition) for name, segment in watched if name == topic}
+
+    def _drop(self, partitions: set[TopicPartition]) -> None:
+        for one in [one for one in self._closed if (one[0], one[1].partition) in partitions]:
+            del self._closed[one]
+        self._ends_wanted -= {one for one in self._ends_wanted if (one[0], one[1].partition) in partitions}
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self.failure = task.exception()
+            self._on_change()
+
     def _refresh(self, metadata: ClusterMetadata) -> None:
         for name, topic in metadata.topics.items():
-            if topic.lineage is None or not self._ordered:
+            if self._topic_ids.get(name, topic.topic_id) != topic.topic_id or topic.lineage is None:
+                # Another topic of the same name: nothing that is known of the old one holds.
                 self._gates.pop(name, None)
+                self._drop(self._partitions_watched(name))
+            self._topic_ids[name] = topic.topic_id
+            if topic.lineage is None or not self._ordered:
                 continue
             views = {index: PartitionView(one.leader_epoch, one.gen_start) for index, one in topic.partitions.items()}
             known = self._gates.get(name)
@@ -167,22 +194,37 @@ class Gatekeeper:
                 news.set()
 
     async def _ask_ends(self) -> bool:
-        """Ask the leaders for every end wanted; whether some are still unknown."""
+        """Ask the leaders for the ends wanted; whether to try again a little later.
+
+        One end per partition at a time: an answer names its partition and not the epoch that was asked for.
+        """
         metadata = self._network.metadata
+        asked: set[TopicPartition] = set()
         by_leader: dict[int, dict[str, list[tuple[Segment, OffsetForLeaderPartition]]]] = {}
         for topic, segment in sorted(self._ends_wanted):
             gate = self._gates.get(topic)
             cut = gate.cut(segment) if gate is not None else None
             partition = metadata.partition(topic, segment.partition)
-            if partition is None or cut is None or partition.leader_epoch < cut:
+            if partition is None:
+                # Gone, and so is whoever waited for it; who still needs to know will say so again.
+                self._ends_wanted.discard((topic, segment))
+                continue
+            if (topic, segment.partition) in asked:
+                continue
+            if cut is None or partition.leader_epoch < cut or partition.leader not in metadata.nodes:
                 self._network.request_refresh()
                 continue
             question = OffsetForLeaderPartition(
                 partition=segment.partition, current_leader_epoch=partition.leader_epoch, leader_epoch=cut - 1
             )
             by_leader.setdefault(partition.leader, {}).setdefault(topic, []).append((segment, question))
-        for leader, questions in by_leader.items():
-            await self._ask_leader(leader, questions)
+            asked.add(TopicPartition(topic, segment.partition))
+        before = len(self._ends_wanted)
+        # All at once: a leader that does not answer must not hold up the others.
+        await asyncio.gather(*(self._ask_leader(leader, questions) for leader, questions in by_leader.items()))
+        if self._ends_wanted and len(self._ends_wanted) < before:
+            self._ends_news.set()
+            return False
         return bool(self._ends_wanted)
 
     async def _ask_leader(
@@ -196,39 +238,43 @@ class Gatekeeper:
             ],
         )
         try:
-            response: OffsetForLeaderEpochResponse = await self._network.call(leader, request, channel=POSITIONS)
-        except (ConnectionError, TimeoutError):
+            response: OffsetForLeaderEpochResponse = await self._network.call(
+                leader, request, channel=POSITIONS, timeout_ms=ENDS_TIMEOUT_MS
+            )
+        except (ConnectionError, TimeoutError, KafkaError) as error:
+            log.debug("ends of segments, from node %d: %s", leader, error)
             self._network.request_refresh()
-            raise
-        asked = {
-            (topic, question.partition, question.leader_epoch): (segment, question.current_leader_epoch)
-            for topic, rows in questions.items()
-            for segment, question in rows
-        }
+            return
         answers = {(topic.topic, row.partition): row for topic in response.topics for row in topic.partitions}
-        for (topic, index, _), (segment, epoch) in asked.items():
-            row = answers.get((topic, index))
+        for topic, segment, question in (
+            (topic, segment, question) for topic, rows in questions.items() for segment, question in rows
+        ):
+            row = answers.get((topic, question.partition))
             if row is None or row.error_code != ErrorCode.NONE or row.end_offset == UNKNOWN:
                 self._network.request_refresh()
                 continue
-            self._gates[topic].note_end(segment, row.end_offset, leader_epoch=epoch)
+            if (topic, segment) not in self._ends_wanted or topic not in self._gates:
+                continue
+            self._gates[topic].note_end(segment, row.end_offset, leader_epoch=question.current_leader_epoch)
             self._ends_wanted.discard((topic, segment))
             log.info("%s-%s ends at %d", topic, segment, row.end_offset)
 
     async def _ask_positions(self) -> bool:
         """One long poll for everything that closed gates wait for; whether gates are still closed."""
         awaited: dict[TopicPartition, int] = {}
-        for topic, segment in list(self._closed):
-            for wait in self._gates[topic].waits(segment):
-                if wait.end != UNKNOWN:
-                    partition = TopicPartition(topic, wait.segment.partition)
-                    awaited[partition] = min(wait.end, awaited.get(partition, wait.end))
+        waits = [(topic, wait) for topic, segment in self._closed for wait in self._gates[topic].waits(segment)]
+        for topic, wait in waits:
+            if wait.end != UNKNOWN:
+                partition = TopicPartition(topic, wait.segment.partition)
+                awaited[partition] = min(wait.end, awaited.get(partition, wait.end))
         if not awaited:
-            return any(self._gates[topic].waits(segment) for topic, segment in list(self._closed))
+            return bool(waits)
         assert self._session is not None, "only a member of a group awaits its positions"
         positions = await self._session.await_positions(awaited, max_wait_ms=POSITIONS_WAIT_MS)
         for reported, offset in positions.items():
-            self._gates[reported.topic].note_committed(reported.partition, offset)
+            gate = self._gates.get(reported.topic)
+            if gate is not None:
+                gate.note_committed(reported.partition, offset)
         if not positions:
             return True
         if self._closed:

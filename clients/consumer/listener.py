@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import inspect
+from collections.abc import Callable, Collection
 
 from protocol.topic_partition import TopicPartition
 
 
 class PartitionKeyRebalanceListener:
-    """Override what you need; both may be plain or `async`.
+    """Override what you need; all may be plain or `async`.
 
-    Both run inside the call that asks for records, after everything handed out before has been dealt with. If both are
-    due at once, `on_partition_key_maybe_revoked` runs first. An exception leaves the boundary uncrossed: it is raised
-    to the caller, and the callback runs again with the next call. A crash may repeat a callback, never skip one.
+    They run inside the call that asks for records, commits or stops, after everything handed out before has been dealt
+    with, and may call the consumer: commit in a revocation, seek in an assignment. An exception is raised to the
+    caller, nothing that should follow the callback happens, and it runs again with the next call. Keys move in two
+    ways, and each has its pair: whole partitions, when members come and go, and keys between partitions, when a topic
+    is resized. Whoever is told to load can rely on it that the member before has been told to flush, unless that one
+    crashed or was thrown out of the group; then what it had not committed is delivered again.
     """
 
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> object:
+        """These partitions go to other members, or come back with the next assignment. Runs before the last commit."""
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> object:
+        """These are all partitions that this member reads from now on. Runs before their positions are looked up."""
+
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> object:
+        """The group went on without this member: others may have read these partitions for some time already."""
+        return self.on_partitions_revoked(partitions)
+
     def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> object:
-        """Flush what belongs to keys read from these partitions so far: others may load it from now on."""
+        """Flush what belongs to keys read from these partitions so far: others may load it from now on.
+
+        Runs once where a partition was cut, before the commit that lets others go on, and before each rebalance for
+        what was read since. If it is due together with `on_partition_key_assigned`, it runs first.
+        """
 
     def on_partition_key_assigned(self, partitions: Collection[TopicPartition]) -> object:
         """Load what belongs to keys that may now arrive in these partitions: others have flushed it."""
+
+
+async def tell(callback: Callable[[Collection[TopicPartition]], object], about: Collection[TopicPartition]) -> None:
+    """Run a callback, plain or `async`."""
+    result = callback(sorted(about))
+    if inspect.isawaitable(result):
+        await result

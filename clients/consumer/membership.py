@@ -72,6 +72,7 @@ class TopicShape(NamedTuple):
 
     generation: int
     partitions: frozenset[int]
+    topic_id: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class Membership:
         self.is_leader = False
         self._session_timeout_ms = session_timeout_ms
         self._rebalance_timeout_ms = rebalance_timeout_ms
-        self._instance_id = group_instance_id
+        self.instance_id = group_instance_id
         self._members: tuple[MemberView, ...] = ()
         self._owned: tuple[TopicPartition, ...] = ()
 
@@ -125,7 +126,12 @@ class Membership:
         self._members = ()
         if forget_identity:
             self.member_id = ""
-            self.generation = NO_GENERATION
+            self.forget_generation()
+
+    def forget_generation(self) -> None:
+        """The group went on without this member: what it owned is not its own to keep (KIP-429)."""
+        self.generation = NO_GENERATION
+        self._owned = ()
 
     def join_request(self) -> JoinGroupRequest:
         """Ask to be in the next generation."""
@@ -143,7 +149,7 @@ class Membership:
             session_timeout_ms=self._session_timeout_ms,
             rebalance_timeout_ms=self._rebalance_timeout_ms,
             member_id=self.member_id,
-            group_instance_id=self._instance_id,
+            group_instance_id=self.instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocols=[JoinGroupRequestProtocol(name=name, metadata=subscription) for name in ASSIGNORS],
         )
@@ -176,7 +182,7 @@ class Membership:
             group_id=self.group_id,
             generation_id=self.generation,
             member_id=self.member_id,
-            group_instance_id=self._instance_id,
+            group_instance_id=self.instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocol_name=self.protocol,
             assignments=[
@@ -209,7 +215,7 @@ class Membership:
             group_id=self.group_id,
             generation_id=self.generation,
             member_id=self.member_id,
-            group_instance_id=self._instance_id,
+            group_instance_id=self.instance_id,
         )
 
     def leave_request(self) -> LeaveGroupRequest:
@@ -217,7 +223,7 @@ class Membership:
         return LeaveGroupRequest(
             group_id=self.group_id,
             member_id=self.member_id,
-            members=[MemberIdentity(member_id=self.member_id, group_instance_id=self._instance_id, reason="closing")],
+            members=[MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id, reason="closing")],
         )
 
     def heard(self, code: ErrorCode) -> Fate:
@@ -230,6 +236,8 @@ class Membership:
             raise KafkaError(code, f"group {self.group_id!r}")
         if fate is Fate.REJOIN:
             self.lapse(forget_identity=code is ErrorCode.UNKNOWN_MEMBER_ID)
+            if code is ErrorCode.ILLEGAL_GENERATION:
+                self.forget_generation()
         return fate
 
 

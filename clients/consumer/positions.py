@@ -1,8 +1,9 @@
 """How far one consumer is in each of its partitions, and what it has fetched ahead.
 
 Three offsets per partition: `committed` <= `position` (the next record to hand out) <= `fetch_offset` (the next to ask
-for). Fetched batches wait undecoded; a batch belongs to one segment, because a batch has one leader epoch. Pure:
-fetching, gating and committing are decided elsewhere from what stands here.
+for); only a seek, or somebody who resets the group's offsets, breaks that order. Fetched batches wait undecoded; a
+batch belongs to one segment, because a batch has one leader epoch. Pure: fetching, gating and committing are decided
+elsewhere from what stands here.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from protocol.errors import ErrorCode, KafkaError
 from protocol.lineage import Segment
-from protocol.records.batch import BatchHeader, Record, iter_batches, iter_records
+from protocol.records.batch import BatchHeader, Record, check_crc, iter_batches, iter_records
 from protocol.topic_partition import TopicPartition
 
 UNKNOWN: Final = -1
@@ -45,25 +47,59 @@ class PartitionProgress:
     committed: int = UNKNOWN
     fetch_offset: int = UNKNOWN
     high_watermark: int = UNKNOWN
+    handed_out: int = UNKNOWN
+    """Where the application has to commit to, for everything it was given to count as processed. UNKNOWN: nothing."""
+    unflushed: bool = False
+    """Whether records were handed out since the application was last told to flush."""
     paused: bool = False
+    out_of_range: bool = False
+    """The leader has nothing at `fetch_offset`: no more is asked for until the position is reset."""
     buffered: deque[FetchedBatch] = field(default_factory=deque)
     buffered_bytes: int = 0
     announced: set[Segment] = field(default_factory=set)
     """Segments whose keys the listener has been told of (on_partition_key_assigned)."""
+    flushed: set[Segment] = field(default_factory=set)
+    """Segments that were read to their end and flushed (on_partition_key_maybe_revoked)."""
     crossed: set[Segment] = field(default_factory=set)
     """Segments that were read to their end, flushed and committed (R10)."""
 
     @property
     def fetchable(self) -> bool:
         """Whether more of it should be asked for."""
-        return self.fetch_offset != UNKNOWN and not self.paused and self.buffered_bytes < BUFFERED_BYTES_MAX
+        return (
+            self.fetch_offset != UNKNOWN
+            and not self.paused
+            and not self.out_of_range
+            and self.buffered_bytes < BUFFERED_BYTES_MAX
+        )
+
+    @property
+    def processed(self) -> bool:
+        """Whether the application has itself committed everything that it was given."""
+        return self.handed_out == UNKNOWN or self.committed >= self.handed_out
+
+    @property
+    def must_reset(self) -> bool:
+        """Whether there is nothing more to hand out and nothing at the position to fetch."""
+        return self.out_of_range and not self.buffered
+
+    def begin(self, offset: int, *, committed: int = UNKNOWN) -> None:
+        """Start where the group, or the reset policy, says: nobody has been given anything of this partition yet."""
+        self.seek(offset)
+        self.handed_out = UNKNOWN
+        self.committed = committed
 
     def seek(self, offset: int) -> None:
-        """Continue at `offset`; what was fetched ahead is forgotten, and gates are looked at afresh (R11)."""
-        self.position = self.fetch_offset = offset
+        """Continue at `offset`; what was fetched ahead is forgotten, and gates are looked at afresh (R11).
+
+        Where to begin is the application's word now: it counts as processed only when it has committed it.
+        """
+        self.position = self.fetch_offset = self.handed_out = offset
+        self.out_of_range = False
         self.buffered.clear()
         self.buffered_bytes = 0
         self.announced.clear()
+        self.flushed.clear()
         self.crossed.clear()
 
     def receive(self, records: bytes | bytearray | memoryview, fetched_at: int) -> int:
@@ -86,10 +122,16 @@ class PartitionProgress:
         """Up to `limit` records of the first waiting batch, moving the position; control batches give none."""
         batch = self.buffered[0]
         if batch.records is None:
+            if not check_crc(batch.data, 0, batch.header):
+                text = f"{self.partition}: the batch at offset {batch.header.base_offset} is damaged"
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
             skip = self.position
             visible: Iterable[Record] = () if batch.header.is_control else iter_records(batch.data)
             batch.records = iter([record for record in visible if record.offset >= skip])
         taken = list(itertools.islice(batch.records, limit))
+        if taken:
+            self.handed_out = taken[-1].offset + 1
+            self.unflushed = True
         if len(taken) < limit:
             self._finish(batch)
         elif taken:
@@ -110,6 +152,8 @@ class Assignment:
     def __init__(self) -> None:
         self._progress: dict[TopicPartition, PartitionProgress] = {}
         self._first = 0
+        self.begun = True
+        """Whether every partition has been given a position since the last change."""
 
     def __contains__(self, partition: TopicPartition) -> bool:
         return partition in self._progress
@@ -130,6 +174,17 @@ class Assignment:
     def replace(self, partitions: Collection[TopicPartition]) -> None:
         """A new assignment: nothing of the old one is kept, for its committed offsets are read again."""
         self._progress = {partition: PartitionProgress(partition) for partition in sorted(partitions)}
+        self.begun = False
+
+    def adjust(self, partitions: Collection[TopicPartition]) -> None:
+        """Other partitions, of which those that stay go on where they are."""
+        kept = self._progress
+        self.replace(partitions)
+        self._progress.update({partition: kept[partition] for partition in self._progress.keys() & kept.keys()})
+
+    def drop_topic(self, topic: str) -> None:
+        """A topic is gone: what was read of it says nothing about another one of the same name."""
+        self._progress = {one: progress for one, progress in self._progress.items() if one.topic != topic}
 
     def in_turn(self) -> list[PartitionProgress]:
         """All of them, starting one further each time, so that none is starved by a busy neighbour."""

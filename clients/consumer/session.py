@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from clients.consumer.assignors import TopicView
 from clients.consumer.membership import NO_GENERATION, Assigned, Fate, Membership, State, TopicShape
@@ -40,7 +40,17 @@ from protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
-ANSWER_MARGIN_MS = 5000
+CONVERSATION: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
+"""Refusals of a commit that are about the member, not about the offset."""
+RETRY_BACKOFF_S: Final = 0.1
+ANSWER_MARGIN_MS: Final = 5000
 """How much longer than the server's own time limit to wait for a parked answer."""
 
 
@@ -62,46 +72,91 @@ class GroupSession:
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self._on_lapse = on_lapse
         self._heart: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._worked_at = self._loop.time()
+        self._left = False
+        self.failure: BaseException | None = None
+        """Why the group will never have this member again: another took its instance id, or it may not take part."""
 
     @property
     def stable(self) -> bool:
         """Whether the current assignment still counts."""
         return self.membership.state is State.STABLE
 
+    @property
+    def lost(self) -> bool:
+        """Whether the group has gone on without this member: what it commits now would overwrite what others did."""
+        return self.membership.generation == NO_GENERATION
+
+    def at_work(self) -> None:
+        """The application asks for records: it is alive, not only this process."""
+        self._worked_at = self._loop.time()
+
     async def join(self) -> Assigned:
         """Join, or join again, until there is an assignment. KafkaError when the group will not have us."""
         if self._heart is None:
             self._heart = asyncio.create_task(self._beat(), name=f"heartbeat of {self.membership.group_id}")
+            self._heart.add_done_callback(self._stopped)
         while True:
-            if await self._join_once() is not Fate.PROCEED:
-                continue
-            topics = await self._topic_views() if self.membership.is_leader else {}
-            response = await self._call(self.membership.sync_request(topics), _top_level, parked=True)
-            fate, assigned = self.membership.synced(response)
-            if fate is Fate.PROCEED:
-                log.info("%s: %d partitions", self.membership.describe(), len(assigned.partitions))
-                return replace(assigned, shapes={name: _shape(view) for name, view in topics.items()})
+            try:
+                assigned = await self._join_once()
+            except (ConnectionError, TimeoutError, KafkaError) as error:
+                if self._left or (isinstance(error, KafkaError) and not error.code.retriable):
+                    raise
+                log.warning("%s cannot join yet: %s", self.membership.describe(), error)
+                await asyncio.sleep(RETRY_BACKOFF_S)
+            else:
+                self.at_work()
+                if assigned is not None:
+                    return assigned
+
+    async def _join_once(self) -> Assigned | None:
+        """One round: join, assign if it falls to us, sync. None when the group moved on meanwhile."""
+        response = await self._call(self.membership.join_request(), _top_level, parked=True)
+        if self.membership.joined(response) is not Fate.PROCEED:
+            return None
+        topics = await self._topic_views() if self.membership.is_leader else {}
+        response = await self._call(self.membership.sync_request(topics), _top_level, parked=True)
+        fate, assigned = self.membership.synced(response)
+        if fate is not Fate.PROCEED:
+            return None
+        log.info("%s: %d partitions", self.membership.describe(), len(assigned.partitions))
+        return replace(assigned, shapes={name: shape_of(view) for name, view in topics.items()})
 
     async def leave(self) -> None:
-        """Stop the heart and say goodbye; a coordinator that cannot be reached will notice by itself."""
+        """Stop the heart and say goodbye; a coordinator that cannot be reached will notice by itself.
+
+        A static member says nothing: its place is kept for when it comes back (KIP-345).
+        """
+        self._left = True
         if self._heart is not None:
             self._heart.cancel()
             await asyncio.gather(self._heart, return_exceptions=True)
             self._heart = None
-        if self.membership.member_id and self.membership.generation != NO_GENERATION:
-            try:
-                async with asyncio.timeout(2):
-                    await self._call(self.membership.leave_request(), _top_level)
-            except (ConnectionError, TimeoutError, KafkaError) as error:
-                log.info("%s could not say goodbye: %s", self.membership.describe(), error)
+        if not self.membership.instance_id:
+            await self._say_goodbye()
         self.membership.lapse(forget_identity=True)
+
+    async def _say_goodbye(self) -> None:
+        if not self.membership.member_id or self.lost:
+            return
+        try:
+            async with asyncio.timeout(2):
+                await self._call(self.membership.leave_request(), _top_level)
+        except (ConnectionError, TimeoutError, KafkaError) as error:
+            log.info("%s could not say goodbye: %s", self.membership.describe(), error)
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets (the next ones to read). KafkaError if the group has moved on, or refuses."""
+        if self.lost:
+            # Without a generation it would pass for the commit of a tool, and count if the group happens to be empty.
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"the group {self.membership.group_id!r} went on without us")
+        asked_as = self._identity()
         request = OffsetCommitRequest(
             group_id=self.membership.group_id,
             generation_id_or_member_epoch=self.membership.generation,
             member_id=self.membership.member_id,
+            group_instance_id=self.membership.instance_id,
             topics=[
                 OffsetCommitRequestTopic(
                     name=topic,
@@ -119,8 +174,11 @@ class GroupSession:
         for topic in response.topics:
             for row in topic.partitions:
                 code = ErrorCode(row.error_code)
-                if self._heard(code) is not Fate.PROCEED:
-                    raise KafkaError(code, f"commit of {topic.name}-{row.partition_index}")
+                if code is ErrorCode.NONE:
+                    continue
+                if code in CONVERSATION:
+                    self._heard(code, asked_as)
+                raise KafkaError(code, f"commit of {topic.name}-{row.partition_index}")
 
     async def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """The group's committed offsets; -1 where there is none."""
@@ -145,15 +203,12 @@ class GroupSession:
             ],
             require_stable=True,
         )
-        response: OffsetFetchResponse = await self._call(request, _fetch_error)
-        topics: Sequence[Any] = response.groups[0].topics if response.groups else response.topics
-        found: dict[TopicPartition, int] = {}
-        for topic in topics:
-            for row in topic.partitions:
-                if row.error_code != ErrorCode.NONE:
-                    raise KafkaError(ErrorCode(row.error_code), f"offset of {topic.name}-{row.partition_index}")
-                found[TopicPartition(topic.name, row.partition_index)] = row.committed_offset
-        return found
+
+        async def once() -> dict[TopicPartition, int]:
+            return _offsets_in(await self._call(request, _fetch_error))
+
+        # An offset of a transaction that is still open is one to wait for.
+        return await self._network.retry(once)
 
     async def await_positions(
         self, awaited: Mapping[TopicPartition, int], *, max_wait_ms: int
@@ -177,6 +232,7 @@ class GroupSession:
             ],
             max_wait_ms=max_wait_ms,
         )
+        asked_as = self._identity()
         response: ConsumerGroupPositionResponse = await self._network.call_coordinator(
             self.membership.group_id,
             request,
@@ -184,7 +240,7 @@ class GroupSession:
             channel=POSITIONS,
             timeout_ms=max_wait_ms + ANSWER_MARGIN_MS,
         )
-        if self._heard(ErrorCode(response.error_code)) is not Fate.PROCEED:
+        if self._heard(ErrorCode(response.error_code), asked_as) is not Fate.PROCEED:
             return {}
         return {
             TopicPartition(topic.topic, row.partition): row.position
@@ -192,10 +248,6 @@ class GroupSession:
             for row in topic.partitions
             if row.error_code == ErrorCode.NONE
         }
-
-    async def _join_once(self) -> Fate:
-        response = await self._call(self.membership.join_request(), _top_level, parked=True)
-        return self.membership.joined(response)
 
     async def _topic_views(self) -> dict[str, TopicView]:
         """The topics of the whole group, as new as can be: the leader decides with these for everybody."""
@@ -208,32 +260,61 @@ class GroupSession:
                 tuple(sorted(topic.partitions)),
                 frozenset(index for index, one in topic.partitions.items() if one.marked_for_deletion),
                 topic.lineage,
+                topic.topic_id,
             )
             for name in wanted
             if (topic := metadata.topics.get(name)) is not None
         }
 
     async def _beat(self) -> None:
-        """Heartbeats while stable; a lost coordinator is looked for, a lost membership is reported."""
+        """Heartbeats between joins; a lost coordinator is looked for, a lost membership is reported.
+
+        They go on when the group is told to rebalance: the application may still be busy with what it was given, and
+        has the rebalance timeout to come back, not just the session timeout. One that never comes back is taken for
+        dead after the same time (Kafka's max.poll.interval.ms), though its process lives.
+        """
         while True:
             await asyncio.sleep(self._heartbeat_interval_s)
-            if not self.stable:
+            if self.lost or self.membership.state not in (State.STABLE, State.UNJOINED):
                 continue
+            if self.stable and self._loop.time() - self._worked_at > self._rebalance_timeout_ms / 1000:
+                log.warning("%s leaves: nobody asked for records for so long", self.membership.describe())
+                await self._say_goodbye()
+                self.membership.lapse(forget_identity=True)
+                self._on_lapse()
+                continue
+            asked_as = self._identity()
             try:
                 response = await self._call(self.membership.heartbeat_request(), _top_level)
-                self._heard(ErrorCode(response.error_code))
+                self._heard(ErrorCode(response.error_code), asked_as)
             except (ConnectionError, TimeoutError) as error:
                 log.info("%s: no heartbeat: %s", self.membership.describe(), error)
             except KafkaError as error:
-                log.warning("%s: heartbeat refused: %s", self.membership.describe(), error)
-                self.membership.lapse(forget_identity=True)
-                self._on_lapse()
+                if not error.code.retriable:
+                    raise
+                log.info("%s: no heartbeat: %s", self.membership.describe(), error)
 
-    def _heard(self, code: ErrorCode) -> Fate:
-        # An answer that crossed a rebalance already under way says nothing new.
-        if not self.stable:
-            return Fate.PROCEED if code is ErrorCode.NONE else Fate.REJOIN
-        fate = self.membership.heard(code)
+    def _stopped(self, heart: asyncio.Task[None]) -> None:
+        if not heart.cancelled() and self.failure is None:
+            self.failure = heart.exception()
+            self._on_lapse()
+
+    def _identity(self) -> tuple[str, int]:
+        return self.membership.member_id, self.membership.generation
+
+    def _heard(self, code: ErrorCode, asked_as: tuple[str, int]) -> Fate:
+        """What an answer means. One to a question from before a rebalance says nothing about the membership of now."""
+        if code is ErrorCode.NONE:
+            return Fate.PROCEED
+        if asked_as != self._identity():
+            return Fate.REJOIN
+        try:
+            fate = self.membership.heard(code)
+        except KafkaError as error:
+            log.warning("%s is refused: %s", self.membership.describe(), error)
+            self.failure = error
+            self._on_lapse()
+            raise
         if fate is Fate.REJOIN:
             self._on_lapse()
         return fate
@@ -248,9 +329,21 @@ class GroupSession:
         )
 
 
-def _shape(view: TopicView) -> TopicShape:
+def shape_of(view: TopicView) -> TopicShape:
+    """What an assignment made from this view depends on."""
     generation = NO_GENERATION if view.lineage is None else view.lineage.generation
-    return TopicShape(generation, frozenset(view.partitions))
+    return TopicShape(generation, frozenset(view.partitions), view.topic_id)
+
+
+def _offsets_in(response: OffsetFetchResponse) -> dict[TopicPartition, int]:
+    topics: Sequence[Any] = response.groups[0].topics if response.groups else response.topics
+    found: dict[TopicPartition, int] = {}
+    for topic in topics:
+        for row in topic.partitions:
+            if row.error_code != ErrorCode.NONE:
+                raise KafkaError(ErrorCode(row.error_code), f"offset of {topic.name}-{row.partition_index}")
+            found[TopicPartition(topic.name, row.partition_index)] = row.committed_offset
+    return found
 
 
 def _top_level(response: Any) -> int:

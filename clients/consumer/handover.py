@@ -1,0 +1,180 @@
+"""Passing keys on to other members, and taking them over: flush, commit, cross; then announce (R10, F18, invariant I5).
+
+A commit is what opens the gates of others. So before any commit that reaches the end of a segment, and before any
+rebalance, the application is told to flush, and the audit of what it was given is stored. Who commits differs:
+
+    enable_auto_commit=True     asking for more says that everything handed out is processed; boundaries are committed
+                                as soon as they are reached
+    enable_auto_commit=False    only the application says what is processed; a boundary is crossed once it has committed
+                                everything it was given. What lies behind that and has no record for it (the start of an
+                                empty partition, a transaction marker) is committed on its behalf
+
+A commit that the group refuses because it has moved on is no error: the new owners read again what was not committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from clients.consumer.audit import DeliveryAudit
+from clients.consumer.delivery import Boundary, Deliveries, mark_crossed
+from clients.consumer.gatekeeper import Gatekeeper
+from clients.consumer.listener import PartitionKeyRebalanceListener, tell
+from clients.consumer.positions import Assignment
+from clients.consumer.session import GroupSession
+from protocol.errors import ErrorCode, KafkaError
+from protocol.lineage import Segment
+from protocol.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+MEMBERSHIP_LOST: Final = frozenset(
+    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
+)
+
+
+class HandOver:
+    """What one consumer does when keys leave it or come to it."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        deliveries: Deliveries,
+        gatekeeper: Gatekeeper,
+        session: GroupSession | None,
+        listener: PartitionKeyRebalanceListener,
+        *,
+        audit: DeliveryAudit | None,
+        automatic: bool,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._assignment = assignment
+        self._deliveries = deliveries
+        self._gatekeeper = gatekeeper
+        self._session = session
+        self._listener = listener
+        self._audit = audit
+        self._automatic = automatic
+        self._on_change = on_change
+        self._storing = asyncio.Lock()
+        self._being_flushed: set[tuple[TopicPartition, Segment]] = set()
+
+    async def cross(self) -> None:
+        """Go beyond the boundaries that have been reached: flush, commit, cross."""
+        boundaries = self._deliveries.boundaries()
+        if not boundaries:
+            return
+        await self._flush(boundaries)
+        ready = [one for one in boundaries if self._automatic or self._session is None or one.progress.processed]
+        positions = {one.progress.partition: one.progress.position for one in ready}
+        if not ready or not await self._store_quietly(positions):
+            return
+        mark_crossed(ready)
+        self._on_change()
+
+    async def announce(self) -> None:
+        """Tell of the gates that have opened, before anything behind them is handed out."""
+        opened = self._deliveries.announcements()
+        if opened:
+            await tell(self._listener.on_partition_key_assigned, {row.partition for row, _ in opened})
+            for progress, segment in opened:
+                progress.announced.add(segment)
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """The application's own commit: of everything handed out, or of these offsets. `KafkaError` if refused."""
+        wanted = self._assignment.positions() if offsets is None else offsets
+        await self._flush(
+            boundary
+            for boundary in self._deliveries.boundaries(maybe=True)
+            if boundary.progress.partition in wanted and wanted[boundary.progress.partition] >= boundary.end
+        )
+        await self._store(wanted)
+
+    async def commit_positions(self) -> None:
+        """The commit that is due every now and then. Positions that may be at an end not yet known can wait."""
+        self_evident = self._deliveries.short_of_unknown_ends()
+        positions = {one: offset for one, offset in self._assignment.positions().items() if one in self_evident}
+        await self._store_quietly(positions)
+
+    async def commit_starts(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Where reading begins in partitions without an offset: others' gates may wait for just that (F12)."""
+        await self._store_quietly({one: at for one, at in starts.items() if self._gatekeeper.gate(one.topic)})
+
+    async def give_up(self) -> None:
+        """Everything goes back to the group: flush, tell, commit. After this nothing more may be handed out."""
+        owned = {progress.partition for progress in self._assignment}
+        if not owned:
+            return
+        if self._session is not None and (self._session.lost or self._session.failure is not None):
+            await tell(self._listener.on_partitions_lost, owned)
+            return
+        unflushed = [progress for progress in self._assignment if progress.unflushed]
+        keyed = {one.partition for one in unflushed if self._gatekeeper.gate(one.partition.topic) is not None}
+        if keyed:
+            await tell(self._listener.on_partition_key_maybe_revoked, keyed)
+        for progress in unflushed:
+            progress.unflushed = False
+        await tell(self._listener.on_partitions_revoked, owned)
+        if self._automatic:
+            await self._store_quietly(self._assignment.positions())
+
+    async def take_over(self) -> None:
+        """Tell of a new assignment."""
+        await tell(self._listener.on_partitions_assigned, {progress.partition for progress in self._assignment})
+
+    async def _flush(self, boundaries: Iterable[Boundary]) -> None:
+        """Tell the application to flush what these boundaries pass on, once for each."""
+        due = [
+            boundary
+            for boundary in boundaries
+            if boundary.handed_over
+            and boundary.segment not in boundary.progress.flushed
+            # The callback may commit, which leads here again.
+            and (boundary.progress.partition, boundary.segment) not in self._being_flushed
+        ]
+        if not due:
+            return
+        rows = {(boundary.progress.partition, boundary.segment) for boundary in due}
+        self._being_flushed |= rows
+        try:
+            await tell(self._listener.on_partition_key_maybe_revoked, {partition for partition, _ in rows})
+        finally:
+            self._being_flushed -= rows
+        for boundary in due:
+            boundary.progress.unflushed = False
+            if not boundary.maybe:
+                boundary.progress.flushed.add(boundary.segment)
+
+    async def _store_quietly(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Commit, unless the group has moved on or nobody answers: whoever reads next begins further back then."""
+        try:
+            await self._store(offsets)
+        except (ConnectionError, TimeoutError) as error:
+            log.warning("not committed: %s", error)
+            return False
+        except KafkaError as error:
+            if error.code not in MEMBERSHIP_LOST and not error.code.retriable:
+                raise
+            log.info("not committed: %s", error)
+            return False
+        return True
+
+    async def _store(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if not offsets:
+            return
+        # One after the other: the older of two commits must not arrive last.
+        async with self._storing:
+            if self._audit is not None:
+                await self._audit.flush()
+            if self._session is not None:
+                await self._session.commit(offsets)
+            for partition, offset in offsets.items():
+                progress = self._assignment.get(partition)
+                if progress is not None:
+                    progress.committed = offset
+                gate = self._gatekeeper.gate(partition.topic)
+                if gate is not None:
+                    gate.note_committed(partition.partition, offset)

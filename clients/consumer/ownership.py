@@ -1,0 +1,234 @@
+"""Which partitions this consumer reads, and from where: joining, noticing that topics have changed, starting positions.
+
+An assignment is made from the shape of each topic: its id, its generation, its partitions. When metadata shows another
+shape, or the membership has lapsed, everything is given up and the group is joined again. This is also the barrier that
+makes resizes safe for members whose metadata lags: nobody delivers a record of a generation before a rebalance in which
+every member has flushed and committed what it read of older ones. Rules:
+
+    R19   the assignment carries the generations it was made from; a member waits for metadata at least that new, and
+          for every partition it was given, so that nobody reads a child without knowing its parent
+    R20   a partition that a resize created is read from its start by a group that has been reading the topic
+    R10   a position that comes from the reset policy is committed at once: others may wait for just that
+
+A topic of another id is another topic, though its name be the same: positions in the old one mean nothing, and are not
+committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from clients.consumer.gatekeeper import Gatekeeper
+from clients.consumer.handover import HandOver
+from clients.consumer.membership import NO_GENERATION, Assigned, TopicShape
+from clients.consumer.offsets import OffsetResets
+from clients.consumer.positions import UNKNOWN, Assignment
+from clients.consumer.session import GroupSession
+from clients.metadata import ClusterMetadata
+from clients.network import Network
+from protocol.errors import ErrorCode, KafkaError
+from protocol.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+MISSING_TOPIC_REFRESH_S: Final = 0.2
+METADATA_PATIENCE_MS: Final = 10_000
+"""How long to look for what the leader of the group knew, before the group is asked again."""
+
+
+class Ownership:
+    """The partitions of one consumer."""
+
+    def __init__(
+        self,
+        topics: Sequence[str],
+        network: Network,
+        assignment: Assignment,
+        gatekeeper: Gatekeeper,
+        session: GroupSession | None,
+        resets: OffsetResets,
+        handover: HandOver,
+    ) -> None:
+        self._topics = topics
+        self._network = network
+        self._assignment = assignment
+        self._gatekeeper = gatekeeper
+        self._session = session
+        self._resets = resets
+        self._handover = handover
+        self._looked_at: ClusterMetadata | None = None
+        self._made_from: dict[str, TopicShape] | None = None
+        self._told = True
+        self._again: asyncio.TimerHandle | None = None
+
+    def close(self) -> None:
+        """Look for nothing any more."""
+        if self._again is not None:
+            self._again.cancel()
+
+    async def settle(self) -> None:
+        """Make sure that there is an assignment that still counts, and a position in each of its partitions."""
+        self._look_for_missing_topics()
+        while self._lapsed() or self._topics_changed():
+            await self._renew()
+        if not self._told:
+            await self._handover.take_over()
+            self._told = True
+        if not self._assignment.begun:
+            await self._begin()
+        if any(progress.must_reset for progress in self._assignment):
+            await self._reset()
+
+    # the assignment
+
+    def _lapsed(self) -> bool:
+        return self._made_from is None or (self._session is not None and not self._session.stable)
+
+    def _topics_changed(self) -> bool:
+        """Whether a topic was resized, deleted or created anew since the assignment was made from it."""
+        if self._network.metadata is self._looked_at:
+            return False
+        shapes = self._shapes()
+        if shapes != self._made_from:
+            return True
+        self._looked_at = self._network.metadata
+        return False
+
+    def _shapes(self) -> dict[str, TopicShape]:
+        topics = self._network.metadata.topics
+        return {
+            name: TopicShape(topics[name].generation, frozenset(topics[name].partitions), topics[name].topic_id)
+            for name in self._topics
+            if name in topics
+        }
+
+    async def _renew(self) -> None:
+        self._drop_other_topics()
+        if self._session is None:
+            self._take_everything()
+            return
+        await self._handover.give_up()
+        self._made_from = None
+        self._session.membership.lapse()
+        self._assignment.replace(())
+        self._gatekeeper.forget()
+        assigned = await self._session.join()
+        if not await self._learn(assigned, self._session):
+            return
+        # A leader that knew less than we do is noticed by the difference, and asked again with what is known by then.
+        own = self._shapes()
+        generations = assigned.generations
+        theirs = {
+            name: shape._replace(generation=generations.get(name, shape.generation)) for name, shape in own.items()
+        }
+        theirs.update({name: shape for name, shape in assigned.shapes.items() if name in self._topics})
+        self._assignment.replace(assigned.partitions)
+        self._made_from, self._told = theirs, False
+
+    async def _learn(self, assigned: Assigned, session: GroupSession) -> bool:
+        """R19: metadata as new as the leader's. False when the assignment is void before that is reached."""
+
+        def known(metadata: ClusterMetadata) -> bool:
+            if not session.stable:
+                return True
+            for topic, generation in assigned.generations.items():
+                shown = metadata.topics.get(topic)
+                if topic in self._topics and (shown is None or shown.generation < generation):
+                    return False
+            # A leader of another kind names no generations; but what it gave out exists.
+            return all(metadata.partition(*partition) is not None for partition in assigned.partitions)
+
+        try:
+            await self._network.wait_for(known, timeout_ms=METADATA_PATIENCE_MS)
+        except TimeoutError:
+            log.warning("the group's leader knew topics that cannot be found (deleted since?), joining again")
+            session.membership.lapse()
+        return session.stable
+
+    def _take_everything(self) -> None:
+        """Without a group: every partition of every topic, those that go on where they are included."""
+        topics = self._network.metadata.topics
+        everything = [
+            TopicPartition(name, index) for name in self._topics if name in topics for index in topics[name].partitions
+        ]
+        self._assignment.adjust(everything)
+        self._made_from, self._told = self._shapes(), False
+
+    def _drop_other_topics(self) -> None:
+        """Positions in a topic that is gone must not be committed to the next one of its name."""
+        shapes = self._shapes()
+        for name, shape in (self._made_from or {}).items():
+            if name not in shapes or shapes[name].topic_id != shape.topic_id:
+                log.info("%s was deleted, or created anew: it is read from its start", name)
+                self._assignment.drop_topic(name)
+
+    def _look_for_missing_topics(self) -> None:
+        metadata = self._network.metadata
+        missing = [name for name in self._topics if name not in metadata.topics]
+        for name in missing:
+            code = metadata.errors.get(name, ErrorCode.NONE)
+            if code is not ErrorCode.NONE and not code.retriable:
+                raise KafkaError(code, name)
+        if missing and self._again is None:
+            self._again = asyncio.get_running_loop().call_later(MISSING_TOPIC_REFRESH_S, self._refresh)
+
+    def _refresh(self) -> None:
+        self._again = None
+        self._network.request_refresh()
+
+    # positions
+
+    async def _begin(self) -> None:
+        """Set every position that is not set yet: where the group is, or where the reset policy says."""
+        todo = [progress.partition for progress in self._assignment if progress.position == UNKNOWN]
+        committed = await self._session.committed(todo) if self._session is not None else {}
+        fresh: list[TopicPartition] = []
+        for partition in todo:
+            offset = committed.get(partition, UNKNOWN)
+            gate = self._gatekeeper.gate(partition.topic)
+            if gate is not None and self._session is not None:
+                gate.note_committed(partition.partition, offset)
+            if offset == UNKNOWN:
+                fresh.append(partition)
+            elif self._needs_position(partition):
+                self._assignment[partition].begin(offset, committed=offset)
+        starts = await self._resets.find(self._network, fresh, await self._read_before(fresh, committed))
+        starts = {partition: offset for partition, offset in starts.items() if self._needs_position(partition)}
+        for partition, offset in starts.items():
+            self._assignment[partition].begin(offset)
+        self._assignment.begun = True
+        await self._handover.commit_starts(starts)
+
+    def _needs_position(self, partition: TopicPartition) -> bool:
+        """Not if the application has sought one meanwhile."""
+        progress = self._assignment.get(partition)
+        return progress is not None and progress.position == UNKNOWN
+
+    async def _read_before(self, fresh: Sequence[TopicPartition], committed: Mapping[TopicPartition, int]) -> set[str]:
+        """R20: the topics of `fresh` that this group, or this consumer, has been reading."""
+        known = {progress.partition.topic for progress in self._assignment if progress.position != UNKNOWN}
+        known |= {partition.topic for partition, offset in committed.items() if offset != UNKNOWN}
+        if self._session is None:
+            return known
+        # Whoever is given children only knows nothing of the group's commits elsewhere in the topic.
+        metadata = self._network.metadata
+        others = [
+            TopicPartition(name, index)
+            for name in sorted({partition.topic for partition in fresh} - known)
+            if name in metadata.topics and metadata.topics[name].generation != NO_GENERATION
+            for index in metadata.topics[name].partitions
+        ]
+        elsewhere = await self._session.committed(others)
+        return known | {partition.topic for partition, offset in elsewhere.items() if offset != UNKNOWN}
+
+    async def _reset(self) -> None:
+        """Positions that the leader has nothing at, once everything fetched before is handed out."""
+        lost = [progress.partition for progress in self._assignment if progress.must_reset]
+        for partition, offset in (await self._resets.find(self._network, lost, set())).items():
+            progress = self._assignment.get(partition)
+            if progress is not None and progress.must_reset:
+                log.warning("%s: offset %d is out of range, going on at %d", partition, progress.position, offset)
+                progress.begin(offset, committed=progress.committed)

@@ -1,0 +1,297 @@
+"""A group of consumers under observation, against a real cluster in this process.
+
+One loop runs everybody, so one list of events is the order in which things happened. What is judged (names of the
+analysis, section 4):
+
+    I4    a record is not handed out when a later one of its key is behind the group in another partition
+    I4'   ... and when it is handed out, what came before it in other partitions is committed
+    I5    on_partition_key_maybe_revoked of a segment ends before on_partition_key_assigned of one that waits for it
+    I12   everything sent is handed out
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from anabranch.cluster import Cluster
+from clients import Admin, Consumer, ConsumerRecord, NewTopic, PartitionKeyRebalanceListener, Producer, TopicPartition
+from protocol.audit import HEADER, decode_header
+from protocol.errors import KafkaError
+from protocol.lineage import Lineage, Segment
+
+GROUP = "readers"
+TOPIC = "t"
+Story = Callable[[Cluster, Admin], Awaitable[None]]
+
+
+def against_a_cluster(story: Story, *, brokers: int = 3, timeout_s: float = 40, **properties: str) -> None:
+    async def whole() -> None:
+        settings = {name.replace("_", "."): value for name, value in properties.items()}
+        async with (
+            asyncio.timeout(timeout_s),
+            Cluster(brokers=brokers, seed=1, properties=settings) as cluster,
+            Admin(cluster.bootstrap_servers) as admin,
+        ):
+            await story(cluster, admin)
+
+    asyncio.run(whole())
+
+
+async def make_topic(admin: Admin, partitions: int, name: str = TOPIC, replicas: int = 1, **configs: str) -> None:
+    settings = {key.replace("_", "."): value for key, value in configs.items()}
+    await admin.create_topics(
+        [NewTopic(name=name, partitions=partitions, replication_factor=replicas, configs=settings)]
+    )
+    await admin.wait_for_topic(name, replicas=replicas)
+
+
+async def resize(admin: Admin, count: int, name: str = TOPIC) -> None:
+    """Resize and wait until the cluster shows it."""
+    generation = (await admin.describe_topic(name)).generation
+    await admin.create_partitions(name, count, allow_shrink=True)
+    await admin.wait_for_generation(name, generation + 1)
+
+
+async def send(producer: Producer, admin: Admin, count: int, *, keys: int = 16, name: str = TOPIC) -> None:
+    """Send and wait; by the newest hashing."""
+    generation = (await admin.describe_topic(name)).generation
+    await producer.send_and_wait(name, b"first of some", b"key-0")
+    while producer.generation(name) < generation:
+        producer._network.request_refresh()
+        await asyncio.sleep(0.005)
+    for number in range(count - 1):
+        await producer.send(name, b"%d" % number, b"key-%d" % (number % keys))
+    await producer.flush()
+
+
+@dataclass(frozen=True)
+class Delivery:
+    member: str
+    partition: int
+    offset: int
+    generation: int
+    key: bytes
+    sequence: int
+
+
+@dataclass(frozen=True)
+class Callback:
+    member: str
+    name: str
+    partitions: tuple[int, ...]
+
+
+@dataclass
+class History:
+    """What happened, and what was wrong when it happened."""
+
+    cluster: Cluster
+    group: str = GROUP
+    events: list[Delivery | Callback] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    positions: dict[int, int] = field(default_factory=dict)
+    by_key: defaultdict[bytes, list[Delivery]] = field(default_factory=lambda: defaultdict(list))
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def committed(self, partition: int) -> int:
+        """What the group's coordinator has, wherever it is; -1 where there is none."""
+        found = -1
+        for node in self.cluster.nodes.values():
+            with contextlib.suppress(KafkaError):
+                found = max(found, node.services.groups.offsets(self.group).offset_of((TOPIC, partition)))
+        return found
+
+    def handed_out(self, member: str, record: ConsumerRecord) -> None:
+        audit = next((value for name, value in record.headers if name == HEADER), None)
+        sequence = decode_header(audit)[1] if audit is not None else -1
+        one = Delivery(member, record.partition, record.offset, record.generation, record.key or b"", sequence)
+        for other in self.by_key[one.key]:
+            if other.partition == one.partition:
+                continue
+            if other.sequence > one.sequence and other.offset < self.positions.get(other.partition, 0):
+                self.wrong.append(f"I4: {one} came after {other}")
+            if other.sequence < one.sequence and self.committed(other.partition) <= other.offset:
+                self.wrong.append(f"I4': {one} came before {other} was committed")
+        self.positions[one.partition] = one.offset + 1
+        self.by_key[one.key].append(one)
+        self.events.append(one)
+        self.news.set()
+
+    def called(self, member: str, name: str, partitions: Collection[TopicPartition]) -> None:
+        if name == "assigned":
+            for one in partitions:
+                self.positions[one.partition] = max(self.committed(one.partition), 0)
+        self.events.append(Callback(member, name, tuple(sorted(one.partition for one in partitions))))
+        self.news.set()
+
+    @property
+    def deliveries(self) -> list[Delivery]:
+        return [event for event in self.events if isinstance(event, Delivery)]
+
+    @property
+    def distinct(self) -> set[tuple[int, int]]:
+        return {(one.partition, one.offset) for one in self.deliveries}
+
+    async def until(self, condition: Callable[[], object], timeout_s: float = 20) -> None:
+        """Wait for something to become true of what has happened."""
+        async with asyncio.timeout(timeout_s):
+            while not condition():
+                self.news.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.05):
+                        await self.news.wait()
+
+    def judge(self, lineage: Lineage, expected: int) -> None:
+        assert self.wrong == []
+        assert self.callbacks_out_of_order(lineage) == []
+        assert len(self.distinct) == expected, "I12"
+
+    def callbacks_out_of_order(self, lineage: Lineage) -> list[str]:
+        """I5, for segments of which something was handed out to a member that did not crash."""
+        found: list[str] = []
+        flushed_at: dict[int, int] = {}
+        unflushed: dict[Segment, int] = {}
+        for place, event in enumerate(self.events):
+            if isinstance(event, Delivery):
+                unflushed[Segment(event.partition, event.generation)] = place
+            elif event.name in ("maybe_revoked", "crashed"):
+                for partition in event.partitions:
+                    flushed_at[partition] = place
+            elif event.name == "key_assigned":
+                for segment in (one for partition in event.partitions for one in lineage.segments(partition)):
+                    for source in lineage.predecessors(segment):
+                        read_at = unflushed.get(source)
+                        if read_at is not None and flushed_at.get(source.partition, -1) < read_at:
+                            found.append(f"I5: {event} before {source} was flushed")
+        return found
+
+
+class Recorder(PartitionKeyRebalanceListener):
+    """Writes down its callbacks; each takes a moment, so that an overlap would show."""
+
+    def __init__(self, member: str, history: History) -> None:
+        self.member = member
+        self.history = history
+
+    async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self.history.called(self.member, "revoked", partitions)
+
+    async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self.history.called(self.member, "assigned", partitions)
+
+    async def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        self.history.called(self.member, "lost", partitions)
+
+    async def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        await asyncio.sleep(0.01)
+        self.history.called(self.member, "maybe_revoked", partitions)
+
+    async def on_partition_key_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self.history.called(self.member, "key_assigned", partitions)
+        await asyncio.sleep(0.01)
+
+
+class Reader:
+    """An application: one member that reads, at its own pace, until it is stopped or crashes."""
+
+    def __init__(self, name: str, history: History, **settings: Any) -> None:
+        self.name = name
+        self.history = history
+        self.pause_s = settings.pop("pause_s", 0.0)
+        self.batch = settings.pop("batch", 500)
+        self.commits = settings.pop("commits", False)
+        self.listener: Recorder = settings.pop("listener", None) or Recorder(name, history)
+        self.settings = {
+            "bootstrap_servers": history.cluster.bootstrap_servers,
+            "group_id": history.group,
+            "auto_offset_reset": "earliest",
+            "auto_commit_interval_ms": 50,
+            "session_timeout_ms": 6000,
+            "heartbeat_interval_ms": 50,
+            "rebalance_timeout_ms": 10000,
+            "fetch_max_wait_ms": 50,
+            "metadata_max_age_ms": 100,
+            "listener": self.listener,
+            **settings,
+        }
+        self.consumer = self.make()
+        self.task: asyncio.Task[None] | None = None
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+
+    def make(self) -> Consumer:
+        return Consumer(TOPIC, **self.settings)
+
+    async def start(self) -> Reader:
+        await self.consumer.start()
+        self.task = asyncio.create_task(self._read(), name=f"reader {self.name}")
+        return self
+
+    async def _read(self) -> None:
+        while True:
+            await self.go_on.wait()
+            batch = await self.consumer.getmany(timeout_ms=100, max_records=self.batch)
+            for records in batch.values():
+                for record in records:
+                    self.history.handed_out(self.name, record)
+            if self.pause_s and batch:
+                await asyncio.sleep(self.pause_s)
+            if self.commits and batch:
+                await self.consumer.commit()
+
+    async def _end(self) -> None:
+        assert self.task is not None
+        if self.task.done() and not self.task.cancelled():
+            self.task.result()
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+    async def stop(self) -> None:
+        await self._end()
+        await self.consumer.stop()
+
+    async def crash(self) -> None:
+        """Gone without a commit and without a word; the coordinator is spared the wait for the session's end."""
+        await self._end()
+        owned = self.consumer.assignment()
+        session = self.consumer._session
+        assert session is not None
+        member_id, generation = session.membership.member_id, session.membership.generation
+        if session._heart is not None:
+            session._heart.cancel()
+        await self.consumer._network.close()
+        session.membership.member_id, session.membership.generation = member_id, generation
+        self.consumer._fetcher.close()
+        self.consumer._ownership.close()
+        await self.consumer._gatekeeper.close()
+        self.history.called(self.name, "crashed", owned)
+
+    @property
+    def owned(self) -> set[int]:
+        return {one.partition for one in self.consumer.assignment()}
+
+    @property
+    def gated(self) -> set[int]:
+        return {gate.segment.partition for gate in self.consumer.gates()}
+
+
+@asynccontextmanager
+async def readers(history: History, count: int, **settings: Any) -> AsyncIterator[list[Reader]]:
+    """Some members of the group; each is stopped at the end, unless it has crashed."""
+    members = [await Reader(f"reader-{number}", history, **settings).start() for number in range(count)]
+    try:
+        yield members
+    finally:
+        for member in members:
+            if not member.consumer._network._closed:
+                await member.stop()
+
+
+def repeated(history: History) -> int:
+    return sum(count - 1 for count in Counter((one.partition, one.offset) for one in history.deliveries).values())
