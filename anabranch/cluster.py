@@ -20,9 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-from broker.app import Node, wall_clock_ms
+from broker.app import Node
 from broker.config import BrokerSettings, with_properties
 from broker.storage.files import MemoryFiles, OsFiles
+from clients.clock import follow_loop_ms
 from controller.zk.journal import JournaledZooKeeper
 from controller.zk.memory import MemoryZooKeeper
 
@@ -137,7 +138,7 @@ class Cluster:
             connect=lambda: self.zookeeper.connect(settings.zookeeper_session_timeout_ms),
             files=self._files[node_id],
             rng=random.Random(self._rng.getrandbits(64)),
-            clock_ms=wall_clock_ms(),
+            clock_ms=follow_loop_ms(),
         )
         await node.start()
         self.nodes[node_id] = node

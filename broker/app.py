@@ -291,12 +291,3 @@ def _forget_configs(configs: TopicConfigs, before: ClusterImage, after: ClusterI
         now = after.topics.get(name)
         if now is None or now.topic_id != topic.topic_id:
             configs.forget(name)
-
-
-def wall_clock_ms() -> Callable[[], int]:
-    """Milliseconds since 1970 that run with the event loop's clock, which a simulation may control from then on."""
-    import time
-
-    loop = asyncio.get_running_loop()
-    offset_s = time.time() - loop.time()  # noqa: TID251
-    return lambda: int((loop.time() + offset_s) * 1000)

@@ -83,9 +83,10 @@ def address(text: str) -> tuple[str, int]:
 
 async def serve(settings: BrokerSettings, zookeeper: str) -> None:
     """Run the node until told to stop."""
-    from broker.app import Node, wall_clock_ms
+    from broker.app import Node
     from broker.registration import DuplicateBroker
     from broker.storage.files import MemoryFiles, OsFiles
+    from clients.clock import follow_loop_ms
     from controller.zk.kazoo_session import open_kazoo
 
     hosts, _, chroot = zookeeper.partition("/")
@@ -94,7 +95,7 @@ async def serve(settings: BrokerSettings, zookeeper: str) -> None:
         connect=lambda: open_kazoo(hosts, session_timeout_ms=settings.zookeeper_session_timeout_ms, chroot=chroot),
         files=OsFiles(settings.data_dir) if settings.data_dir else MemoryFiles(),
         rng=random.Random(),
-        clock_ms=wall_clock_ms(),
+        clock_ms=follow_loop_ms(),
     )
     try:
         await node.start()

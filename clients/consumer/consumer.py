@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from clients.clock import wall_clock_ms
+from clients.clock import follow_loop_ms
 from clients.config import NetworkConfig, parse_servers
 from clients.consumer.audit import DeliveryAudit
 from clients.consumer.delivery import ConsumerRecord, Deliveries
@@ -60,7 +60,7 @@ class Consumer:
         allow_auto_create_topics: bool = False,
         listener: PartitionKeyRebalanceListener | None = None,
         audit: str | None = None,
-        clock_ms: Callable[[], int] = wall_clock_ms,
+        clock_ms: Callable[[], int] | None = None,
         rng: random.Random | None = None,
     ) -> None:
         if not topics:
@@ -77,7 +77,8 @@ class Consumer:
         self._creates_topics = allow_auto_create_topics
         self._listener = listener or PartitionKeyRebalanceListener()
         self._audit_topic = audit
-        self._clock_ms = clock_ms
+        self._chosen_clock_ms = clock_ms
+        self._clock_ms: Callable[[], int]
         self._rng = make_rng(rng)
         self._membership_settings = (session_timeout_ms, rebalance_timeout_ms, heartbeat_interval_ms, group_instance_id)
         self._network_config = NetworkConfig(
@@ -98,6 +99,7 @@ class Consumer:
         """Connect. `ConnectionError` when no server answers. The group is joined by the first request for records."""
         if self._started:
             raise RuntimeError("a consumer is started once")
+        self._clock_ms = self._chosen_clock_ms or follow_loop_ms()
         self._news = asyncio.Event()
         self._network = Network(self._network_config, self._rng)
         if not self._creates_topics:

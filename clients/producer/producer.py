@@ -10,10 +10,10 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
+from clients.clock import follow_loop_ms
 from clients.config import NetworkConfig, ProducerConfig, parse_servers
 from clients.metadata import ClusterMetadata
 from clients.network import Network
@@ -52,6 +52,7 @@ class Producer:
         delivery_timeout_ms: int = 120000,
         max_block_ms: int = 60000,
         metadata_max_age_ms: int = 300000,
+        clock_ms: Callable[[], int] | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self._config = ProducerConfig.make(
@@ -85,7 +86,8 @@ class Producer:
         self._network: Network
         self._sender: Sender
         self._clock: Callable[[], float]
-        self._epoch_ms = 0.0
+        self._clock_ms: Callable[[], int]
+        self._chosen_clock_ms = clock_ms
         self._state = "new"
         self._failure: Exception | None = None
 
@@ -97,7 +99,7 @@ class Producer:
             raise RuntimeError(f"a producer is started once; this one is {self._state}")
         self._loop = asyncio.get_running_loop()
         self._clock = self._loop.time
-        self._epoch_ms = datetime.now(UTC).timestamp() * 1000 - self._clock() * 1000
+        self._clock_ms = self._chosen_clock_ms or follow_loop_ms()
         self._network = Network(self._network_config, self._rng)
         self._sender = Sender(self._config, self._network, self._accumulator, self._rng)
         self._sender.on_failure = self._on_failure
@@ -214,7 +216,7 @@ class Producer:
             route = explicit_route(partition)
         now = self._clock()
         receipt: asyncio.Future[RecordMetadata] = self._loop.create_future()
-        stamped_ms = int(self._epoch_ms + now * 1000) if timestamp_ms is None else timestamp_ms
+        stamped_ms = self._clock_ms() if timestamp_ms is None else timestamp_ms
         if self._config.audit and key is not None:
             of_key = (queues.name, key)
             sequence = self._sequences.get(of_key, 0)
