@@ -4,17 +4,24 @@
 # BASE is any Debian with Python 3.11 or newer and its venv module; the JVM target installs a Java if it has none.
 ARG BASE=python:3.11-slim
 
-FROM ${BASE} AS build
+# Dependencies first: a change of the sources does not fetch them again.
+FROM ${BASE} AS dependencies
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml constraints.txt ./
+RUN python3 -m venv /opt/anabranch \
+ && python3 -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+print(*project['dependencies'], *project['optional-dependencies']['fast'], sep='\n')" > requirements.txt \
+ && /opt/anabranch/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt -r requirements.txt
+
+FROM dependencies AS build
+COPY README.md LICENSE ./
 COPY protocol protocol
 COPY clients clients
 COPY controller controller
 COPY broker broker
 COPY spark_jobs spark_jobs
 COPY anabranch anabranch
-RUN python3 -m venv /opt/anabranch \
- && /opt/anabranch/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[fast]'
+RUN /opt/anabranch/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps .
 
 FROM ${BASE} AS base
 RUN useradd --system --uid 9092 --home-dir /data --shell /usr/sbin/nologin anabranch \
@@ -32,8 +39,14 @@ EXPOSE 9092 9093 9094
 CMD ["up", "--host", "0.0.0.0", "--advertise", "localhost"]
 HEALTHCHECK --interval=5s --timeout=5s --start-period=10s CMD ["anabranch", "health", "127.0.0.1:9092"]
 
-FROM build AS build-jvm
-RUN /opt/anabranch/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[fast,audit]'
+FROM dependencies AS dependencies-jvm
+RUN python3 -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+print(*project['optional-dependencies']['audit'], sep='\n')" > requirements.txt \
+ && /opt/anabranch/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt -r requirements.txt
+
+FROM dependencies-jvm AS build-jvm
+COPY --from=build /src /src
+RUN /opt/anabranch/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps .
 
 FROM base AS jvm
 RUN command -v java >/dev/null \

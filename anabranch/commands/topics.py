@@ -50,10 +50,17 @@ def command() -> None:
     "--replicas", type=click.IntRange(1), help="Of each; the broker's default.replication.factor if not given."
 )
 @click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A topic property; may be repeated.")
+@click.option("--if-not-exists", is_flag=True, help="A topic that exists is left as it is.")
 @bootstrap
 @timeout
 def create(
-    name: str, partitions: int | None, replicas: int | None, config: tuple[str, ...], bootstrap: str, timeout_s: float
+    name: str,
+    partitions: int | None,
+    replicas: int | None,
+    config: tuple[str, ...],
+    if_not_exists: bool,
+    bootstrap: str,
+    timeout_s: float,
 ) -> None:
     """Create a topic."""
     from broker.config import ConfigError, parse_properties
@@ -67,8 +74,14 @@ def create(
         from clients import NewTopic
 
         topic = NewTopic(name=name, partitions=partitions or -1, replication_factor=replicas or -1, configs=configs)
-        await admin.create_topics([topic])
-        click.echo(f"created {name}")
+        try:
+            await admin.create_topics([topic])
+        except KafkaError as error:
+            if not (if_not_exists and error.code is ErrorCode.TOPIC_ALREADY_EXISTS):
+                raise
+            click.echo(f"{name} exists")
+        else:
+            click.echo(f"created {name}")
 
     run(bootstrap, act, timeout_s)
 
