@@ -206,6 +206,7 @@ def _place(event: Event) -> dict[str, Any]:
 def start(session: SparkSession, target: Target, on_progress: Callable[[dict[str, Any]], None]) -> StreamingQuery:
     """Start, or continue from its checkpoint, the audit of one topic. `on_progress` gets the summary of each batch."""
     target.violations.mkdir(parents=True, exist_ok=True)
+    target.losses.unlink(missing_ok=True)  # what was lost at the last verdict may come yet
     checked = (
         _rows(session, target)
         .groupBy("bucket")

@@ -27,7 +27,7 @@ from protocol.errors import ErrorCode, KafkaError
 from spark_jobs import audit, checks
 from spark_jobs.reader import TopicReader
 
-LOOK_UP_PATIENCE_S: Final = 3.0
+LOOK_UP_PATIENCE_S: Final = 2.0
 IDENTITY: Final = "audited.json"
 
 _raised = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Gone)): (.+)$", re.MULTILINE)

@@ -6,7 +6,6 @@ Spark, its Python workers and their tracebacks write to `spark.log` in the outpu
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -22,7 +21,6 @@ from pyspark.sql import SparkSession
 from spark_jobs.source import AnabranchSource
 
 STOP_TIMEOUT_S: Final = 3.0
-LOG_TAIL_BYTES: Final = 2000
 STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -55,6 +53,9 @@ class LocalSpark:
         gateway = self._launch(conf)
         self._jvm = gateway.proc
         context = SparkContext(conf=conf, gateway=gateway)
+        # The JVM closes this server's connection when it ends, which is no error worth a traceback on the terminal.
+        accumulators: Any = context._accumulatorServer
+        accumulators.handle_error = lambda *_: None
         session: SparkSession = SparkSession.builder.getOrCreate()
         context.setLogLevel("WARN")
         session.dataSource.register(AnabranchSource)
@@ -91,10 +92,13 @@ class LocalSpark:
     def _launch(self, conf: SparkConf) -> Any:
         launch: Any = java_gateway.launch_gateway
         with self.log_path.open("ab") as log_file:
+            begun_bytes = log_file.tell()
             try:
                 return launch(conf, popen_kwargs={"stdout": log_file, "stderr": log_file})
             except PySparkRuntimeError:
-                text = f"Java could not run Spark, which needs Java 17 or later: {self._complaint()}"
+                told = self.log_path.read_bytes()[begun_bytes:].decode(errors="replace").splitlines()
+                why = next((line for line in told if "Error" in line), told[-1] if told else "it said nothing")
+                text = f"Java could not run Spark, which needs Java 17 or later: {why.strip()}"
                 raise SparkMissing(text) from None
 
     def _settings(self) -> dict[str, str]:
@@ -126,15 +130,6 @@ class LocalSpark:
             "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
             "spark.sql.warehouse.dir": str((self._directory / "warehouse").absolute()),
         }
-
-    def _complaint(self) -> str:
-        """The last thing the JVM said before it went."""
-        with contextlib.suppress(OSError):
-            lines = self.log_path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").split("\n")
-            told = [line.strip() for line in lines if line.strip() and not line.startswith(("\t", " "))]
-            if told:
-                return told[-1]
-        return "it said nothing"
 
 
 def java() -> str | None:

@@ -1,0 +1,184 @@
+"""`anabranch audit` as a process: exit status, what it prints, and that it leaves nothing running."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from spark_jobs.session import java
+from tests.spark_jobs.live import LiveCluster, deliveries
+
+STOP_TIMEOUT_S = 8
+
+
+Spawn = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def spawn() -> Iterator[Spawn]:
+    """Start the command in a process group of its own, so that everything it leaves behind can be found."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "anabranch.main", "audit", *words],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+                env={**os.environ, **(env or {})},
+            )
+            stack.enter_context(process)
+            stack.callback(kill_group, process)
+            return process
+
+        yield start
+
+
+def kill_group(process: subprocess.Popen[str]) -> None:
+    """For the test that failed in the middle."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def survivors(group: int) -> list[str]:
+    """The processes that still run in a process group's session."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            text = (directory / "stat").read_text()
+        except OSError:
+            continue
+        fields = text[text.rindex(")") + 2 :].split()
+        if int(fields[3]) == group and fields[0] != "Z":
+            found.append(text[: text.index(")") + 1])
+    return found
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[LiveCluster]:
+    with LiveCluster(1) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def needs_java() -> None:
+    if java() is None:
+        pytest.skip("NO SPARK: there is no Java on this machine")
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("needs_java")
+def test_the_verdict_is_the_exit_status(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
+    for topic, places in (("good", [(0, 0, 0), (1, 0, 1)]), ("bad", [(1, 0, 1), (0, 0, 0)])):
+        live.produce(live.create(topic, 2), deliveries(b"k", places))
+    runs = {
+        topic: spawn("--bootstrap-servers", live.servers, "--topic", topic, "--out", str(tmp_path / topic))
+        for topic in ("good", "bad")
+    }
+    for topic, status in (("good", 0), ("bad", 1)):
+        out, err = runs[topic].communicate(timeout=90)
+        assert (runs[topic].returncode, err) == (status, ""), err
+        table = [line for line in out.splitlines() if not line.startswith("{")]
+        assert any("out of order" in line and str(status) in line for line in table), out
+        assert survivors(runs[topic].pid) == []
+        assert [file.name for file in (tmp_path / topic / topic / "violations").iterdir()] == (
+            ["batch-000000.jsonl"] if status else []
+        )
+        assert not (tmp_path / topic / "spark-temporary").exists()
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("needs_java")
+def test_a_service_obeys_and_dies_at_once_when_told_to(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
+    topic = live.create("served", 2)
+    live.produce(topic, deliveries(b"k", [(0, 0, 0), (1, 0, 1)]))
+    process = spawn("--serve", "--bootstrap-servers", live.servers, "--out", str(tmp_path))
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def tell(**command: str) -> None:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(command) + "\n")
+        process.stdin.flush()
+
+    assert said(process.stdout) == {"event": "ready"}
+    tell(audit="absent")
+    refusal = said(process.stdout)
+    assert (refusal["event"], refusal["topic"]) == ("error", "absent")
+    assert refusal["text"] == f"{live.servers} has no topic absent"
+    tell(finish="never-begun")
+    assert said(process.stdout)["text"] == "there is no audit of never-begun"
+    tell(audit=topic)
+    progress = said(process.stdout)
+    assert (progress["event"], progress["topic"], progress["delivered"]) == ("progress", topic, 2)
+    tell(finish=topic)
+    verdict = said(process.stdout)
+    assert (verdict["event"], verdict["verdict"]["delivered"], verdict["verdict"]["lost"]) == ("verdict", 2, 0)
+    tell(audit=topic)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=STOP_TIMEOUT_S)
+    assert (process.returncode, err) == (0, "")
+    assert survivors(process.pid) == []
+
+
+def said(stream: IO[str]) -> dict[str, Any]:
+    line: dict[str, Any] = json.loads(stream.readline())
+    return line
+
+
+def refused(spawn: Spawn, *words: str, env: Mapping[str, str] | None = None) -> str:
+    """The one line that an audit ends with that cannot run."""
+    process = spawn(*words, env=env)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (2, "")
+    assert err.startswith("Error: ")
+    assert err.count("\n") == 1, err
+    return err.removeprefix("Error: ").strip()
+
+
+def test_no_broker(spawn: Spawn, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    text = refused(spawn, "--bootstrap-servers", address, "--topic", "t", "--out", str(tmp_path / "out"))
+    assert text.startswith(f"no broker answers at {address}: ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_such_topic(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
+    common = ("--bootstrap-servers", live.servers, "--out", str(tmp_path))
+    assert refused(spawn, "--topic", "absent", *common) == f"{live.servers} has no topic absent"
+    topic = live.create("present", 1)
+    assert refused(spawn, "--topic", topic, "--expect", "flights", *common) == f"{live.servers} has no topic flights"
+
+
+def test_no_java(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
+    live.create("without-java", 1)
+    words = ("--bootstrap-servers", live.servers, "--topic", "without-java", "--out", str(tmp_path))
+    text = refused(spawn, *words, env={"PATH": str(tmp_path), "JAVA_HOME": ""})
+    assert text == "no Java was found: install Java 17 or later, or set JAVA_HOME"
+
+
+def test_a_java_that_is_too_old(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
+    live.create("with-old-java", 1)
+    executable = tmp_path / "home" / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    executable.write_text(
+        "#!/bin/sh\necho 'java.lang.UnsupportedClassVersionError: Main is of version 61' >&2; exit 1\n"
+    )
+    executable.chmod(0o755)
+    words = ("--bootstrap-servers", live.servers, "--topic", "with-old-java", "--out", str(tmp_path))
+    text = refused(spawn, *words, env={"JAVA_HOME": str(tmp_path / "home")})
+    assert text.startswith("Java could not run Spark, which needs Java 17 or later: java.lang.UnsupportedClassVersion")

@@ -1,0 +1,151 @@
+"""A real cluster on a loop of its own, in a thread: what blocking readers and Spark can be pointed at."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from typing import Any, Self, TypeVar
+
+from anabranch.cluster import Cluster
+from clients import Admin, NewTopic, Producer
+from protocol import audit
+from protocol.audit import Delivery
+
+T = TypeVar("T")
+TIMEOUT_S = 30.0
+PRODUCER = 7
+
+
+class LiveCluster:
+    """`with LiveCluster(3) as live: live.create("t", 4); live.produce("t", [...])`."""
+
+    def __init__(self, brokers: int) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="cluster", daemon=True)
+        self._thread.start()
+        self.cluster = self.run(self._make(brokers))
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine on the cluster's loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(TIMEOUT_S)
+
+    @property
+    def servers(self) -> str:
+        return self.cluster.bootstrap_servers
+
+    def create(self, topic: str, partitions: int, *, replicas: int = 1) -> str:
+        """A topic that every broker knows."""
+        self.run(self._create(topic, partitions, replicas))
+        return topic
+
+    def grow(self, topic: str, partitions: int) -> None:
+        self.run(self._grow(topic, partitions))
+
+    def produce(
+        self,
+        topic: str,
+        records: Sequence[tuple[int, bytes, bytes]],
+        *,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        compression: str | None = None,
+    ) -> list[int]:
+        """Send (partition, key, value); the offsets."""
+        return self.run(self._produce(topic, records, headers, compression))
+
+    def produce_marked(self, topic: str, records: Sequence[tuple[int, bytes, int]]) -> list[int]:
+        """Send (partition, key, sequence) as an auditing producer would; the offsets."""
+        return self.run(self._produce_marked(topic, records))
+
+    def leader(self, topic: str, index: int) -> int:
+        return self.run(self._leader(topic, index))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.run(self.cluster.stop())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(TIMEOUT_S)
+            self._loop.close()
+
+    async def _make(self, brokers: int) -> Cluster:
+        cluster = Cluster(brokers, seed=1)
+        await cluster.start()
+        return cluster
+
+    async def _create(self, topic: str, partitions: int, replicas: int) -> None:
+        async with Admin(bootstrap_servers=self.servers) as admin:
+            await admin.create_topics([NewTopic(name=topic, partitions=partitions, replication_factor=replicas)])
+            await admin.wait_for_topic(topic, replicas=replicas)
+
+    async def _grow(self, topic: str, partitions: int) -> None:
+        async with Admin(bootstrap_servers=self.servers) as admin:
+            await admin.create_partitions(topic, partitions)
+            await admin.wait_until(lambda found: len(found.topics[topic].partitions) == partitions, topic)
+
+    async def _produce(
+        self,
+        topic: str,
+        records: Sequence[tuple[int, bytes, bytes]],
+        headers: Sequence[tuple[str, bytes | None]],
+        compression: str | None,
+    ) -> list[int]:
+        async with Producer(bootstrap_servers=self.servers, compression_type=compression) as producer:
+            receipts = [
+                await producer.send(topic, key=key, value=value, partition=index, headers=headers)
+                for index, key, value in records
+            ]
+            await producer.flush()
+            return [(await receipt).offset for receipt in receipts]
+
+    async def _produce_marked(self, topic: str, records: Sequence[tuple[int, bytes, int]]) -> list[int]:
+        async with Producer(bootstrap_servers=self.servers) as producer:
+            receipts = [
+                await producer.send(
+                    topic,
+                    key=key,
+                    value=b"",
+                    partition=index,
+                    headers=[("other", None), (audit.HEADER, audit.encode_header(PRODUCER, sequence))],
+                )
+                for index, key, sequence in records
+            ]
+            await producer.flush()
+            return [(await receipt).offset for receipt in receipts]
+
+    async def _leader(self, topic: str, index: int) -> int:
+        async with Admin(bootstrap_servers=self.servers) as admin:
+            return (await admin.describe_topic(topic)).partitions[index].leader
+
+
+DELIVERY = Delivery(
+    generation=0,
+    partition=0,
+    offset=0,
+    producer=PRODUCER,
+    sequence=0,
+    fingerprint=0,
+    time_ms=1_700_000_000_000,
+    incarnation=1,
+    group="readers",
+    member="reader-1",
+    topic="flights",
+)
+
+
+def deliveries(
+    key: bytes, places: Sequence[tuple[int, int, int]], *, of: Delivery = DELIVERY
+) -> list[tuple[int, bytes, bytes]]:
+    """Audit records of one key, to be produced in this order: (sequence, partition, offset) of what was delivered."""
+    return [
+        (
+            key[0] % 2,
+            key,
+            audit.encode_delivery(replace(of, sequence=sequence, partition=partition, offset=offset)),
+        )
+        for sequence, partition, offset in places
+    ]
