@@ -186,7 +186,7 @@ class Node:
         services.session = session
         if self.settings.is_broker:
             services.fence.broker_epoch = await registration.register(
-                session, self.settings, self.server.port, self._clock_ms()
+                session, self.settings, self.settings.reachable_port(self.server.port), self._clock_ms()
             )
             log.info("broker %d registered with epoch %d", self.settings.node_id, services.fence.broker_epoch)
         if self.settings.is_controller:
@@ -203,7 +203,7 @@ class Node:
             ControllerSettings(
                 node_id=settings.node_id,
                 host=settings.reachable_host,
-                port=self.server.port,
+                port=settings.reachable_port(self.server.port),
                 request_timeout_ms=settings.request_timeout_ms,
                 unclean_leader_election_enable=settings.unclean_leader_election_enable,
                 min_insync_replicas=settings.min_insync_replicas,

@@ -33,6 +33,8 @@ class BrokerSettings:
     port: int = 9092
     advertised_host: str = ""
     """What clients and other nodes connect to; empty: `host`."""
+    advertised_port: int = 0
+    """The port they connect to, if something stands before this node, such as a proxy; 0: the one it listens on."""
     rack: str = ""
     data_dir: str = ""
     """Empty: everything in memory."""
@@ -99,6 +101,10 @@ class BrokerSettings:
     def reachable_host(self) -> str:
         """The host that others are told."""
         return self.advertised_host or self.host
+
+    def reachable_port(self, listening: int) -> int:
+        """The port that others are told, by a node that got to listen on this one."""
+        return self.advertised_port or listening
 
     @property
     def is_broker(self) -> bool:
