@@ -56,6 +56,7 @@ class NodeProcess:
     properties: Mapping[str, str]
     log_level: str = "info"
     environment: Mapping[str, str] | None = None
+    module: str = "anabranch.main"
     process: asyncio.subprocess.Process | None = field(default=None, init=False)
 
     @property
@@ -80,7 +81,7 @@ class NodeProcess:
 
     def command(self) -> list[str]:
         """The command line of the node."""
-        words = [*dying_with_us(), sys.executable, "-m", "anabranch.main", "node"]
+        words = [*dying_with_us(), sys.executable, "-m", self.module, "node"]
         words += ["--id", str(self.node_id), "--roles", self.roles]
         words += ["--zookeeper", self.zookeeper, "--listen", self.address, "--log-level", self.log_level]
         if "broker" in self.roles:

@@ -17,6 +17,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -110,9 +111,20 @@ class LocalZooKeeper:
     """One standalone server; `async with` (or plain `with`, outside of a loop) starts and stops it."""
 
     def __init__(
-        self, *, host: str = "127.0.0.1", port: int = 0, data_dir: str | Path | None = None, tick_ms: int = 500
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        data_dir: str | Path | None = None,
+        tick_ms: int = 500,
+        server_id: int = 0,
+        quorum: Mapping[int, tuple[int, int]] | None = None,
     ) -> None:
+        """`quorum`: the two ports (for followers, for elections) of every server, with which this one forms an ensemble
+        as number `server_id`."""
         self.port = port
+        self._server_id = server_id
+        self._quorum = quorum or {}
         self._host = host
         self._tick_ms = tick_ms
         self._given_dir = Path(data_dir) if data_dir is not None else None
@@ -141,9 +153,9 @@ class LocalZooKeeper:
                 self.port = free_port()
             if not is_free(self._host, self.port):  # or another server might answer in place of ours
                 raise ZooKeeperUnavailable(f"port {self.port} of {self._host} is in use: choose another for ZooKeeper")
-            self._launch()
+            self.launch()
             try:
-                await self._await_ready()
+                await self.wait_ready()
             except ZooKeeperUnavailable:
                 await self.stop()
                 if last_try:
@@ -189,7 +201,8 @@ class LocalZooKeeper:
     ) -> None:
         asyncio.run(self.stop())
 
-    def _launch(self) -> None:
+    def launch(self) -> None:
+        """Start the process without waiting: a server of a quorum answers only when most of them run."""
         java, jars = java_command(), class_path()
         directory = self._directory()
         config, logging, log = (directory / name for name in ("zoo.cfg", "log4j2.properties", "zookeeper.log"))
@@ -213,7 +226,7 @@ class LocalZooKeeper:
         return Path(self._temporary.name)
 
     def _config(self, directory: Path) -> str:
-        settings = {
+        settings: dict[str, object] = {
             "dataDir": directory / "data",
             "clientPort": self.port,
             "clientPortAddress": self._host,
@@ -224,9 +237,16 @@ class LocalZooKeeper:
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "srvr,ruok",
         }
+        if self._quorum:
+            settings |= {"initLimit": 20, "syncLimit": 8}
+            for number, ports in self._quorum.items():
+                settings[f"server.{number}"] = ":".join([self._host, *map(str, ports)])
+            (directory / "data").mkdir(exist_ok=True)
+            (directory / "data" / "myid").write_text(f"{self._server_id}\n")
         return "".join(f"{name}={value}\n" for name, value in settings.items())
 
-    async def _await_ready(self) -> None:
+    async def wait_ready(self) -> None:
+        """Wait until the server answers."""
         assert self._process is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_TIMEOUT_S):

@@ -1,0 +1,170 @@
+"""A cluster of real processes in which every wire can be cut: brokers, spare controllers, three ZooKeeper servers.
+
+Every node advertises a port of the proxy, and reaches each ZooKeeper server through a port of its own there. Nodes are
+named by their ids, servers "zookeeper-1" and so on, everybody else is "client".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from anabranch.ensemble import LocalEnsemble
+from anabranch.processes import FIRST_CONTROLLER_ID, SMALL_CLUSTER, NodeProcess, free_ports, known_brokers
+from chaos import session
+from chaos.proxy import Proxy
+
+HOST: Final = "127.0.0.1"
+CONVERGE_TIMEOUT_S: Final = 60.0
+POLL_S: Final = 0.05
+
+
+@dataclass
+class ChaosCluster:
+    """`async with` starts and stops everything. `module` is what nodes run: a test may change the product there."""
+
+    directory: Path
+    broker_count: int = 3
+    controller_count: int = 0
+    zookeeper_count: int = 3
+    properties: Mapping[str, str] = field(default_factory=dict)
+    module: str = "anabranch.main"
+    log_level: str = "info"
+    proxy: Proxy = field(default_factory=Proxy)
+    nodes: dict[int, NodeProcess] = field(default_factory=dict)
+    advertised: dict[int, int] = field(default_factory=dict)
+    """Node -> the proxy's port before it."""
+    frozen: set[int] = field(default_factory=set)
+    """Pids that are stopped, nodes' and servers'."""
+
+    def __post_init__(self) -> None:
+        self.ensemble = LocalEnsemble(self.directory, self.zookeeper_count)
+
+    @property
+    def brokers(self) -> list[int]:
+        """The ids of the nodes that hold data."""
+        return [node_id for node_id, node in self.nodes.items() if "broker" in node.roles]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients begin: through the proxy."""
+        return ",".join(f"{HOST}:{self.advertised[node_id]}" for node_id in self.brokers)
+
+    @property
+    def zookeeper(self) -> str:
+        """The ensemble itself, without a proxy: for looking and for expiring sessions."""
+        return self.ensemble.hosts
+
+    async def start(self) -> None:
+        """Start the ensemble, then spare controllers, then brokers; returns when all know each other."""
+        await self.ensemble.start()
+        spares = range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + self.controller_count)
+        ids = [*spares, *range(1, self.broker_count + 1)]
+        for node_id, port in zip(ids, free_ports(HOST, len(ids)), strict=True):
+            await self._place(node_id, port)
+        for group in (spares, range(1, self.broker_count + 1)):
+            await asyncio.gather(*(self.nodes[one].start() for one in group))
+            await asyncio.gather(*(self.nodes[one].wait_ready() for one in group))
+        await self.wait_brokers()
+
+    async def _place(self, node_id: int, port: int) -> None:
+        self.advertised[node_id] = await self.proxy.listen(str(node_id), (HOST, port))
+        ways = []
+        for number, server in self.ensemble.servers.items():
+            name = f"zookeeper-{number}"
+            way = await self.proxy.listen(name, (HOST, server.port), source=str(node_id), requests=False)
+            ways.append(f"{HOST}:{way}")
+        replicas = str(min(3, self.broker_count))
+        self.nodes[node_id] = NodeProcess(
+            node_id=node_id,
+            roles="controller" if node_id >= FIRST_CONTROLLER_ID else "broker,controller",
+            host=HOST,
+            port=port,
+            directory=self.directory,
+            zookeeper=",".join(ways),
+            properties={
+                **SMALL_CLUSTER,
+                "default.replication.factor": replicas,
+                "offsets.topic.replication.factor": replicas,
+                "advertised.port": str(self.advertised[node_id]),
+                **self.properties,
+            },
+            log_level=self.log_level,
+            module=self.module,
+        )
+
+    async def wait_brokers(self, count: int | None = None, *, timeout_s: float = CONVERGE_TIMEOUT_S) -> None:
+        """Wait until every running broker knows `count` brokers, or all."""
+        async with asyncio.timeout(timeout_s):
+            for node_id in self.brokers:
+                node = self.nodes[node_id]
+                while node.running and await known_brokers(HOST, node.port) != (count or self.broker_count):  # noqa: ASYNC110
+                    await asyncio.sleep(POLL_S)
+
+    # --- faults
+
+    async def kill(self, node_id: int) -> None:
+        """SIGKILL."""
+        self.frozen.discard(self.nodes[node_id].pid)
+        await self.nodes[node_id].kill()
+
+    async def restart(self, node_id: int, *, ready: bool = True) -> None:
+        """Start a node that ended; with `ready`, wait until it serves."""
+        await self.nodes[node_id].start()
+        if ready:
+            await self.nodes[node_id].wait_ready()
+
+    def wipe(self, node_id: int) -> None:
+        """Take a dead broker's data away: it comes back as if with a new disk."""
+        shutil.rmtree(self.directory / f"node-{node_id}")
+
+    def freeze(self, pid: int) -> None:
+        """SIGSTOP."""
+        os.kill(pid, signal.SIGSTOP)
+        self.frozen.add(pid)
+
+    def thaw(self, pid: int) -> None:
+        """SIGCONT."""
+        self.frozen.discard(pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+    async def expire(self, node_id: int) -> int:
+        """End the node's ZooKeeper session; its id."""
+        victim = await session.session_of(self.zookeeper, node_id)
+        await session.expire(self.zookeeper, victim)
+        return victim
+
+    async def active_controller(self) -> int:
+        """The node that /controller names; -1 if there is none."""
+        return await session.active_controller(self.zookeeper)
+
+    async def stop(self) -> None:
+        """Heal, thaw and end everything."""
+        self.proxy.heal()
+        for pid in list(self.frozen):
+            self.thaw(pid)
+        await asyncio.gather(*(node.kill() for node in self.nodes.values()))
+        await self.proxy.close()
+        await self.ensemble.stop()
+
+    async def __aenter__(self) -> ChaosCluster:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()

@@ -1,0 +1,115 @@
+"""End a ZooKeeper session from outside, at once: connect with its id and password, and close it.
+
+A server hands a session over to whoever names its id and password, and the password follows from the id by ZooKeeper's
+own rule (sixteen bytes of `java.util.Random`, seeded with the id and a constant), so no cooperation of the victim is
+needed: the `ephemeral_owner` of any of its znodes is enough. The victim learns of it as of any expiry: its ephemerals
+are gone, its connection is closed, and reconnecting is answered with "expired".
+
+Only the two messages that this needs are written here (ConnectRequest and closeSession of ZooKeeper's wire format).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Final
+
+from controller.zk import paths, znodes
+from controller.zk.kazoo_session import open_kazoo
+from controller.zk.session import NoNode
+
+SUPER_SECRET: Final = 0xB3415C00
+MULTIPLIER: Final = 0x5DEECE66D
+MASK_48: Final = (1 << 48) - 1
+CLOSE_SESSION: Final = -11
+TIMEOUT_S: Final = 10.0
+_connect_request: Final = struct.Struct(">iqiqi16s?")
+
+
+class NoSession(RuntimeError):
+    """There is no such session, or no server took it over."""
+
+
+def password_of(session_id: int) -> bytes:
+    """The password that servers gave out with this session id."""
+    seed = ((session_id & ((1 << 64) - 1)) ^ SUPER_SECRET ^ MULTIPLIER) & MASK_48
+    found = b""
+    for _ in range(4):
+        seed = (seed * MULTIPLIER + 0xB) & MASK_48
+        found += (seed >> 16 & 0xFFFFFFFF).to_bytes(4, "little")
+    return found
+
+
+async def expire(hosts: str, session_id: int) -> None:
+    """Take the session over and close it. `NoSession` if no server of `hosts` knows it."""
+    problem = ""
+    for server in hosts.partition("/")[0].split(","):
+        host, _, port = server.rpartition(":")
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                if await _take_over_and_close(host, int(port), session_id):
+                    return
+            problem = "it is over, or has another password"
+        except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
+            problem = f"{server}: {error!r}"
+    raise NoSession(f"session {session_id:#x} could not be taken over: {problem}")
+
+
+async def _take_over_and_close(host: str, port: int, session_id: int) -> bool:
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        hello = _connect_request.pack(0, 0, 10000, session_id, 16, password_of(session_id), False)
+        writer.write(struct.pack(">i", len(hello)) + hello)
+        answer = await _read_message(reader)
+        _, _, granted = struct.unpack_from(">iiq", answer)
+        if granted != session_id:
+            return False
+        writer.write(struct.pack(">iii", 8, 1, CLOSE_SESSION))
+        await _read_message(reader)
+        return True
+    finally:
+        writer.close()
+
+
+async def _read_message(reader: asyncio.StreamReader) -> bytes:
+    (length,) = struct.unpack(">i", await reader.readexactly(4))
+    return await reader.readexactly(length)
+
+
+async def session_of(hosts: str, node_id: int) -> int:
+    """The session of a node, from what it registered: as a broker or as the active controller. NoSession if neither."""
+    session = await open_kazoo(hosts)
+    try:
+        stat = await session.exists(paths.broker(node_id))
+        if stat is not None:
+            return stat.ephemeral_owner
+        if await active_controller(hosts) == node_id:
+            owner = await session.exists(paths.CONTROLLER)
+            if owner is not None:
+                return owner.ephemeral_owner
+    finally:
+        await session.close()
+    raise NoSession(f"node {node_id} holds no ephemeral znode: it is neither a live broker nor the active controller")
+
+
+async def active_controller(hosts: str) -> int:
+    """The node that /controller names; -1 if there is none."""
+    session = await open_kazoo(hosts)
+    try:
+        data, _ = await session.get(paths.CONTROLLER)
+        return znodes.decode_controller(paths.CONTROLLER, data).broker_id
+    except NoNode:
+        return -1
+    finally:
+        await session.close()
+
+
+async def resign_active_controller(hosts: str) -> None:
+    """Delete /controller: whoever held it steps down, and all candidates try to win it."""
+    session = await open_kazoo(hosts)
+    try:
+        await session.delete(paths.CONTROLLER)
+    except NoNode:
+        pass
+    finally:
+        await session.close()

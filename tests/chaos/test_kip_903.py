@@ -1,0 +1,126 @@
+"""KIP-903's own test plan, with real processes and a real ZooKeeper: a delayed AlterPartition races a broker's reboot.
+
+A follower catches up; the leader's request to take it into the ISR is delayed; the follower reboots with an empty disk;
+the request arrives. With the check nothing comes of it. Without it the empty replica counts as in sync, and when the
+leader dies, an acknowledged record is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos.cluster import ChaosCluster
+from chaos.proxy import LinkFault
+from clients import Admin, Consumer, NewTopic, Producer
+from controller.zk import paths, znodes
+from controller.zk.kazoo_session import open_kazoo
+
+pytestmark = [pytest.mark.processes, pytest.mark.zookeeper, pytest.mark.timeout(150)]
+
+ALTER_PARTITION = 56
+FETCH = 1
+SPARE = 100
+LEADER, FOLLOWER = 1, 2
+
+
+async def committed(cluster: ChaosCluster) -> Any:
+    """The partition's state as ZooKeeper has it."""
+    session = await open_kazoo(cluster.zookeeper)
+    try:
+        path = paths.partition_state("t", 0)
+        data, _ = await session.get(path)
+        return znodes.decode_partition_state(path, data)
+    finally:
+        await session.close()
+
+
+async def until_committed(cluster: ChaosCluster, **wanted: Any) -> Any:
+    """Wait until ZooKeeper has this state of the partition."""
+    async with asyncio.timeout(30):
+        while True:
+            state = await committed(cluster)
+            if all(getattr(state, name) == value for name, value in wanted.items()):
+                return state
+            await asyncio.sleep(0.05)
+
+
+async def until_hit(fault: LinkFault) -> None:
+    async with asyncio.timeout(30):
+        while not fault.hits:  # noqa: ASYNC110 -- a count, in the middle of other traffic
+            await asyncio.sleep(0.02)
+
+
+async def die(cluster: ChaosCluster, node_id: int) -> None:
+    """SIGKILL, and the session with it."""
+    await cluster.kill(node_id)
+    await cluster.expire(node_id)
+
+
+async def delayed_proposal_races_a_reboot(cluster: ChaosCluster) -> None:
+    """Up to the moment at which the delayed request has been answered."""
+    async with Admin(cluster.bootstrap_servers) as admin, Producer(cluster.bootstrap_servers) as producer:
+        await admin.create_topics([NewTopic(name="t", assignments={0: [LEADER, FOLLOWER]})])
+        await admin.wait_for_topic("t", replicas=2)
+        await die(cluster, FOLLOWER)
+        await until_committed(cluster, isr=(LEADER,))
+        await producer.send_and_wait("t", b"acknowledged", key=b"k")
+    proxy = cluster.proxy
+    held = proxy.begin(LinkFault("hold", source=str(LEADER), api_key=ALTER_PARTITION))
+    await cluster.restart(FOLLOWER)
+    await until_hit(held)  # it has caught up, and the leader says so
+    await die(cluster, FOLLOWER)
+    cluster.wipe(FOLLOWER)
+    dropped = proxy.begin(LinkFault("drop", source=str(FOLLOWER), target=str(LEADER)))
+    await cluster.restart(FOLLOWER)
+    assert (await committed(cluster)).isr == (LEADER,), "the request is still under way"
+    proxy.end(held)
+    await until_hit(dropped)
+
+
+def lines_of(cluster: ChaosCluster, node_id: int) -> str:
+    return cluster.nodes[node_id].log_path.read_text()
+
+
+async def until_logged(cluster: ChaosCluster, node_id: int, text: str) -> None:
+    async with asyncio.timeout(30):
+        while text not in lines_of(cluster, node_id):  # noqa: ASYNC110 -- another process
+            await asyncio.sleep(0.05)
+
+
+def test_with_the_check_the_delayed_request_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with asyncio.timeout(120), ChaosCluster(tmp_path, 2, 1, zookeeper_count=1) as cluster:
+            await delayed_proposal_races_a_reboot(cluster)
+            await until_logged(cluster, LEADER, "reverted (INELIGIBLE_REPLICA)")
+            state = await committed(cluster)
+            assert (state.leader, state.isr) == (LEADER, (LEADER,)), "nothing was persisted"
+            await die(cluster, LEADER)
+            state = await until_committed(cluster, leader=-1)
+            assert state.isr == (LEADER,), "the empty replica is not elected: the partition waits"
+            cluster.proxy.heal()
+            await cluster.restart(LEADER)
+            await until_committed(cluster, leader=LEADER, isr=(LEADER, FOLLOWER))
+            async with Consumer("t", bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as one:
+                assert (await one.getone()).value == b"acknowledged"
+
+    asyncio.run(scenario())
+
+
+def test_without_the_check_an_acknowledged_record_is_lost(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        broken = ChaosCluster(tmp_path, 2, 1, zookeeper_count=1, module="tests.chaos.without_kip_903")
+        async with asyncio.timeout(120), broken as cluster:
+            await delayed_proposal_races_a_reboot(cluster)
+            await until_committed(cluster, isr=(LEADER, FOLLOWER))
+            await die(cluster, LEADER)
+            await until_committed(cluster, leader=FOLLOWER)
+            cluster.proxy.heal()
+            async with Producer(f"127.0.0.1:{cluster.advertised[FOLLOWER]}") as producer:
+                stored = await producer.send_and_wait("t", b"next", key=b"k")
+            assert stored.offset == 0, "where the acknowledged record was"
+
+    asyncio.run(scenario())

@@ -1,0 +1,193 @@
+"""The proxy: senders and APIs are told apart, and each fault does what its name says to the right traffic only."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from chaos.proxy import LinkFault, Proxy, sender_of
+from tests.conftest import run_strictly
+
+PRODUCE, FETCH, ALTER_PARTITION = 0, 1, 56
+
+
+def request(api_key: int, client_id: str | None, payload: bytes = b"") -> bytes:
+    """A request as Kafka frames it: size, API, version, correlation id, client id."""
+    name = b"" if client_id is None else client_id.encode()
+    header = struct.pack(">hhih", api_key, 9, 1, -1 if client_id is None else len(name))
+    return struct.pack(">i", len(header + name + payload)) + header + name + payload
+
+
+@asynccontextmanager
+async def echo_through(proxy: Proxy) -> AsyncIterator[Callable[[], Awaitable[Caller]]]:
+    """A server that sends back what it gets, as node 2 behind the proxy."""
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                writer.write(data)
+        except OSError:
+            pass
+        writer.close()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    async with proxy:
+        port = await proxy.listen("2", server.sockets[0].getsockname()[:2])
+
+        async def call() -> Caller:
+            return Caller(*await asyncio.open_connection("127.0.0.1", port))
+
+        yield call
+    server.close()
+
+
+class Caller:
+    """One connection through the proxy."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def ask(self, api_key: int, client_id: str, payload: bytes = b"?") -> bool:
+        """Whether the echo comes back; False when the connection is lost."""
+        message = request(api_key, client_id, payload)
+        self.writer.write(message)
+        try:
+            return await self.reader.readexactly(len(message)) == message
+        except (OSError, asyncio.IncompleteReadError):
+            return False
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+@pytest.mark.parametrize(
+    ("client_id", "sender"),
+    [
+        ("broker-1", "1"),
+        ("broker-12-fetcher", "12"),
+        ("controller-100", "100"),
+        ("broker-x", "client"),
+        ("my-broker-1", "client"),
+        ("", "client"),
+        (None, "client"),
+    ],
+)
+def test_a_sender_is_known_by_its_client_id(client_id: str | None, sender: str) -> None:
+    assert sender_of(request(PRODUCE, client_id)) == sender
+    assert sender_of(b"\0\0\0\1x") == "client"
+
+
+def test_a_cut_resets_its_link_and_refuses_it_until_it_ends() -> None:
+    async def scenario() -> None:
+        proxy = Proxy()
+        async with echo_through(proxy) as connect:
+            one, other = await connect(), await connect()
+            assert await one.ask(FETCH, "broker-1-fetcher") and await other.ask(PRODUCE, "client")
+            fault = proxy.begin(LinkFault("cut", "1", "2"))
+            assert not await one.ask(FETCH, "broker-1-fetcher")
+            again = await connect()
+            assert not await again.ask(FETCH, "broker-1-fetcher")
+            assert fault.hits == 2
+            assert await other.ask(PRODUCE, "client"), "another link"
+            proxy.end(fault)
+            last = await connect()
+            assert await last.ask(FETCH, "broker-1-fetcher")
+            for caller in (one, other, again, last):
+                caller.close()
+
+    run_strictly(scenario())
+
+
+@pytest.mark.parametrize("direction", ["there", "back", "both"])
+def test_what_is_dropped_arrives_after_the_end(direction: str) -> None:
+    async def scenario() -> None:
+        proxy = Proxy()
+        async with echo_through(proxy) as connect:
+            caller = await connect()
+            fault = proxy.begin(LinkFault("drop", direction=direction))  # type: ignore[arg-type]
+            asking = asyncio.ensure_future(caller.ask(PRODUCE, "client"))
+            while not fault.hits:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            assert not asking.done()
+            assert proxy.heal() == 1
+            assert await asking
+            caller.close()
+
+    run_strictly(scenario())
+
+
+def test_only_the_held_api_waits_and_what_follows_it() -> None:
+    async def scenario() -> None:
+        proxy = Proxy()
+        async with echo_through(proxy) as connect:
+            caller, other = await connect(), await connect()
+            held = proxy.begin(LinkFault("hold", "1", api_key=ALTER_PARTITION))
+            assert await caller.ask(FETCH, "broker-1")
+            asking = asyncio.ensure_future(caller.ask(ALTER_PARTITION, "broker-1"))
+            while not held.hits:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            assert await other.ask(ALTER_PARTITION, "broker-3"), "another sender's passes"
+            assert not asking.done()
+            proxy.end(held)
+            assert await asking
+            caller.close()
+            other.close()
+
+    run_strictly(scenario())
+
+
+def test_a_held_request_arrives_though_its_sender_has_given_up() -> None:
+    async def scenario() -> None:
+        arrived = asyncio.Event()
+
+        async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if await reader.read(65536):
+                arrived.set()
+            writer.close()
+
+        server = await asyncio.start_server(listen, "127.0.0.1", 0)
+        async with Proxy() as proxy:
+            port = await proxy.listen("2", server.sockets[0].getsockname()[:2])
+            held = proxy.begin(LinkFault("hold", api_key=ALTER_PARTITION))
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request(ALTER_PARTITION, "broker-1"))
+            while not held.hits:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            writer.close()
+            await writer.wait_closed()
+            proxy.end(held)
+            async with asyncio.timeout(10):
+                await arrived.wait()
+        server.close()
+
+    run_strictly(scenario())
+
+
+def test_a_delay_keeps_the_order_and_does_not_add_up() -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        proxy = Proxy()
+        async with echo_through(proxy) as connect:
+            caller = await connect()
+            assert await caller.ask(FETCH, "client")
+            fault = proxy.begin(LinkFault("delay", direction="there", delay_s=0.2))
+            begun = loop.time()
+            wanted = b"".join(request(FETCH, "client", bytes([number])) for number in range(20))
+            caller.writer.write(wanted)
+            assert await caller.reader.readexactly(len(wanted)) == wanted
+            assert 0.2 <= loop.time() - begun < 2, "twenty requests are delayed side by side"
+            assert fault.hits == 20
+            caller.close()
+
+    run_strictly(scenario())
+
+
+def test_faults_say_what_they_are() -> None:
+    assert str(LinkFault("cut", "1", "2")) == "cut 1 -> 2"
+    assert str(LinkFault("delay", "1", "*", "there", delay_s=0.5)) == "delay 1 -> * there 0.5 s"
+    assert str(LinkFault("hold", "1", api_key=56)) == "hold 1 -> * api 56"
