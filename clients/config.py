@@ -44,6 +44,8 @@ class ProducerConfig:
     compression_type: str = "none"
     partitioner: str = "linear"
     audit: bool = False
+    require_min_in_sync_acks: bool = False
+    """Accept no record for a partition that the leader would refuse for want of in-sync replicas (acks=all only)."""
     request_timeout_ms: int = 30000
     delivery_timeout_ms: int = 120000
     max_block_ms: int = 60000
@@ -75,7 +77,9 @@ class ProducerConfig:
         if partitioner not in PARTITIONERS:
             raise ValueError(f"partitioner is one of {', '.join(PARTITIONERS)}, not {partitioner!r}")
         for name, value in rest.items():
-            if value < 0 or (value == 0 and name not in ("linger_ms", "audit", "max_block_ms")):
+            if value < 0 or (
+                value == 0 and name not in ("linger_ms", "audit", "require_min_in_sync_acks", "max_block_ms")
+            ):
                 raise ValueError(f"{name} must be positive, not {value}")
         return cls(
             acks=count,

@@ -76,6 +76,11 @@ class Topic:
         """The newest generation; -1 where there is none."""
         return -1 if self.lineage is None else self.lineage.generation
 
+    def in_sync_enough(self, partition: int) -> bool:
+        """Whether a record that all in-sync replicas must have would be accepted. Yes, if we are not told."""
+        known = self.partitions.get(partition)
+        return known is None or len(known.isr) >= self.min_insync_replicas
+
     @property
     def live(self) -> tuple[int, ...]:
         """The partitions that producers may write to, rising. Sealed ones are not among them."""

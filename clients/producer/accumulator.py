@@ -17,7 +17,7 @@ epoch, which the leader tracks per partition too. Source: KIP-98, KIP-360, `Reco
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -131,15 +131,19 @@ class Accumulator:
         receipt: Receipt,
         now: float,
     ) -> bool:
-        """Accept a record; True when the sender should look again. `KafkaError` if its partition is not live."""
+        """Accept a record; True when the sender should look again. `KafkaError` if its partition takes none."""
         if route >= 0:
             index = topic.address(route)
         elif route == UNKEYED:
-            index = self._stickies[topic.name].current(topic.live)
+            if not topic.ready:
+                self.check_ready(topic, route)
+            index = self._stickies[topic.name].current(topic.ready)
         else:
             index = chosen_partition(route)
             if index not in topic.live:
                 raise _not_live(topic, index)
+        if topic.starved:
+            self.check_ready(topic, route)
         queue = topic.queues.get(index) or topic.queue(index)
         size_bytes = size_of(key, value, headers)
         record = Record(self._order, route, key, value, headers, timestamp_ms, receipt)
@@ -150,8 +154,18 @@ class Accumulator:
         if begun:
             self._active[queue] = None
             if route == UNKEYED and len(queue.waiting) > 1:
-                self._stickies[topic.name].move_on(topic.live)
+                self._stickies[topic.name].move_on(topic.ready)
         return begun or self.buffered_bytes >= self.config.buffer_bytes
+
+    def check_ready(self, topic: TopicQueues, route: int) -> None:
+        """Refuse a record for a partition without enough replicas before it waits for room in the buffer."""
+        if route == UNKEYED:
+            if not topic.ready:
+                raise _starved(topic, "every partition")
+            return
+        index = topic.address(route) if route >= 0 else chosen_partition(route)
+        if index in topic.starved:
+            raise _starved(topic, f"partition {index}")
 
     def adopt(
         self, name: str, topic_id: bytes, lineage: Lineage | None, live: Sequence[int], *, stamped: bool = True
@@ -162,6 +176,15 @@ class Accumulator:
         if switch.adopt(topic, topic_id, lineage if stamped else None, live):
             self.statistics.switches += topic.generation > known
         self._settle(topic, force=True)
+
+    def note_starved(self, name: str, starved: Collection[int]) -> None:
+        """Which partitions have too few in-sync replicas to take a record now: they are given none (`require_min_in_sync_acks`).
+
+        Batches that wait already keep their place: replicas may come back before the delivery timeout.
+        """
+        topic = self.topics[name]
+        topic.starved = frozenset(starved)
+        topic.ready = tuple(index for index in topic.live if index not in topic.starved)
 
     # what to send
 
@@ -398,6 +421,11 @@ class Accumulator:
 def first_contact(queue: PartitionQueue) -> bool:
     """Whether only one batch may be unresolved: a leader that does not know us accepts any first sequence (E6)."""
     return not queue.established
+
+
+def _starved(topic: TopicQueues, partitions: str) -> KafkaError:
+    text = f"{topic.name}: fewer in-sync replicas than min.insync.replicas in {partitions}; the record was not accepted"
+    return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
 
 
 def _not_live(topic: TopicQueues, partition: int) -> KafkaError:

@@ -33,6 +33,8 @@ class Producer:
     `partitioner="modulo"` hashes as Kafka does today, over all partitions and without generations: for topics that are
     not ordered, and to show what goes wrong. `audit=True` adds a header with this producer's identity and the record's
     sequence within its key, from which `spark_jobs` tells whether anything was lost, repeated or out of order.
+    `require_min_in_sync_acks=True` (with acks="all") keeps one partition without enough in-sync replicas from filling
+    the buffer: records without a key go elsewhere, and `send` refuses others for it at once with NOT_ENOUGH_REPLICAS.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Producer:
         compression_type: str | None = None,
         partitioner: str = "linear",
         audit: bool = False,
+        require_min_in_sync_acks: bool = False,
         request_timeout_ms: int = 30000,
         delivery_timeout_ms: int = 120000,
         max_block_ms: int = 60000,
@@ -64,6 +67,7 @@ class Producer:
             batch_bytes=batch_bytes,
             buffer_bytes=buffer_bytes,
             audit=audit,
+            require_min_in_sync_acks=require_min_in_sync_acks,
             request_timeout_ms=request_timeout_ms,
             delivery_timeout_ms=delivery_timeout_ms,
             max_block_ms=max_block_ms,
@@ -211,9 +215,7 @@ class Producer:
     ) -> asyncio.Future[RecordMetadata]:
         if (key is not None and key.__class__ is not bytes) or (value is not None and value.__class__ is not bytes):
             raise TypeError("keys and values are bytes: encode them before sending")
-        route = UNKEYED if key is None else murmur2(key)
-        if partition is not None:
-            route = explicit_route(partition)
+        route = _route(key, partition)
         now = self._clock()
         receipt: asyncio.Future[RecordMetadata] = self._loop.create_future()
         stamped_ms = self._clock_ms() if timestamp_ms is None else timestamp_ms
@@ -245,6 +247,8 @@ class Producer:
         try:
             async with asyncio.timeout(self._config.max_block_ms / 1000):
                 queues = await self._topic(topic)
+                if queues.starved:
+                    self._accumulator.check_ready(queues, _route(key, partition))
                 if self._accumulator.full or self._blocked:
                     turn = self._loop.create_future()
                     self._blocked.append(turn)
@@ -304,6 +308,12 @@ class Producer:
             self._let_in()
         for flush in self._flushes:
             flush.settled(records)
+
+
+def _route(key: bytes | None, partition: int | None) -> int:
+    if partition is not None:
+        return explicit_route(partition)
+    return UNKEYED if key is None else murmur2(key)
 
 
 class _Flush:

@@ -287,7 +287,9 @@ class TopicQueues:
         "live",
         "name",
         "queues",
+        "ready",
         "returned",
+        "starved",
         "topic_id",
     )
 
@@ -296,6 +298,10 @@ class TopicQueues:
         self.topic_id = b""
         self.lineage: Lineage | None = None
         self.live: tuple[int, ...] = ()
+        self.ready: tuple[int, ...] = ()
+        """Where records without a key may go: live partitions that have, if that is required, enough replicas."""
+        self.starved: frozenset[int] = frozenset()
+        """Partitions without enough in-sync replicas, if that is looked at."""
         self.queues: dict[int, PartitionQueue] = {}
         self.closed: frozenset[int] = frozenset()
         """Partitions to which nothing new is transmitted, because older records of their keys are unresolved."""
@@ -312,7 +318,8 @@ class TopicQueues:
     def hash_over(self, lineage: Lineage | None, live: Sequence[int]) -> None:
         """Partition from now on by this lineage, or by Kafka's modulo if there is none."""
         self.lineage = lineage
-        self.live = tuple(live)
+        self.live = self.ready = tuple(live)
+        self.starved = frozenset()
         count = lineage.count if lineage is not None else max(self.live, default=0) + 1
         if lineage is None:
             self._modulus, self._split = count, 0

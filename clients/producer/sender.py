@@ -32,6 +32,10 @@ from protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
 
+ALL: Final = -1
+STARVED_REFRESH_S: Final = 0.5
+"""How often to look whether partitions have enough in-sync replicas again."""
+_STARVED: Final = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 _PRODUCER_ID_PATIENCE_MS: Final = 1000
 """After this, records that have become too old are given up before the next try."""
 
@@ -48,6 +52,7 @@ class Sender:
         self._in_flight: dict[int, int] = defaultdict(int)
         self._sleeper: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._starved_timer: asyncio.TimerHandle | None = None
         self._awake = False
         self._running = False
         self._refreshed_at = -1.0
@@ -69,8 +74,9 @@ class Sender:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._starved_timer):
+            if timer is not None:
+                timer.cancel()
 
     def wake(self) -> None:
         """Look again at what may be sent."""
@@ -88,7 +94,22 @@ class Sender:
             live = topic.live if stamped else tuple(sorted(topic.partitions))
             if live:
                 self._accumulator.adopt(name, topic.topic_id, topic.lineage, live, stamped=stamped)
+                if self._config.require_min_in_sync_acks and self._config.acks == ALL:
+                    starved = [index for index in live if not topic.in_sync_enough(index)]
+                    self._accumulator.note_starved(name, starved)
+                    if starved:
+                        self._look_again()
         self.wake()
+
+    def _look_again(self) -> None:
+        """Nothing tells a producer that replicas have caught up, except metadata that it asks for."""
+        if self._starved_timer is None:
+            self._starved_timer = self._loop.call_later(STARVED_REFRESH_S, self._refresh_starved)
+
+    def _refresh_starved(self) -> None:
+        self._starved_timer = None
+        if self._running:
+            self._network.request_refresh()
 
     # the task
 
@@ -223,7 +244,7 @@ class Sender:
 
     def _settle(self, batch: Batch, row: PartitionProduceResponse, now: float) -> None:
         code = ErrorCode(row.error_code)
-        if code.invalid_metadata:
+        if code.invalid_metadata or (self._config.require_min_in_sync_acks and code in _STARVED):
             self._refresh_soon()
         self._accumulator.complete(
             batch,

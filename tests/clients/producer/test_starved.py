@@ -1,0 +1,129 @@
+"""Goal: one partition whose followers are gone does not take the whole buffer with it (`require_min_in_sync_acks`).
+
+Method: a real cluster; the follower of partition 0 is stopped, min.insync.replicas is 2. The same without the option
+shows what it is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from anabranch.cluster import Cluster
+from clients import Admin, NewTopic, Producer
+from protocol.errors import ErrorCode, KafkaError
+from protocol.hashing import murmur2
+
+KEYS = {index: next(b"key-%d" % n for n in range(100) if murmur2(b"key-%d" % n) % 2 == index) for index in (0, 1)}
+"""A key of partition 0, whose follower stops, and one of partition 1, which keeps its own."""
+
+
+def with_a_starved_partition(story: Callable[[Cluster, Admin, Producer], Awaitable[None]], **settings: Any) -> None:
+    async def whole() -> None:
+        async with (
+            asyncio.timeout(30),
+            Cluster(3, seed=1) as cluster,
+            Admin(cluster.bootstrap_servers) as admin,
+            Producer(
+                cluster.bootstrap_servers,
+                buffer_bytes=20_000,
+                max_block_ms=300,
+                delivery_timeout_ms=10_000,
+                **settings,
+            ) as producer,
+        ):
+            topic = NewTopic(name="t", assignments={0: [1, 2], 1: [1, 3]}, configs={"min.insync.replicas": "2"})
+            await admin.create_topics([topic])
+            await admin.wait_for_topic("t", replicas=2)
+            for key in KEYS.values():
+                await producer.send_and_wait("t", b"x", key)
+            await cluster.stop_broker(2)
+            await admin.wait_until(lambda metadata: metadata.topics["t"].partitions[0].isr == (1,), "t")
+            await story(cluster, admin, producer)
+
+    asyncio.run(whole())
+
+
+async def until_known(producer: Producer) -> None:
+    """The first refusal of the leader makes the producer look."""
+    with pytest.raises(KafkaError) as refused:
+        while True:
+            await producer.send("t", b"x", KEYS[0])
+            await asyncio.sleep(0.01)
+    assert refused.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_the_buffer_no_longer_fills() -> None:
+    async def story(cluster: Cluster, admin: Admin, producer: Producer) -> None:
+        await until_known(producer)
+        buffered = producer._accumulator.buffered_bytes
+        begin = asyncio.get_running_loop().time()
+        for _ in range(200):
+            with pytest.raises(KafkaError, match=r"t: fewer in-sync replicas .* in partition 0") as refused:
+                await producer.send("t", b"x" * 1000, KEYS[0])
+            assert refused.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert asyncio.get_running_loop().time() - begin < 0.3, "refused at once"
+        assert producer._accumulator.buffered_bytes == buffered, "and not kept"
+        # Everybody else is served, and records without a key know where to go.
+        assert (await producer.send_and_wait("t", b"x", KEYS[1])).partition == 1
+        homes = {(await producer.send_and_wait("t", b"x" * 1000)).partition for _ in range(20)}
+        assert homes == {1}
+        with pytest.raises(KafkaError, match="partition 0"):
+            await producer.send("t", b"x", partition=0)
+        # When the follower is back, so is the partition, and nothing has to be restarted for it.
+        await cluster.start_broker(2)
+        while True:
+            try:
+                receipt = await producer.send("t", b"back", KEYS[0])
+            except KafkaError as error:
+                assert error.code == ErrorCode.NOT_ENOUGH_REPLICAS
+                await asyncio.sleep(0.05)
+            else:
+                assert (await receipt).partition == 0
+                break
+
+    with_a_starved_partition(story, require_min_in_sync_acks=True)
+
+
+def test_without_the_option_it_fills_and_stops_everybody() -> None:
+    async def story(cluster: Cluster, admin: Admin, producer: Producer) -> None:
+        receipts = []
+        with pytest.raises(KafkaError, match="room in the buffer") as blocked:
+            for _ in range(200):
+                receipts.append(await producer.send("t", b"x" * 1000, KEYS[0]))
+        assert blocked.value.code == ErrorCode.REQUEST_TIMED_OUT
+        assert producer._accumulator.full
+        with pytest.raises(KafkaError, match="room in the buffer"):
+            await producer.send("t", b"x", KEYS[1])
+        await cluster.start_broker(2)
+        await asyncio.gather(*receipts)
+
+    with_a_starved_partition(story)
+
+
+def test_records_without_a_key_are_refused_when_no_partition_is_left() -> None:
+    async def story(cluster: Cluster, admin: Admin, producer: Producer) -> None:
+        await until_known(producer)
+        await cluster.stop_broker(3)
+        await admin.wait_until(lambda metadata: metadata.topics["t"].partitions[1].isr == (1,), "t")
+        with pytest.raises(KafkaError, match="every partition") as refused:
+            while True:
+                await producer.send("t", b"x")
+                await asyncio.sleep(0.01)
+        assert refused.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
+        await cluster.start_broker(2)
+        await cluster.start_broker(3)
+
+    with_a_starved_partition(story, require_min_in_sync_acks=True)
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_it_asks_for_nothing_where_followers_are_not_waited_for(acks: int) -> None:
+    async def story(cluster: Cluster, admin: Admin, producer: Producer) -> None:
+        homes = {(await producer.send_and_wait("t", b"x" * 1000, key)).partition for key in KEYS.values()}
+        assert homes == {0, 1}
+
+    with_a_starved_partition(story, require_min_in_sync_acks=True, acks=acks)
