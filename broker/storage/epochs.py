@@ -2,14 +2,19 @@
 
 A sorted list of (epoch, start offset): both grow from entry to entry. It is saved with every change in the format of
 Kafka's `leader-epoch-checkpoint` (a version line, a count line, one line per entry).
+A full disk does not stop an epoch from beginning: the checkpoint is written at the next chance, and at the latest
+before the log's recovery point moves past the batches that would tell the epoch again.
 Sources: KIP-101, KIP-279, `LeaderEpochFileCache` of Kafka.
 """
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
+
+log = logging.getLogger(__name__)
 
 UNDEFINED_EPOCH: Final = -1
 UNDEFINED_OFFSET: Final = -1
@@ -27,11 +32,13 @@ class EpochEntry(NamedTuple):
 class LeaderEpochCache:
     """The epochs of one log, oldest first."""
 
-    __slots__ = ("_entries", "_save")
+    __slots__ = ("_entries", "_save", "unsaved")
 
     def __init__(self, entries: Sequence[EpochEntry] = (), save: Callable[[bytes], None] | None = None) -> None:
         self._entries = list(entries)
         self._save = save
+        self.unsaved = False
+        """Whether memory knows more than the checkpoint, because the disk refused it."""
 
     def __repr__(self) -> str:
         return f"<epochs {' '.join(f'{epoch}@{start}' for epoch, start in self._entries)}>"
@@ -48,8 +55,8 @@ class LeaderEpochCache:
 
     def assign(self, epoch: int, offset: int) -> None:
         """An epoch writes from an offset on. Later entries that contradict it were never true: they go."""
-        if self._assign(epoch, offset):
-            self.save()
+        if self._assign(epoch, offset) or self.unsaved:
+            self.save_if_possible()
 
     def replay(self, epoch: int, offset: int) -> None:
         """Like `assign`, for recovery: the caller saves when it is through."""
@@ -80,7 +87,7 @@ class LeaderEpochCache:
         kept = [entry for entry in self._entries if entry.start_offset < end_offset]
         if len(kept) != len(self._entries):
             self._entries = kept
-            self.save()
+            self.save_if_possible()
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget epochs that ended before a new log start; the one it falls into now starts there."""
@@ -88,18 +95,27 @@ class LeaderEpochCache:
         if following and self._entries[following - 1].start_offset < start_offset:
             first = EpochEntry(self._entries[following - 1].epoch, start_offset)
             self._entries[:following] = [first]
-            self.save()
+            self.save_if_possible()
 
     def clear(self) -> None:
         """Forget everything: the log starts anew."""
         if self._entries:
             self._entries.clear()
-            self.save()
+            self.save_if_possible()
 
     def save(self) -> None:
-        """Write the checkpoint."""
+        """Write the checkpoint. Raises OSError, and then it remains to be written."""
+        self.unsaved = True
         if self._save is not None:
             self._save(format_checkpoint(self._entries))
+        self.unsaved = False
+
+    def save_if_possible(self) -> None:
+        """Write the checkpoint now, or later if the disk refuses."""
+        try:
+            self.save()
+        except OSError as reason:
+            log.warning("%s has to wait: %s", CHECKPOINT_NAME, reason)
 
     def _assign(self, epoch: int, offset: int) -> bool:
         entries = self._entries

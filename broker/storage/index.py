@@ -6,11 +6,14 @@ The bytes are Kafka's (`OffsetIndex`, `TimeIndex`): big-endian pairs of (offset 
 
     offset index   the batch that ends with `offset` starts at `position`
     time index     no record up to and including `offset` is later than `timestamp`
+
+`from_bytes` takes nothing on trust: bytes that cannot be an index raise ValueError, and the segment is scanned instead.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from typing import Final
@@ -18,6 +21,8 @@ from typing import Final
 OFFSET_ENTRY_BYTES: Final = 8
 TIME_ENTRY_BYTES: Final = 12
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+_TIME_ENTRY: Final = struct.Struct(">qI")
+_LITTLE_ENDIAN: Final = sys.byteorder == "little"
 
 
 class OffsetIndex:
@@ -54,10 +59,34 @@ class OffsetIndex:
         del self._relative_offsets[slot:]
         del self._positions[slot:]
 
+    @property
+    def end(self) -> int:
+        """The offset behind the last entry's batch; the base offset without any."""
+        return self._base_offset + (self._relative_offsets[-1] + 1 if self._relative_offsets else 0)
+
+    @property
+    def last_position(self) -> int:
+        """The position of the last entry, 0 without any."""
+        return self._positions[-1] if self._positions else 0
+
     def to_bytes(self) -> bytes:
         """The content of the `.index` file."""
-        pairs = zip(self._relative_offsets, self._positions, strict=True)
-        return b"".join(struct.pack(">II", relative, position) for relative, position in pairs)
+        words = array("I", bytes(2 * 4 * len(self._positions)))
+        words[0::2], words[1::2] = self._relative_offsets, self._positions
+        return _big_endian(words).tobytes()
+
+    @classmethod
+    def from_bytes(cls, base_offset: int, content: bytes) -> OffsetIndex:
+        """The index that an `.index` file holds. ValueError if it holds none."""
+        if len(content) % OFFSET_ENTRY_BYTES:
+            raise ValueError(f"an offset index of {len(content)} bytes")
+        words = array("I", content)
+        index = cls(base_offset)
+        words = _big_endian(words)
+        index._relative_offsets, index._positions = words[0::2], words[1::2]
+        _check_growing("offsets", index._relative_offsets)
+        _check_growing("positions", index._positions)
+        return index
 
 
 class TimeIndex:
@@ -90,7 +119,44 @@ class TimeIndex:
         del self._relative_offsets[slot:]
         del self._timestamps[slot:]
 
+    @property
+    def end(self) -> int:
+        """The offset behind the last entry's record; the base offset without any."""
+        return self._base_offset + (self._relative_offsets[-1] + 1 if self._relative_offsets else 0)
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """The latest timestamp and an offset that bears it; (-1, base offset) without any entry."""
+        if not self._timestamps:
+            return -1, self._base_offset
+        return self._timestamps[-1], self._base_offset + self._relative_offsets[-1]
+
     def to_bytes(self) -> bytes:
         """The content of the `.timeindex` file."""
         pairs = zip(self._timestamps, self._relative_offsets, strict=True)
-        return b"".join(struct.pack(">qI", timestamp, relative) for timestamp, relative in pairs)
+        return b"".join(_TIME_ENTRY.pack(timestamp, relative) for timestamp, relative in pairs)
+
+    @classmethod
+    def from_bytes(cls, base_offset: int, content: bytes) -> TimeIndex:
+        """The index that a `.timeindex` file holds. ValueError if it holds none."""
+        if len(content) % TIME_ENTRY_BYTES:
+            raise ValueError(f"a time index of {len(content)} bytes")
+        index = cls(base_offset)
+        for timestamp, relative in _TIME_ENTRY.iter_unpack(content):
+            index._timestamps.append(timestamp)
+            index._relative_offsets.append(relative)
+        _check_growing("timestamps", index._timestamps)
+        _check_growing("offsets", index._relative_offsets)
+        return index
+
+
+def _check_growing(what: str, numbers: array[int]) -> None:
+    listed = numbers.tolist()
+    if listed != sorted(listed):
+        raise ValueError(f"an index whose {what} do not grow")
+
+
+def _big_endian(words: array[int]) -> array[int]:
+    if _LITTLE_ENDIAN:
+        words.byteswap()
+    return words

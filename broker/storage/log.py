@@ -1,27 +1,38 @@
-"""The log of one partition: append, read, roll, truncate, retain, recover.
+"""The log of one partition: append, read, roll, truncate, retain, flush.
 
 Batches are stored and served as the bytes that came in. A leader's append checks one batch (`validation`,
 `producer_state`), and writes it with 16 fresh bytes in front: base offset, length and leader epoch; records are never
 looked into, unless the topic's rules need it. Everything is synchronous and ends in the page cache.
 
 Invariants: log start <= log end; segments are contiguous, the last one is the only one that grows; offsets grow; the
-epoch cache and the producer states say what the batches say. A KafkaError leaves the log as it was.
-Reference: `UnifiedLog` and `LogLoader` of Kafka.
+epoch cache and the producer states say what the batches say. A KafkaError leaves the log as it was. What lies below the
+recovery point has been flushed.
+
+When the disk fails. An append that finds the disk full is refused with KAFKA_STORAGE_ERROR; reads go on, and so do
+appends once there is space. (Kafka takes the whole log directory offline and, if it was the only one, stops: with one
+directory a node, that would turn a full disk into an outage of everything it still can serve.) A flush that fails is
+another matter: the kernel may have dropped what it could not write, so the log takes no more appends until it is
+opened and scanned again.
+Reference: `UnifiedLog` of Kafka; what happens at opening is in `log_loader`.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
 import struct
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from broker.storage import validation
-from broker.storage.epochs import CHECKPOINT_NAME, EpochEntry, LeaderEpochCache, parse_checkpoint
+from broker.storage.epochs import LeaderEpochCache
 from broker.storage.files import Files
-from broker.storage.producer_state import AbortedTransaction, BatchMetadata, ProducerStates
-from broker.storage.segment import Segment
+from broker.storage.log_loader import control_of, load_log, newest_snapshot, remove_snapshots, replay
+from broker.storage.producer_snapshot import encode_snapshot, snapshot_path
+from broker.storage.producer_state import BatchMetadata, ProducerStates
 from broker.storage.segments import Segments, TimestampedOffset
 from broker.storage.settings import LogSettings
+from broker.storage.transactions import AbortedTransaction
 from broker.storage.validation import Origin, RecordsRefused
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.records.batch import (
@@ -35,12 +46,13 @@ from protocol.records.batch import (
     recompress,
     stamp_log_append_time,
 )
-from protocol.records.control import ControlRecord, read_control
+from protocol.records.control import ControlRecord
 
 __all__ = ["AppendInfo", "LogSettings", "Origin", "PartitionLog", "RecordsRefused", "TimestampedOffset"]
 
 _STAMP: Final = struct.Struct(">qii")  # base offset, length, leader epoch: the first 16 bytes of a batch
-_LOG_SUFFIX: Final = ".log"
+
+log = logging.getLogger(__name__)
 
 
 class AppendInfo(NamedTuple):
@@ -63,54 +75,104 @@ class PartitionLog:
     __slots__ = (
         "_clock_ms",
         "_files",
-        "_segments",
         "_unflushed",
+        "cleaned_to",
         "directory",
         "epochs",
+        "failure",
         "log_end_offset",
         "log_start_offset",
+        "on_cut",
         "producers",
+        "recovery_point",
+        "scanned_segments",
+        "segments",
         "settings",
     )
 
-    def __init__(self, files: Files, directory: str, settings: LogSettings, log_start_offset: int) -> None:
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        settings: LogSettings,
+        now_ms: int,
+        *,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        clean: bool = False,
+    ) -> None:
+        """Use `open`."""
+        loaded = load_log(
+            files,
+            directory,
+            settings,
+            now_ms,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            clean=clean,
+        )
         self._files = files
         self.directory = directory
         self.settings = settings
-        self.log_start_offset = log_start_offset
-        self.log_end_offset = log_start_offset
-        self.producers = ProducerStates()
-        self.epochs = LeaderEpochCache()
-        self._segments = Segments(files, directory)
-        self._clock_ms = 0  # the latest time anybody told: segments made by a follower are dated with it
+        self.segments: Segments = loaded.segments
+        self.epochs: LeaderEpochCache = loaded.epochs
+        self.producers: ProducerStates = loaded.producers
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        """Everything below has been flushed."""
+        self.scanned_segments = loaded.scanned_segments
+        """How many segments had to be read to open the log."""
+        self.cleaned_to = 0
+        """Where compaction goes on."""
+        self.failure: str | None = None
+        """Why the log takes no more appends."""
+        self.on_cut: Callable[[], None] | None = None
+        """Called when the log ends before its recovery point, which must not be believed any more."""
+        self._clock_ms = now_ms  # the latest time anybody told: segments made by a follower are dated with it
         self._unflushed = 0
 
     @classmethod
     def open(
-        cls, files: Files, directory: str, settings: LogSettings, now_ms: int, *, log_start_offset: int = 0
+        cls,
+        files: Files,
+        directory: str,
+        settings: LogSettings,
+        now_ms: int,
+        *,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        clean: bool = False,
     ) -> PartitionLog:
         """The log in a directory, made if it is not there, with a torn end cut off.
 
         `log_start_offset` is what the caller remembers of deleted records; the segments that are there may say more.
+        `recovery_point` is up to where the last life has flushed; `clean`, whether it ended with `close`.
         """
         files.make_directory(directory)
-        log = cls(files, directory, settings, log_start_offset)
-        log._load(now_ms)
-        return log
+        return cls(
+            files,
+            directory,
+            settings,
+            now_ms,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            clean=clean,
+        )
 
     def __repr__(self) -> str:
         span = f"{self.log_start_offset}..{self.log_end_offset}"
-        return f"<log {self.directory} {span} in {len(self._segments)} segments, {self.epochs!r}>"
+        return f"<log {self.directory} {span} in {len(self.segments)} segments, {self.epochs!r}>"
 
     @property
     def size_bytes(self) -> int:
         """All batches together."""
-        return self._segments.size_bytes
+        return self.segments.size_bytes
 
     @property
     def segment_count(self) -> int:
         """How many files hold the batches."""
-        return len(self._segments)
+        return len(self.segments)
 
     # ---------------------------------------------------------------------------------------------------------- append
 
@@ -130,8 +192,8 @@ class PartitionLog:
         header = validation.check_produced(records, settings, now_ms, origin)
         control: ControlRecord | None = None
         if header.is_control:
-            control = _read_control(records)
-            if control.ends_transaction:
+            control = control_of(records, header)
+            if control is not None and control.ends_transaction:
                 self.producers.check_marker(header, control)
         elif header.producer_id >= 0:
             batch = self.producers.find_duplicate(header)
@@ -149,6 +211,8 @@ class PartitionLog:
         self._clock_ms = now_ms
         self._write(header, first_offset, leader_epoch, stamp, memoryview(records)[16:])
         self._note(header, first_offset, control)
+        if self._unflushed >= settings.flush_messages:
+            self._flush_or_fail()
         return AppendInfo(
             first_offset,
             self.log_end_offset - 1,
@@ -180,9 +244,11 @@ class PartitionLog:
             if not record_count:
                 first_offset = header.base_offset
             batch = view[position : position + header.size_bytes]
-            control = _read_control(batch) if header.is_control else None
+            control = control_of(batch, header) if header.is_control else None
             self._write(header, header.base_offset, header.partition_leader_epoch, batch)
             self._note(header, header.base_offset, control)
+            if self._unflushed >= self.settings.flush_messages:
+                self._flush_or_fail()
             next_offset = header.next_offset
             record_count += header.record_count
             size_bytes += header.size_bytes
@@ -237,31 +303,44 @@ class PartitionLog:
     def _write(self, header: BatchHeader, first_offset: int, leader_epoch: int, *chunks: Buffer) -> None:
         last_offset = first_offset + header.last_offset_delta
         settings = self.settings
+        if self.failure is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {self.failure}")
         try:
-            segment = self._segments.for_append(header, first_offset, settings, self._clock_ms)
-            if leader_epoch > self.epochs.latest_epoch:
+            if self.segments.is_full(header, first_offset, settings, self._clock_ms):
+                self.roll(first_offset)
+            if leader_epoch > self.epochs.latest_epoch or self.epochs.unsaved:
                 self.epochs.assign(leader_epoch, first_offset)
-            segment.append(
+            self.segments.active.append(
                 *chunks,
                 last_offset=last_offset,
                 size_bytes=header.size_bytes,
                 max_timestamp_ms=header.max_timestamp,
                 index_interval_bytes=settings.index_interval_bytes,
             )
-            self._unflushed += header.record_count
-            if self._unflushed >= settings.flush_messages:
-                self.flush()
         except OSError as reason:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {reason}") from reason
+            raise self._storage_error(reason) from reason
+        self._unflushed += header.record_count
         self.log_end_offset = last_offset + 1
 
     def _note(self, header: BatchHeader, first_offset: int, control: ControlRecord | None) -> None:
-        if header.producer_id < 0:
-            return
-        if control is None:
-            self.producers.append(header, first_offset)
-        elif control.ends_transaction:
-            self.producers.end_transaction(header, first_offset, control)
+        if header.producer_id >= 0:
+            self.producers.note(header, first_offset, control)
+
+    def roll(self, base_offset: int) -> None:
+        """Seal the active segment, remember the producers, and begin a new segment."""
+        if len(self.segments):
+            active = self.segments.active
+            active.seal([one for one in self.producers.aborted if one.last_offset >= active.base_offset])
+            self._take_snapshot(base_offset)
+        self.segments.add(base_offset, self._clock_ms)
+
+    def _take_snapshot(self, offset: int) -> None:
+        self._files.write_file(snapshot_path(self.directory, offset), encode_snapshot(self.producers.entries))
+
+    def _storage_error(self, reason: OSError) -> KafkaError:
+        if reason.errno not in (errno.ENOSPC, errno.EDQUOT):
+            log.error("%s: %s", self.directory, reason)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {reason}")
 
     # ------------------------------------------------------------------------------------------------------------ read
 
@@ -279,17 +358,17 @@ class PartitionLog:
         if offset >= limit:
             return b""
         try:
-            return self._segments.read(offset, max_bytes, limit, end, min_one_batch)
+            return self.segments.read(offset, max_bytes, limit, end, min_one_batch)
         except OSError as reason:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {reason}") from reason
+            raise self._storage_error(reason) from reason
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
         """The first record that is as late as a timestamp, or None."""
-        return self._segments.search(timestamp_ms, self.log_start_offset)
+        return self.segments.search(timestamp_ms, self.log_start_offset)
 
     def offset_of_max_timestamp(self) -> TimestampedOffset | None:
         """The first record with the latest timestamp of the log (ListOffsets -3), or None."""
-        latest_ms = max((segment.max_timestamp_ms for segment in self._segments), default=NO_TIMESTAMP)
+        latest_ms = max((segment.max_timestamp_ms for segment in self.segments), default=NO_TIMESTAMP)
         return None if latest_ms == NO_TIMESTAMP else self.offset_for_timestamp(latest_ms)
 
     def last_stable_offset(self, high_watermark: int) -> int:
@@ -316,8 +395,8 @@ class PartitionLog:
         if offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
             return True
-        self._segments.drop_above(offset)
-        segment = self._segments.active
+        self.segments.drop_above(offset)
+        segment = self.segments.active
         position = segment.position_of(offset)
         # An offset inside a batch takes the whole batch with it: half a batch could never be filled up again.
         cut = next(segment.headers(position), None)
@@ -326,18 +405,35 @@ class PartitionLog:
             self.truncate_fully_and_start_at(self.log_start_offset)
             return True
         self.log_end_offset = end
-        segment.truncate(position, index_interval_bytes=self.settings.index_interval_bytes)
-        self.epochs.truncate_from_end(self.log_end_offset)
-        self._replay_producers()
+        segment.truncate(position, end)
+        self.segments.removals += 1
+        self.epochs.truncate_from_end(end)
+        self._restore_producers()
+        self._cut_back(end)
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Forget everything; the log is empty and goes on at an offset."""
-        self._segments.drop_all()
+        self.segments.drop_all()
         self.epochs.clear()
         self.producers = ProducerStates()
         self.log_start_offset = self.log_end_offset = offset
-        self._segments.roll(offset, self._clock_ms)
+        self.segments.add(offset, self._clock_ms)
+        remove_snapshots(self._files, self.directory, self.segments, -1)
+        self._cut_back(0)
+
+    def _cut_back(self, offset: int) -> None:
+        self.cleaned_to = min(self.cleaned_to, offset)
+        if self.recovery_point > offset:
+            self.recovery_point = offset
+            if self.on_cut is not None:
+                self.on_cut()
+
+    def _restore_producers(self) -> None:
+        aborted = self.producers.aborted
+        offset, self.producers = newest_snapshot(self._files, self.directory, self.log_end_offset)
+        replay(self.producers, self.segments, offset, aborted)
+        remove_snapshots(self._files, self.directory, self.segments, self.log_end_offset)
 
     def increment_log_start_offset(self, offset: int) -> bool:
         """Records below an offset, itself below the high watermark, are gone for good; whether the start moved."""
@@ -351,7 +447,8 @@ class PartitionLog:
         self.epochs.truncate_from_start(offset)
         aborted = self.producers.aborted
         self.producers.aborted = [transaction for transaction in aborted if transaction.last_offset >= offset]
-        self._segments.drop_below(offset)
+        if self.segments.drop_below(offset):
+            remove_snapshots(self._files, self.directory, self.segments, self.log_end_offset)
         return True
 
     def apply_retention(self, now_ms: int, *, high_watermark: int | None = None) -> int:
@@ -361,92 +458,68 @@ class PartitionLog:
         if not self.settings.deletes:
             return 0
         bound = self.log_end_offset if high_watermark is None else high_watermark
-        expired = self._segments.expired(self.settings, now_ms, log_end=self.log_end_offset, bound=bound)
-        if expired == len(self._segments):
-            self._segments.roll(self.log_end_offset, now_ms)
+        expired = self.segments.expired(self.settings, now_ms, log_end=self.log_end_offset, bound=bound)
+        if expired == len(self.segments):
+            self.roll(self.log_end_offset)
         if expired:
-            self.increment_log_start_offset(self._segments.base_after(expired))
-        self._segments.drop_below(self.log_start_offset)
+            self.increment_log_start_offset(self.segments.base_after(expired))
+        self.segments.drop_below(self.log_start_offset)
         return expired
 
-    # ----------------------------------------------------------------------------------------------------- load, close
+    # ---------------------------------------------------------------------------------------------------- flush, close
+
+    @property
+    def has_sealed_unflushed(self) -> bool:
+        """Whether `flush_sealed` has something to do."""
+        return self.failure is None and self.recovery_point < self.segments.active.base_offset
+
+    def flush_sealed(self) -> None:
+        """Flush the oldest sealed segment that was not, and move the recovery point behind it: one step of work."""
+        for segment, end in zip(self.segments, self.segments.ends(self.log_end_offset), strict=True):
+            if end > self.recovery_point and segment is not self.segments.active:
+                self._flush_or_fail(segment.file.flush, end)
+                return
 
     def flush(self) -> None:
-        """Come back when everything survives a power failure."""
-        self._segments.active.file.flush()
+        """Come back when everything survives a power failure. Raises OSError."""
+        for segment, end in zip(self.segments, self.segments.ends(self.log_end_offset), strict=True):
+            if end > self.recovery_point:
+                segment.file.flush()
+        if self.epochs.unsaved:
+            self.epochs.save()
+        self.recovery_point = self.log_end_offset
         self._unflushed = 0
 
+    def _flush_or_fail(self, flush: Callable[[], None] | None = None, recovery_point: int = 0) -> None:
+        try:
+            if flush is None:
+                self.flush()
+            else:
+                flush()
+                if self.epochs.unsaved:
+                    self.epochs.save()
+                self.recovery_point = max(self.recovery_point, recovery_point)
+        except OSError as reason:
+            if reason.errno not in (errno.ENOSPC, errno.EDQUOT):
+                self.failure = f"a flush failed: {reason}"
+                log.error("%s takes no more appends: %s", self.directory, self.failure)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {reason}") from reason
+
     def close(self) -> None:
-        """Write what only memory knows, and give back the files."""
-        self._segments.active.seal()
-        self._segments.close()
+        """Flush, write what only memory knows, and give back the files. Raises OSError if the disk refuses."""
+        try:
+            if self.failure is not None:
+                raise OSError(self.failure)
+            active = self.segments.active
+            active.seal([one for one in self.producers.aborted if one.last_offset >= active.base_offset])
+            self._take_snapshot(self.log_end_offset)
+            remove_snapshots(self._files, self.directory, self.segments, self.log_end_offset)
+            if self.recovery_point < self.log_end_offset:
+                self.flush()
+        finally:
+            self.segments.close()
 
     def delete(self) -> None:
         """Remove the log with its directory."""
-        self._segments.close()
+        self.segments.close()
         self._files.remove_directory(self.directory)
-
-    def _load(self, now_ms: int) -> None:
-        self._clock_ms = now_ms
-        path = f"{self.directory}/{CHECKPOINT_NAME}"
-        self.epochs = LeaderEpochCache(_read_epochs(self._files, path), _writer(self._files, path))
-        known_epochs = self.epochs.entries
-        bases = sorted(
-            int(name.removesuffix(_LOG_SUFFIX))
-            for name in self._files.names(self.directory)
-            if name.endswith(_LOG_SUFFIX) and name.removesuffix(_LOG_SUFFIX).isdigit()
-        )
-        for slot, base_offset in enumerate(bases):
-            segment = self._segments.add(base_offset, now_ms)
-            written_bytes = segment.file.size_bytes
-            self.log_end_offset = max(base_offset, self.log_end_offset if slot else 0)
-            self._recover(segment, verify=slot == len(bases) - 1)
-            if segment.file.size_bytes < written_bytes:
-                for lost in bases[slot + 1 :]:  # what follows a hole cannot be served
-                    Segment(self._files, self.directory, lost, now_ms).delete()
-                break
-        if not bases:
-            self._segments.roll(self.log_start_offset, now_ms)
-        self.log_start_offset = max(self.log_start_offset, self._segments.first_offset)
-        if self.log_start_offset > self.log_end_offset:  # the records it points behind are gone with the torn end
-            self.truncate_fully_and_start_at(self.log_start_offset)
-        self.epochs.truncate_from_end(self.log_end_offset)
-        if self.epochs.entries != known_epochs:
-            self.epochs.save()
-
-    def _recover(self, segment: Segment, *, verify: bool) -> None:
-        interval = self.settings.index_interval_bytes
-        for position, header in segment.recover(index_interval_bytes=interval, verify=verify):
-            self.epochs.replay(header.partition_leader_epoch, header.base_offset)
-            self._replay(segment, position, header)
-            self.log_end_offset = header.next_offset
-
-    def _replay_producers(self) -> None:
-        self.producers = ProducerStates()
-        for segment in self._segments:
-            for position, header in segment.headers():
-                self._replay(segment, position, header)
-
-    def _replay(self, segment: Segment, position: int, header: BatchHeader) -> None:
-        if header.producer_id >= 0:
-            control = _read_control(segment.read_batch(position, header)) if header.is_control else None
-            self._note(header, header.base_offset, control)
-
-
-def _read_control(batch: Buffer) -> ControlRecord:
-    try:
-        return read_control(batch)
-    except DecodeError as reason:
-        raise KafkaError(ErrorCode.INVALID_RECORD, str(reason)) from None
-
-
-def _read_epochs(files: Files, path: str) -> list[EpochEntry]:
-    """The checkpoint's entries; none if it is missing or damaged, as the batches tell nearly all of it again."""
-    try:
-        return parse_checkpoint(files.read_file(path) or b"")
-    except ValueError:
-        return []
-
-
-def _writer(files: Files, path: str) -> Callable[[bytes], None]:
-    return lambda content: files.write_file(path, content)

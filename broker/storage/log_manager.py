@@ -5,9 +5,11 @@ ended without a clean stop) when the controller first names the partition, not a
 logs is ready at once. The directory remembers the topic's id, so that a log of a deleted namesake is never taken
 for this topic's.
 
-Files, all in Kafka's formats: `replication-offset-checkpoint` (high watermarks) and `log-start-offset-checkpoint`
-(starts inside a segment) here, `partition.metadata` in each log's directory. Source: Kafka's `LogManager`,
-`OffsetCheckpointFile`, `PartitionMetadataFile`.
+A deleted log is renamed to `<topic>-<partition>.<unique>-delete` and removed after `file.delete.delay.ms`, so that a
+topic deleted by mistake can be rescued by hand for that long; what a crash leaves of it goes at the next start.
+
+Flushing, compaction and removal are done in small steps, one a call, because they share the event loop with requests.
+Sources: Kafka's `LogManager`, `PartitionMetadataFile`; the files of the directory are in `checkpoints`.
 """
 
 from __future__ import annotations
@@ -17,6 +19,15 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from broker.storage.checkpoints import (
+    CLEANED,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    OffsetCheckpoint,
+    mark_clean_shutdown,
+    take_clean_shutdown,
+)
 from broker.storage.log import PartitionLog
 from broker.storage.settings import LogSettings
 from protocol.errors import ErrorCode, KafkaError
@@ -28,9 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
-LOG_STARTS: Final = "log-start-offset-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
+DELETED_SUFFIX: Final = "-delete"
 
 
 class LogManager:
@@ -48,18 +58,31 @@ class LogManager:
         self._topic_config = topic_config
         self._clock_ms = clock_ms
         self._logs: dict[tuple[str, int], PartitionLog] = {}
-        self._high_watermarks: dict[tuple[str, int], int] = {}
-        self._log_starts: dict[tuple[str, int], int] = {}
-        self._written: dict[str, bytes] = {}
+        self._high_watermarks = OffsetCheckpoint(files, HIGH_WATERMARKS)
+        self._log_starts = OffsetCheckpoint(files, LOG_STARTS)
+        self._recovery_points = OffsetCheckpoint(files, RECOVERY_POINTS)
+        self._cleaned = OffsetCheckpoint(files, CLEANED)
+        self._checkpoints = (self._high_watermarks, self._log_starts, self._recovery_points, self._cleaned)
+        self._clean = False
+        self._deleted: dict[str, int] = {}
+        self._deletions = 0
 
     def load_checkpoints(self) -> None:
-        """Read what the last life wrote."""
-        self._high_watermarks = self._read(HIGH_WATERMARKS)
-        self._log_starts = self._read(LOG_STARTS)
+        """Read what the last life wrote, and remove the logs it had deleted."""
+        for checkpoint in self._checkpoints:
+            checkpoint.read()
+        self._clean = take_clean_shutdown(self._files)
+        for name in self._files.names(""):
+            if name.endswith(DELETED_SUFFIX):
+                self._files.remove_directory(name)
 
     def high_watermark(self, topic: str, index: int) -> int:
         """The last checkpointed high watermark; 0 for a partition that has none."""
-        return self._high_watermarks.get((topic, index), 0)
+        return self._high_watermarks.offsets.get((topic, index), 0)
+
+    def logs(self) -> Iterable[tuple[tuple[str, int], PartitionLog]]:
+        """All open logs with their partitions."""
+        return self._logs.items()
 
     def open(self, topic: str, index: int, topic_id: bytes) -> PartitionLog:
         """The log of a partition, made if it is new. INCONSISTENT_TOPIC_ID if the directory is another topic's."""
@@ -69,27 +92,60 @@ class LogManager:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{directory} holds another topic of this name")
         opened = self._logs.get((topic, index))
         if opened is None:
-            self._files.make_directory(directory)
-            opened = self._logs[topic, index] = PartitionLog.open(
-                self._files,
-                directory,
-                self._log_settings(topic),
-                self._clock_ms(),
-                log_start_offset=self._log_starts.get((topic, index), 0),
-            )
+            opened = self._logs[topic, index] = self._open(topic, index, directory)
         if any(topic_id) and not any(known):
             self._files.write_file(f"{directory}/{PARTITION_METADATA}", encode_topic_id(topic_id))
         return opened
 
+    def _open(self, topic: str, index: int, directory: str) -> PartitionLog:
+        key = (topic, index)
+        opened = PartitionLog.open(
+            self._files,
+            directory,
+            self._log_settings(topic),
+            self._clock_ms(),
+            log_start_offset=self._log_starts.offsets.get(key, 0),
+            recovery_point=self._recovery_points.offsets.get(key, 0),
+            clean=self._clean,
+        )
+        opened.cleaned_to = min(self._cleaned.offsets.get(key, 0), opened.log_end_offset)
+
+        def distrust() -> None:
+            self._recovery_points.offsets[key] = opened.recovery_point
+            try:
+                self._recovery_points.write()
+            except OSError as reason:
+                log.warning("the recovery point of %s has to wait: %s", directory, reason)
+
+        opened.on_cut = distrust
+        if opened.scanned_segments > 1:
+            log.info("%s: scanned %d segments to open it", directory, opened.scanned_segments)
+        return opened
+
     def delete(self, topic: str, index: int) -> None:
-        """Remove a partition's log, open or not, and forget its high watermark."""
+        """Forget a partition's log, open or not; its files go when `file.delete.delay.ms` has passed."""
         opened = self._logs.pop((topic, index), None)
-        self._high_watermarks.pop((topic, index), None)
-        self._log_starts.pop((topic, index), None)
+        for checkpoint in self._checkpoints:
+            checkpoint.offsets.pop((topic, index), None)
         if opened is not None:
-            opened.delete()
-        else:
-            self._files.remove_directory(f"{topic}-{index}")
+            opened.on_cut = None
+            opened.segments.close()
+        directory = f"{topic}-{index}"
+        if not self._files.exists(directory):
+            return
+        now_ms = self._clock_ms()
+        self._deletions += 1
+        target = f"{directory[:200]}.{now_ms:x}{self._deletions:x}{DELETED_SUFFIX}"
+        self._files.rename(directory, target)
+        self._deleted[target] = now_ms + self._topic_config(topic).file_delete_delay_ms
+        self.remove_deleted()
+
+    def remove_deleted(self) -> None:
+        """Remove the logs that were deleted long enough ago."""
+        now_ms = self._clock_ms()
+        for directory in [directory for directory, due_ms in self._deleted.items() if due_ms <= now_ms]:
+            del self._deleted[directory]
+            self._files.remove_directory(directory)
 
     def config_changed(self, topic: str, index: int) -> None:
         """Hold an open log to its topic's present configuration."""
@@ -98,37 +154,47 @@ class LogManager:
             opened.settings = self._log_settings(topic)
 
     def checkpoint(self, high_watermarks: Iterable[tuple[str, int, int]]) -> None:
-        """Write high watermarks and log starts, if any moved since the last time. Partitions not named keep theirs."""
+        """Write all offsets that moved since the last time. Partitions not named keep theirs. Raises OSError."""
         for topic, index, offset in high_watermarks:
-            self._high_watermarks[topic, index] = offset
+            self._high_watermarks.offsets[topic, index] = offset
         for key, opened in self._logs.items():
             if opened.log_start_offset > 0:
-                self._log_starts[key] = opened.log_start_offset
-        self._write(HIGH_WATERMARKS, self._high_watermarks)
-        self._write(LOG_STARTS, self._log_starts)
+                self._log_starts.offsets[key] = opened.log_start_offset
+            if opened.recovery_point > 0 or key in self._recovery_points.offsets:
+                self._recovery_points.offsets[key] = opened.recovery_point
+            if opened.cleaned_to > 0 or key in self._cleaned.offsets:
+                self._cleaned.offsets[key] = opened.cleaned_to
+        for checkpoint in self._checkpoints:
+            checkpoint.write()
+
+    def flush_step(self) -> bool:
+        """Flush one sealed segment, so that the next life need not scan it; whether there was one."""
+        for opened in self._logs.values():
+            if opened.has_sealed_unflushed:
+                try:
+                    opened.flush_sealed()
+                except KafkaError as reason:
+                    log.warning("%s", reason)
+                    return False
+                return True
+        return False
 
     def close(self) -> None:
-        """Close every log, so that the next life need not recover it."""
+        """Close every log; if all went well, say so, and the next life opens them without a scan."""
+        clean = True
         for opened in self._logs.values():
-            opened.close()
-        self._logs.clear()
-
-    def _read(self, path: str) -> dict[tuple[str, int], int]:
-        content = self._files.read_file(path)
-        if content is None:
-            return {}
-        self._written[path] = content
+            try:
+                opened.close()
+            except OSError as reason:
+                log.error("%s: not closed properly: %s", opened.directory, reason)
+                clean = False
         try:
-            return decode_checkpoint(content)
-        except ValueError as reason:
-            log.warning("%s is damaged, its offsets are learned again: %s", path, reason)
-            return {}
-
-    def _write(self, path: str, offsets: dict[tuple[str, int], int]) -> None:
-        content = encode_checkpoint(offsets)
-        if content != self._written.get(path):
-            self._files.write_file(path, content)
-            self._written[path] = content
+            self.checkpoint(())
+            if clean:
+                mark_clean_shutdown(self._files)
+        except OSError as reason:
+            log.error("the checkpoints could not be written: %s", reason)
+        self._logs.clear()
 
     def _log_settings(self, topic: str) -> LogSettings:
         config = self._topic_config(topic)
@@ -146,21 +212,6 @@ class LogManager:
             flush_messages=config.flush_messages,
             producer_id_expiration_ms=self._settings.producer_id_expiration_ms,
         )
-
-
-def encode_checkpoint(offsets: dict[tuple[str, int], int]) -> bytes:
-    """Version, number of entries, then one line of topic, partition and offset each."""
-    lines = [f"{topic} {index} {offset}" for (topic, index), offset in sorted(offsets.items())]
-    return "\n".join(["0", str(len(lines)), *lines, ""]).encode()
-
-
-def decode_checkpoint(content: bytes) -> dict[tuple[str, int], int]:
-    """The entries of a checkpoint; ValueError when the file is damaged."""
-    version, count, *lines = content.decode().splitlines()
-    offsets = {(topic, int(index)): int(offset) for topic, index, offset in map(str.split, lines)}
-    if version != "0" or len(offsets) != int(count):
-        raise ValueError(f"version {version} with {len(offsets)} of {count} entries")
-    return offsets
 
 
 def encode_topic_id(topic_id: bytes) -> bytes:

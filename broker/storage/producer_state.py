@@ -18,8 +18,10 @@ The rules (Kafka's `ProducerAppendInfo` and `ProducerStateEntry`; KIP-98, KIP-36
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from broker.storage.transactions import AbortedTransaction
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import NO_PRODUCER_EPOCH, NO_TIMESTAMP, SEQUENCES, BatchHeader
 from protocol.records.control import ControlRecord, ControlType
@@ -37,14 +39,6 @@ class BatchMetadata(NamedTuple):
     first_offset: int
     last_offset: int
     timestamp_ms: int
-
-
-class AbortedTransaction(NamedTuple):
-    """A transaction whose records consumers of committed data skip; the last offset is its marker's."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
 
 
 class ProducerEntry:
@@ -82,6 +76,18 @@ class ProducerStates:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def entries(self) -> Iterable[ProducerEntry]:
+        """All producers, in the order in which they came."""
+        return self._entries.values()
+
+    def restore(self, entries: Iterable[ProducerEntry]) -> None:
+        """Go on from a snapshot; nothing is known yet."""
+        for entry in entries:
+            self._entries[entry.producer_id] = entry
+        starts = ((one.transaction_start, one.producer_id) for one in self._entries.values())
+        self._open = {start: producer_id for start, producer_id in sorted(starts) if start != NO_OFFSET}
 
     def get(self, producer_id: int) -> ProducerEntry | None:
         """What is known of a producer."""
@@ -132,6 +138,15 @@ class ProducerStates:
                 f"coordinator epoch {control.coordinator_epoch} after {entry.coordinator_epoch}",
             )
 
+    def note(self, header: BatchHeader, first_offset: int, control: ControlRecord | None) -> None:
+        """Remember any batch that is in the log now; `control` is what a control batch says."""
+        if header.producer_id < 0:
+            return
+        if not header.is_control:
+            self.append(header, first_offset)
+        elif control is not None and control.ends_transaction:
+            self.end_transaction(header, first_offset, control)
+
     def append(self, header: BatchHeader, first_offset: int) -> None:
         """Remember a producer's batch that is in the log now. Markers go to `end_transaction`."""
         entry = self._entry(header)
@@ -156,7 +171,8 @@ class ProducerStates:
         del self._open[start]
         self._unreplicated[start] = first_offset
         if control.type is ControlType.ABORT:
-            self.aborted.append(AbortedTransaction(header.producer_id, start, first_offset))
+            stable = min(self._open, default=first_offset + 1)
+            self.aborted.append(AbortedTransaction(header.producer_id, start, first_offset, stable))
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Where the oldest transaction began that is open, or whose end is not replicated yet."""

@@ -1,20 +1,26 @@
 """One segment of a partition log: a file of batches from a base offset on, and the sparse indexes into it.
 
-Names are Kafka's: `<20-digit base offset>.log`, `.index`, `.timeindex`. The indexes live in memory, are rebuilt from
-batch headers when the log is opened, and are written when the segment is sealed, for Kafka's own tools to read.
+Names are Kafka's: `<20-digit base offset>.log`, `.index`, `.timeindex`, and `.txnindex` for transactions that were
+aborted. The indexes live in memory and are written when the segment is sealed. `load` takes a sealed segment as it was
+left, after a look at its end; `recover` scans it, rebuilds the indexes and cuts off what a torn write or a flipped bit
+left.
 
 Invariants: batches follow one another without a gap in the file and with growing offsets; an entry of an index always
-names a batch that is there. What breaks them on disk (a torn write, a flipped bit) is cut off by `recover`.
+names a batch that is there. A segment that was loaded and not scanned is checked when it is first read: what has
+another checksum than on the day it was written is refused with CORRUPT_MESSAGE, never served.
 """
 
 from __future__ import annotations
 
+import logging
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from broker.storage.files import File, Files
 from broker.storage.index import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
+from broker.storage.transactions import AbortedTransaction, decode_aborted, encode_aborted
+from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
@@ -23,9 +29,15 @@ from protocol.records.batch import (
     BatchHeader,
     Buffer,
     check_crc,
+    iter_batches,
     read_header,
 )
 
+log = logging.getLogger(__name__)
+
+SUFFIXES: Final = ("index", "timeindex", "txnindex", "log")
+"""The files of a segment; the log comes last, so that it is never there without its indexes when files are renamed."""
+_LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 _SCAN_BYTES: Final = 64 * 1024
 _WALK_BYTES: Final = 8 * 1024
 _BOUNDARIES_REMEMBERED: Final = 16
@@ -33,9 +45,9 @@ _BOUNDARIES_REMEMBERED: Final = 16
 _SPAN: Final = struct.Struct(">qi11xi")  # base offset, length and last offset delta: all that a walk needs
 
 
-def segment_path(directory: str, base_offset: int, suffix: str = "log") -> str:
-    """The file of a segment."""
-    return f"{directory}/{base_offset:020d}.{suffix}"
+def segment_path(directory: str, base_offset: int, suffix: str = "log", stage: str = "") -> str:
+    """A file of a segment; `stage` is ".cleaned" or ".swap" while compaction is at it."""
+    return f"{directory}/{base_offset:020d}.{suffix}{stage}"
 
 
 class Segment:
@@ -44,8 +56,10 @@ class Segment:
     __slots__ = (
         "_boundaries",
         "_bytes_since_entry",
+        "_damaged",
         "_directory",
         "_files",
+        "_stage",
         "base_offset",
         "created_ms",
         "file",
@@ -54,14 +68,17 @@ class Segment:
         "max_timestamp_offset",
         "offset_index",
         "time_index",
+        "verified_bytes",
     )
 
-    def __init__(self, files: Files, directory: str, base_offset: int, created_ms: int) -> None:
+    def __init__(self, files: Files, directory: str, base_offset: int, created_ms: int, stage: str = "") -> None:
         self._files = files
         self._directory = directory
+        self._stage = stage
+        self._damaged = False
         self.base_offset = base_offset
         self.created_ms = created_ms
-        self.file: File = files.open(segment_path(directory, base_offset))
+        self.file: File = files.open(segment_path(directory, base_offset, stage=stage))
         self._reset()
 
     def __repr__(self) -> str:
@@ -77,6 +94,8 @@ class Segment:
         # Readers come back for the offset where they stopped, and the high watermark stops at a recent batch: the last
         # few boundaries between batches spare nearly all walking.
         self._boundaries: dict[int, int] = {}
+        self.verified_bytes = 0
+        """Up to here, the bytes were written or checked in this life."""
 
     # --------------------------------------------------------------------------------------------------------- writing
 
@@ -100,6 +119,8 @@ class Segment:
         """Add a batch that has its offset already. Raises OSError, and then nothing has been added."""
         position = self.file.size_bytes
         self.file.append(*chunks)
+        if self.verified_bytes == position:
+            self.verified_bytes = position + size_bytes
         self._note(last_offset, position, size_bytes, max_timestamp_ms, index_interval_bytes)
         self._remember(last_offset + 1, position + size_bytes)
 
@@ -138,10 +159,14 @@ class Segment:
         while position < self.file.size_bytes:
             window = self.file.read(position, _WALK_BYTES)
             inside, last = 0, len(window) - _SPAN.size
+            if last < 0:
+                raise self._corrupt(position, "the file ends inside a batch")
             while inside <= last:
                 base_offset, length, last_delta = _SPAN.unpack_from(window, inside)
                 if base_offset + last_delta >= offset:
                     return position + inside
+                if length < _LENGTH_MIN:
+                    raise self._corrupt(position + inside, f"a batch of {length} bytes")
                 inside += LOG_OVERHEAD_BYTES + length
             position += inside
         return position
@@ -153,12 +178,44 @@ class Segment:
             return b""
         if stop - start <= max_bytes:
             self._remember(stop_offset, stop)
-            return self.file.read(start, stop - start)
+            return self._verified(start, self.file.read(start, stop - start), stop - start)
         data = self.file.read(start, max_bytes + HEADER_BYTES)  # with a look at the batch behind
         whole = self._whole_batches(data, start, max_bytes)
         if not whole and min_one_batch:
-            return self.file.read(start, read_header(data).size_bytes)
-        return data[:whole]
+            whole = read_header(data).size_bytes
+            data = self.file.read(start, whole)
+        return self._verified(start, data[:whole], whole)
+
+    def _verified(self, start: int, data: bytes, size_bytes: int) -> bytes:
+        """The batches that stand at a position, if they are what was once written there."""
+        if len(data) != size_bytes:
+            raise self._corrupt(start, f"{len(data)} instead of {size_bytes} bytes")
+        end = start + size_bytes
+        if end <= self.verified_bytes:
+            return data
+        seen, next_offset = 0, self.base_offset
+        try:
+            for position, header in iter_batches(data):
+                if header.base_offset < next_offset:  # the checksum does not cover it
+                    raise self._corrupt(start + position, f"offset {header.base_offset} instead of {next_offset}")
+                next_offset = header.next_offset
+                if not check_crc(data, position, header):
+                    raise self._corrupt(start + position, f"the checksum of the batch at {header.base_offset} is wrong")
+                seen = position + header.size_bytes
+        except DecodeError as reason:
+            raise self._corrupt(start, str(reason)) from None
+        if seen != size_bytes:
+            raise self._corrupt(start + seen, "an incomplete batch")
+        if start <= self.verified_bytes:
+            self.verified_bytes = end
+        return data
+
+    def _corrupt(self, position: int, reason: str) -> KafkaError:
+        path = segment_path(self._directory, self.base_offset)
+        if not self._damaged:
+            log.error("%s is damaged at byte %d and not served from there on: %s", path, position, reason)
+            self._damaged = True
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{path} at byte {position}: {reason}")
 
     def _whole_batches(self, data: bytes, start: int, max_bytes: int) -> int:
         """How many bytes of `data`, read from `start`, are whole batches."""
@@ -169,6 +226,8 @@ class Segment:
             if inside + LOG_OVERHEAD_BYTES + length > max_bytes:
                 next_offset = base_offset if next_offset < 0 else next_offset
                 break
+            if length < _LENGTH_MIN:
+                raise self._corrupt(start + inside, f"a batch of {length} bytes")
             inside += LOG_OVERHEAD_BYTES + length
             next_offset = base_offset + last_delta + 1
         if next_offset >= 0:
@@ -204,11 +263,65 @@ class Segment:
 
     # --------------------------------------------------------------------------------------- recovery, truncation, end
 
+    def load(self) -> int | None:
+        """Take the segment and its indexes as a sealed one was left; the offset behind its last batch.
+
+        None if they do not fit together: then `recover` has to scan. What lies behind the last index entry is walked,
+        so a file that lost its end is noticed here, and one that lost something else when it is read.
+        """
+        self._reset()
+        contents = [self._files.read_file(self._path(suffix)) for suffix in ("index", "timeindex")]
+        if contents[0] is None or contents[1] is None:
+            return None
+        try:
+            self.offset_index = OffsetIndex.from_bytes(self.base_offset, contents[0])
+            self.time_index = TimeIndex.from_bytes(self.base_offset, contents[1])
+        except ValueError:
+            return None
+        size_bytes = self.file.size_bytes
+        start = position = self.offset_index.last_position
+        next_offset = self.base_offset
+        for batch_position, header in self.headers(start):
+            position = batch_position + header.size_bytes
+            next_offset = header.next_offset
+        if position != size_bytes or (size_bytes and next_offset == self.base_offset):
+            return None
+        if max(self.offset_index.end, self.time_index.end) > max(self.base_offset, next_offset):
+            return None
+        self.max_timestamp_ms, self.max_timestamp_offset = self.time_index.last
+        self._bytes_since_entry = size_bytes - start
+        first = self.file.read(0, HEADER_BYTES)
+        self.first_timestamp_ms = read_header(first).max_timestamp if first else NO_TIMESTAMP
+        return next_offset
+
+    def promised_end(self, limit: int) -> int:
+        """How far the batches reached at least when the segment was sealed; its base offset if nothing tells.
+
+        What promises more than `limit`, the base of the next segment, is no evidence of loss: it is damaged itself.
+        """
+        ends = [self.base_offset]
+        kinds: tuple[tuple[str, type[OffsetIndex] | type[TimeIndex]], ...] = (
+            ("index", OffsetIndex),
+            ("timeindex", TimeIndex),
+        )
+        for suffix, kind in kinds:
+            try:
+                ends.append(kind.from_bytes(self.base_offset, self._files.read_file(self._path(suffix)) or b"").end)
+            except ValueError:
+                continue
+        return max(end for end in ends if end <= limit)
+
+    def load_aborted(self) -> list[AbortedTransaction]:
+        """The aborted transactions that ended in this segment, as `seal` wrote them. ValueError if that is damaged."""
+        content = self._files.read_file(self._path("txnindex"))
+        if content is None:
+            raise ValueError("it has no transaction index")
+        return decode_aborted(content)
+
     def recover(self, *, index_interval_bytes: int, verify: bool) -> Iterator[tuple[int, BatchHeader]]:
         """Rebuild the indexes and cut off what is no batch; yields the batches that stay.
 
-        `verify` also compares checksums: only the segment that was being written can be torn, the others are complete.
-        Iterate to the end: the cut is the last step.
+        `verify` also compares checksums. Iterate to the end: the cut is the last step.
         """
         self._reset()
         end = 0
@@ -219,25 +332,53 @@ class Segment:
             end = position + header.size_bytes
             yield position, header
         self.file.truncate(end)
+        self.verified_bytes = end if verify else 0
 
-    def truncate(self, position: int, *, index_interval_bytes: int) -> None:
-        """Drop all batches from a position on."""
+    def truncate(self, position: int, offset: int) -> None:
+        """Drop all batches from a position on; `offset` is the first one of them."""
         self.file.truncate(position)
-        for _ in self.recover(index_interval_bytes=index_interval_bytes, verify=False):
-            pass
+        self.offset_index.truncate(position)
+        self.time_index.truncate(offset)
+        self._boundaries.clear()
+        self.verified_bytes = min(self.verified_bytes, position)
+        if not position:
+            self._reset()
+            return
+        start = self.offset_index.last_position
+        self.max_timestamp_ms, self.max_timestamp_offset = self.time_index.last
+        for _, header in self.headers(start):
+            if header.max_timestamp > self.max_timestamp_ms:
+                self.max_timestamp_ms, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+        self._bytes_since_entry = position - start
 
-    def seal(self) -> None:
-        """Write the indexes: nothing will be appended any more."""
-        self.time_index.append(self.max_timestamp_ms, self.max_timestamp_offset)
-        for suffix, content in (("index", self.offset_index.to_bytes()), ("timeindex", self.time_index.to_bytes())):
-            self._files.write_file(segment_path(self._directory, self.base_offset, suffix), content)
+    def seal(self, aborted: Sequence[AbortedTransaction] = ()) -> None:
+        """Write the indexes: nothing will be appended any more. `aborted` are the transactions that ended in here."""
+        if self.file.size_bytes:
+            self.time_index.append(self.max_timestamp_ms, self.max_timestamp_offset)
+        self._files.write_file(self._path("index"), self.offset_index.to_bytes())
+        self._files.write_file(self._path("timeindex"), self.time_index.to_bytes())
+        # Also when there are none: only so is a lost index told from an empty one.
+        self._files.write_file(self._path("txnindex"), encode_aborted(aborted))
+
+    def rename(self, stage: str) -> None:
+        """Move all files to another stage, the log last: a log without a stage, or in `.swap`, is complete."""
+        self.close()
+        for suffix in SUFFIXES:
+            path = self._path(suffix)
+            if self._files.exists(path):
+                self._files.rename(path, segment_path(self._directory, self.base_offset, suffix, stage))
+        self._stage = stage
+        self.file = self._files.open(self._path("log"))
 
     def close(self) -> None:
         """Give back the file."""
         self.file.close()
 
     def delete(self) -> None:
-        """Remove the segment's files."""
+        """Remove the segment's files, the log first: indexes without a log are known to be left-overs."""
         self.close()
-        for suffix in ("log", "index", "timeindex"):
-            self._files.remove(segment_path(self._directory, self.base_offset, suffix))
+        for suffix in reversed(SUFFIXES):
+            self._files.remove(self._path(suffix))
+
+    def _path(self, suffix: str) -> str:
+        return segment_path(self._directory, self.base_offset, suffix, self._stage)

@@ -27,13 +27,15 @@ class TimestampedOffset(NamedTuple):
 class Segments:
     """A sorted list of segments."""
 
-    __slots__ = ("_bases", "_directory", "_files", "_segments")
+    __slots__ = ("_bases", "_directory", "_files", "_segments", "removals")
 
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._directory = directory
         self._segments: list[Segment] = []
         self._bases: list[int] = []
+        self.removals = 0
+        """Grows when batches go; whoever works on the segments in steps looks whether they are still the same."""
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -63,26 +65,32 @@ class Segments:
         self._bases.append(base_offset)
         return segment
 
-    def roll(self, base_offset: int, now_ms: int) -> Segment:
-        """Seal the active segment and begin a new one."""
-        if self._segments:
-            self._segments[-1].seal()
-        return self.add(base_offset, now_ms)
+    def forget_last(self) -> None:
+        """Take back the last `add`; the file stays."""
+        self._segments.pop().close()
+        self._bases.pop()
 
-    def for_append(self, header: BatchHeader, first_offset: int, settings: LogSettings, now_ms: int) -> Segment:
-        """The segment that takes a batch: the active one, or a new one if that is full or old."""
+    def is_full(self, header: BatchHeader, first_offset: int, settings: LogSettings, now_ms: int) -> bool:
+        """Whether a batch needs a new segment, because the active one is full or old."""
         active = self._segments[-1]
         if not active.file.size_bytes:
-            return active
+            return False
         fits = active.has_room(
             first_offset + header.last_offset_delta,
             header.size_bytes,
             segment_bytes=settings.segment_bytes,
             index_bytes=settings.segment_index_bytes,
         )
-        if fits and active.age_ms(now_ms, header.max_timestamp) <= settings.segment_ms:
-            return active
-        return self.roll(first_offset, now_ms)
+        return not fits or active.age_ms(now_ms, header.max_timestamp) > settings.segment_ms
+
+    def ends(self, log_end: int) -> list[int]:
+        """Where each segment ends: at the base of the next one, the last one at the log's end."""
+        return [*self._bases[1:], log_end] if self._bases else []
+
+    def replace(self, count: int, first: int, new: Segment) -> None:
+        """Put one segment in the place of several, of which the first has its base offset."""
+        self._segments[first : first + count] = [new]
+        self._bases[first : first + count] = [new.base_offset]
 
     def read(self, offset: int, max_bytes: int, limit: int, log_end: int, min_one_batch: bool) -> bytes:
         """Batches of one segment, beginning with the one that holds `offset`, below `limit`; offset < limit."""
@@ -121,13 +129,13 @@ class Segments:
         """How many of the oldest segments retention by time or size gives up; none that reach beyond `bound`."""
         keep_all = settings.retention_bytes == UNLIMITED
         surplus = -1 if keep_all else self.size_bytes - settings.retention_bytes
-        ends = [*self._bases[1:], log_end]
-        for count, (segment, end) in enumerate(zip(self._segments, ends, strict=True)):
+        for count, (segment, end) in enumerate(zip(self._segments, self.ends(log_end), strict=True)):
             size_bytes = segment.file.size_bytes
             written_ms = segment.max_timestamp_ms if segment.max_timestamp_ms != NO_TIMESTAMP else segment.created_ms
             too_old = settings.retention_ms != UNLIMITED and now_ms - written_ms > settings.retention_ms
             surplus -= size_bytes  # a segment goes if what stays is still as large as it may be
-            if not size_bytes or end > bound or not (too_old or surplus >= 0):
+            empty_active = not size_bytes and segment is self._segments[-1]
+            if empty_active or end > bound or not (too_old or surplus >= 0):
                 return count
         return len(self._segments)
 
@@ -135,9 +143,11 @@ class Segments:
         """Where the log begins once so many of the oldest segments are gone."""
         return self._bases[count]
 
-    def drop_below(self, offset: int) -> None:
-        """Delete the segments that end at or below an offset."""
-        self._drop(slice(0, bisect_right(self._bases, offset) - 1))
+    def drop_below(self, offset: int) -> int:
+        """Delete the segments that end at or below an offset; how many there were."""
+        count = bisect_right(self._bases, offset) - 1
+        self._drop(slice(0, count))
+        return count
 
     def drop_above(self, offset: int) -> None:
         """Delete the segments that begin behind an offset."""
@@ -155,5 +165,6 @@ class Segments:
     def _drop(self, which: slice) -> None:
         for segment in self._segments[which]:
             segment.delete()
+            self.removals += 1
         del self._segments[which]
         del self._bases[which]

@@ -218,7 +218,7 @@ def test_transactions(files: Files) -> None:
     append(log, batch(2, producer=(7, 0, 2), transactional=True))
     for again in (log, opened(files)):
         assert again.last_stable_offset(7) == 5
-        assert again.aborted_transactions(0, 10) == [(7, 1, 4)]
+        assert again.aborted_transactions(0, 10) == [(7, 1, 4, 5)]
         assert again.aborted_transactions(0, 1) == again.aborted_transactions(5, 10) == []
     assert code_of(end, log, True, coordinator_epoch=0) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
     end(log, True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from broker.config import BrokerSettings, TopicConfig
+from broker.storage.checkpoints import decode_checkpoint, encode_checkpoint
 from broker.storage.files import MemoryFiles
-from broker.storage.log_manager import LogManager, decode_checkpoint, encode_checkpoint, read_topic_id
+from broker.storage.log_manager import LogManager, read_topic_id
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchBuilder
 

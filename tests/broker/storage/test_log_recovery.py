@@ -102,7 +102,7 @@ def test_the_epoch_checkpoint_is_rebuilt_from_the_batches(files: Files, damaged:
 def test_files_have_kafkas_names(files: Files) -> None:
     written(files).close()
     suffixes = {name.rpartition(".")[2] for name in files.names("t-0") if name[:20].isdigit()}
-    assert suffixes == {"log", "index", "timeindex"}
+    assert suffixes == {"log", "index", "timeindex", "txnindex", "snapshot"}
     assert "leader-epoch-checkpoint" in files.names("t-0")
 
 

@@ -103,7 +103,7 @@ def test_transactions_hold_the_stable_offset_until_their_end_is_replicated() -> 
     assert states.first_unstable_offset(109) == 107
     states.end_transaction(header(0, -1, transactional=True, pid=7), 109, ControlRecord(ControlType.COMMIT, 1))
     assert states.first_unstable_offset(110) is None
-    assert states.aborted == [(PID, 105, 108)]
+    assert states.aborted == [(PID, 105, 108, 107)]
 
 
 def test_an_open_transaction_refuses_what_is_outside_of_it() -> None:

@@ -109,7 +109,7 @@ def test_offsets_that_do_not_grow_are_damage(files: Files) -> None:
 def test_seal_writes_the_indexes(files: Files) -> None:
     segment = filled(files)
     segment.seal()
-    assert files.names("t-0") == [f"{1000:020d}.index", f"{1000:020d}.log", f"{1000:020d}.timeindex"]
+    assert files.names("t-0") == [f"{1000:020d}.{suffix}" for suffix in ("index", "log", "timeindex", "txnindex")]
     assert files.read_file(segment_path("t-0", 1000, "index")) == segment.offset_index.to_bytes()
     times = files.read_file(segment_path("t-0", 1000, "timeindex"))
     assert times is not None

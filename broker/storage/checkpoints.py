@@ -1,0 +1,84 @@
+"""The files that speak for a whole data directory, in Kafka's formats.
+
+    replication-offset-checkpoint         high watermarks
+    log-start-offset-checkpoint           starts inside a segment, after DeleteRecords
+    recovery-point-offset-checkpoint      up to where each log was flushed
+    cleaner-offset-checkpoint             up to where each log was compacted
+    .kafka_cleanshutdown                  there only between a clean stop and the next start
+
+Each is replaced as a whole, and only when it would change. A damaged one is not a reason not to start: offsets are
+learned again, at the price of work. Source: `OffsetCheckpointFile`, `CleanShutdownFileHandler`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from broker.storage.files import Files
+
+log = logging.getLogger(__name__)
+
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+LOG_STARTS: Final = "log-start-offset-checkpoint"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+CLEANED: Final = "cleaner-offset-checkpoint"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+
+Offsets = dict[tuple[str, int], int]
+
+
+class OffsetCheckpoint:
+    """One file of offsets, by topic and partition."""
+
+    def __init__(self, files: Files, name: str) -> None:
+        self._files = files
+        self._name = name
+        self._written: bytes | None = None
+        self.offsets: Offsets = {}
+
+    def read(self) -> None:
+        """What the last life wrote."""
+        self._written = self._files.read_file(self._name)
+        if self._written is None:
+            return
+        try:
+            self.offsets = decode_checkpoint(self._written)
+        except ValueError as reason:
+            log.warning("%s is damaged, its offsets are learned again: %s", self._name, reason)
+
+    def write(self) -> None:
+        """Write the present offsets, if they are others than before. Raises OSError."""
+        content = encode_checkpoint(self.offsets)
+        if content != self._written and (self.offsets or self._written is not None):
+            self._files.write_file(self._name, content)
+            self._written = content
+
+
+def encode_checkpoint(offsets: Offsets) -> bytes:
+    """Version, number of entries, then one line of topic, partition and offset each."""
+    lines = [f"{topic} {index} {offset}" for (topic, index), offset in sorted(offsets.items())]
+    return "\n".join(["0", str(len(lines)), *lines, ""]).encode()
+
+
+def decode_checkpoint(content: bytes) -> Offsets:
+    """The entries of a checkpoint; ValueError when the file is damaged."""
+    version, count, *lines = content.decode().splitlines()
+    offsets = {(topic, int(index)): int(offset) for topic, index, offset in map(str.split, lines)}
+    if version != "0" or len(offsets) != int(count):
+        raise ValueError(f"version {version} with {len(offsets)} of {count} entries")
+    return offsets
+
+
+def take_clean_shutdown(files: Files) -> bool:
+    """Whether the last life ended cleanly. The mark is removed: this life has yet to earn its own."""
+    clean = files.exists(CLEAN_SHUTDOWN)
+    files.remove(CLEAN_SHUTDOWN)
+    return clean
+
+
+def mark_clean_shutdown(files: Files, broker_epoch: int = -1) -> None:
+    """Say that every log was flushed and closed."""
+    files.write_file(CLEAN_SHUTDOWN, json.dumps({"version": 0, "brokerEpoch": broker_epoch}).encode())

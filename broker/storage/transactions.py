@@ -1,0 +1,96 @@
+"""Aborted transactions: the `.txnindex` of a segment, and what compaction may drop of transactions.
+
+An index holds the transactions whose ABORT marker lies in the segment. The bytes are Kafka's (`AbortedTxn`): version 0,
+producer id, first offset, last offset (the marker's) and the last stable offset of that moment.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from protocol.records.batch import BatchHeader
+from protocol.records.control import ControlRecord, ControlType
+
+_ENTRY: Final = struct.Struct(">hqqqq")
+_VERSION: Final = 0
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction whose records consumers of committed data skip; the last offset is its marker's."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int = -1
+
+
+def encode_aborted(aborted: Iterable[AbortedTransaction]) -> bytes:
+    """The content of a `.txnindex` file."""
+    return b"".join(_ENTRY.pack(_VERSION, *one) for one in aborted)
+
+
+def decode_aborted(content: bytes) -> list[AbortedTransaction]:
+    """The entries of a `.txnindex` file. ValueError if it is none."""
+    if len(content) % _ENTRY.size:
+        raise ValueError(f"a transaction index of {len(content)} bytes")
+    found = []
+    for version, *fields in _ENTRY.iter_unpack(content):
+        one = AbortedTransaction(*fields)
+        if version != _VERSION or one.last_offset < one.first_offset:
+            raise ValueError(f"a transaction index of version {version} with {one}")
+        found.append(one)
+    return found
+
+
+class CleanedTransactions:
+    """Follows transactions through the batches that the cleaner reads (Kafka's `CleanedTransactionMetadata`).
+
+    A batch of an aborted transaction goes at once. A marker may go when no batch of its transaction was met, which is
+    so in the pass after the one that removed the last of them.
+    """
+
+    __slots__ = ("_aborted", "_committed", "_known", "retained")
+
+    def __init__(self, known: Sequence[AbortedTransaction]) -> None:
+        self._known = sorted(known, key=lambda one: one.first_offset, reverse=True)
+        self._aborted: dict[int, list[object]] = {}  # producer id -> [transaction, whether a batch of it was met]
+        self._committed: set[int] = set()
+        self.retained: list[AbortedTransaction] = []
+        """Those whose marker stays."""
+
+    def discards(self, header: BatchHeader) -> bool:
+        """Whether a batch of records was aborted."""
+        self._reach(header.last_offset)
+        if not header.is_transactional:
+            return False
+        entry = self._aborted.get(header.producer_id)
+        if entry is None:
+            self._committed.add(header.producer_id)
+            return False
+        entry[1] = True
+        return True
+
+    def discards_marker(self, header: BatchHeader, control: ControlRecord | None) -> bool:
+        """Whether a control batch has nothing left to say; None stands for one that is empty already."""
+        self._reach(header.last_offset)
+        if control is None:
+            return True
+        if control.type is ControlType.ABORT:
+            entry = self._aborted.pop(header.producer_id, None)
+            if entry is None or not entry[1]:
+                return True
+            assert isinstance(entry[0], AbortedTransaction)
+            self.retained.append(entry[0])
+            return False
+        if control.type is ControlType.COMMIT:
+            met = header.producer_id in self._committed
+            self._committed.discard(header.producer_id)
+            return not met
+        return False
+
+    def _reach(self, offset: int) -> None:
+        while self._known and self._known[-1].first_offset <= offset:
+            one = self._known.pop()
+            self._aborted.setdefault(one.producer_id, [one, False])

@@ -1,0 +1,232 @@
+"""Opening a log: what is trusted without reading it, what is scanned, and what each kind of damage costs."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from broker.storage.files import Files, MemoryFiles
+from broker.storage.log import PartitionLog
+from broker.storage.log_loader import snapshot_offsets
+from broker.storage.segment import Segment
+from protocol.errors import ErrorCode
+from protocol.records.control import build_end_transaction
+from tests.broker.storage.batches import NOW_MS, batch
+from tests.broker.storage.logs import SMALL, append, code_of, everything
+
+
+def reopened(files: Files, recovery_point: int, *, clean: bool = True) -> PartitionLog:
+    return PartitionLog.open(files, "t-0", SMALL, NOW_MS, recovery_point=recovery_point, clean=clean)
+
+
+def end(log: PartitionLog, producer_id: int, *, commit: bool) -> None:
+    marker = build_end_transaction(
+        commit=commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=3, timestamp_ms=NOW_MS
+    )
+    log.append_as_leader(marker, leader_epoch=2, now_ms=NOW_MS, origin="coordinator")
+
+
+def written(files: Files) -> PartitionLog:
+    """Producers that come and go, an aborted transaction, an open one, and five segments."""
+    log = PartitionLog.open(files, "t-0", SMALL, NOW_MS)
+    for number in range(12):
+        append(log, batch(2, producer=(7, 0, 2 * number)), epoch=number // 8)
+    append(log, batch(2, producer=(8, 0, 0), transactional=True))
+    append(log, batch(2, producer=(9, 0, 0), transactional=True))
+    end(log, 8, commit=False)
+    for number in range(12, 24):
+        append(log, batch(2, producer=(7, 0, 2 * number)), epoch=2)
+    return log
+
+
+def state(log: PartitionLog) -> tuple[object, ...]:
+    producers = [
+        (one.producer_id, one.epoch, one.coordinator_epoch, one.transaction_start, list(one.batches))
+        for one in log.producers.entries
+    ]
+    return (
+        (log.log_start_offset, log.log_end_offset, log.size_bytes, log.epochs.entries),
+        sorted(producers),
+        log.producers.aborted,
+        log.last_stable_offset(log.log_end_offset),
+        [(segment.max_timestamp_ms, segment.first_timestamp_ms) for segment in log.segments],
+        [segment.offset_index.to_bytes() for segment in log.segments],
+        everything(log),
+    )
+
+
+def test_a_clean_stop_is_followed_by_an_opening_without_a_scan(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = written(files)
+    log.close()
+    assert log.recovery_point == log.log_end_offset
+    with monkeypatch.context() as patch:
+        patch.setattr(Segment, "recover", None)
+        again = reopened(files, log.recovery_point)
+    assert again.scanned_segments == 0
+    assert state(again) == state(log)
+    assert append(again, batch(2, producer=(7, 0, 48))).first_offset == log.log_end_offset
+
+
+def test_a_crash_costs_a_scan_from_the_recovery_point_on(files: Files) -> None:
+    log = written(files)
+    while log.has_sealed_unflushed:
+        log.flush_sealed()
+    append(log, batch(2, producer=(7, 0, 48)))
+    assert log.recovery_point == log.segments.active.base_offset
+    again = reopened(files, log.recovery_point, clean=False)
+    assert again.scanned_segments == 1
+    assert state(again) == state(log)
+    older = [segment.base_offset for segment in log.segments][-3]
+    assert reopened(files, older, clean=False).scanned_segments == 3
+    assert reopened(files, 0, clean=False).scanned_segments == log.segment_count
+
+
+def test_a_mark_of_a_clean_stop_that_came_back_is_not_believed(files: Files) -> None:
+    log = written(files)
+    log.close()
+    recovery_point = log.recovery_point
+    later = reopened(files, recovery_point)
+    append(later, batch(2, producer=(7, 0, 48)))
+    again = reopened(files, recovery_point)
+    assert again.scanned_segments == 1
+    assert state(again) == state(later)
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex", "txnindex", "snapshot"])
+@pytest.mark.parametrize("damage", ["missing", "torn", "scrambled"])
+def test_whatever_stands_beside_the_batches_is_made_again(files: Files, suffix: str, damage: str) -> None:
+    log = written(files)
+    log.close()
+    wanted = state(log)
+    for name in [name for name in files.names("t-0") if name.endswith(f".{suffix}")]:
+        content = files.read_file(f"t-0/{name}")
+        assert content is not None
+        if damage == "missing":
+            files.remove(f"t-0/{name}")
+        elif content:
+            files.write_file(f"t-0/{name}", content[:-3] if damage == "torn" else b"\xff" + content[1:-1] + b"\xff")
+    again = reopened(files, log.recovery_point)
+    assert state(again) == wanted
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 100, -1])
+def test_a_flushed_segment_that_lost_its_end_is_noticed(
+    files: Files, size_bytes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = written(files)
+    log.close()
+    headers = everything(log)
+    second = list(log.segments)[1]
+    content = files.read_file(f"t-0/{second.base_offset:020d}.log")
+    assert content is not None
+    files.write_file(f"t-0/{second.base_offset:020d}.log", content[:size_bytes])
+    again = reopened(files, log.recovery_point)
+    assert again.segment_count == 2
+    assert again.recovery_point == again.log_end_offset
+    assert everything(again) == [header for header in headers if header.next_offset <= again.log_end_offset]
+    assert [record.levelno for record in caplog.records][-1] == logging.ERROR
+    assert f"the log ends at {again.log_end_offset} now" in caplog.text
+
+
+def test_rotten_batches_are_refused_and_never_served(files: Files, caplog: pytest.LogCaptureFixture) -> None:
+    log = written(files)
+    log.close()
+    second = list(log.segments)[1]
+    path = f"t-0/{second.base_offset:020d}.log"
+    sound = files.read_file(path)
+    assert sound is not None
+    headers = [header for _, header in second.headers()]
+    for victim, (position, header) in enumerate(list(second.headers())[:3]):
+        rotten = bytearray(sound)
+        rotten[position + 62] ^= 1
+        files.write_file(path, bytes(rotten))
+        again = reopened(files, log.recovery_point)
+        assert again.scanned_segments == 0
+        for other in headers[:victim]:
+            assert len(again.read(other.base_offset, 1)) == other.size_bytes, "what is sound is served"
+        for _ in range(2):
+            assert code_of(again.read, header.base_offset, 10_000) is ErrorCode.CORRUPT_MESSAGE
+        assert caplog.text.count("is damaged") == victim + 1
+        for _ in range(2):
+            assert len(again.read(headers[3].base_offset, 1)) == headers[3].size_bytes
+
+
+def test_lengths_out_of_nowhere_end_a_walk(files: Files) -> None:
+    log = written(files)
+    log.close()
+    second = list(log.segments)[1]
+    path = f"t-0/{second.base_offset:020d}.log"
+    sound = files.read_file(path)
+    assert sound is not None
+    for zeros in (8, 61, 200):
+        files.write_file(path, bytes(zeros) + sound[zeros:])
+        again = reopened(files, log.recovery_point)
+        assert again.scanned_segments == 0
+        assert code_of(again.read, second.base_offset, 10_000) is ErrorCode.CORRUPT_MESSAGE
+        if zeros > 8:
+            assert code_of(again.read, second.base_offset + 2, 10_000) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_truncation_goes_back_to_a_snapshot(files: Files) -> None:
+    log = written(files)
+    wanted = PartitionLog.open(files, "u-0", SMALL, NOW_MS)
+    for number in range(10):
+        append(wanted, batch(2, producer=(7, 0, 2 * number)), epoch=number // 8)
+    log.truncate_to(20)
+    assert state(log)[:4] == state(wanted)[:4]
+    assert everything(log) == everything(wanted)
+    assert max(snapshot_offsets(files, "t-0")) <= 20
+    notes: list[int] = []
+    log.flush()
+    log.on_cut = lambda: notes.append(log.recovery_point)
+    log.cleaned_to = 15
+    log.truncate_to(10)
+    assert (notes, log.recovery_point, log.cleaned_to) == ([10], 10, 10)
+    log.truncate_to(10)
+    assert notes == [10]
+    log.truncate_fully_and_start_at(100)
+    assert (log.recovery_point, snapshot_offsets(files, "t-0")) == (0, [])
+
+
+def test_snapshots_go_with_their_segments(files: Files) -> None:
+    log = written(files)
+    assert snapshot_offsets(files, "t-0") == [segment.base_offset for segment in log.segments][1:]
+    log.increment_log_start_offset(40)
+    assert snapshot_offsets(files, "t-0") == [one.base_offset for one in log.segments if one.base_offset > 0]
+    assert log.segments.first_offset > 0
+
+
+def test_a_deleted_producers_sequence_outlives_its_batches(files: Files) -> None:
+    log = written(files)
+    log.increment_log_start_offset(log.segments.active.base_offset)
+    log.close()
+    again = reopened(files, log.recovery_point)
+    assert again.producers.get(9) is not None, "its transaction is open"
+    assert again.last_stable_offset(again.log_end_offset) == log.last_stable_offset(log.log_end_offset)
+
+
+@pytest.mark.parametrize(
+    ("left", "kept"),
+    [
+        (["log.cleaned", "index.swap"], False),
+        (["index.cleaned", "timeindex.cleaned", "log.cleaned"], False),
+        (["log.swap", "index.swap", "timeindex.swap"], True),
+        (["log.swap"], True),
+    ],
+)
+def test_interrupted_compaction_is_undone_or_finished(left: list[str], kept: bool) -> None:
+    files = MemoryFiles()
+    log = written(files)
+    log.close()
+    first, second, third = [segment.base_offset for segment in log.segments][:3]
+    content = files.read_file(f"t-0/{first:020d}.log") or b""
+    following = files.read_file(f"t-0/{second:020d}.log") or b""
+    for suffix in left:
+        name = f"t-0/{first:020d}.{suffix}"
+        files.write_file(name, content + following if "log" in suffix else b"torn")
+    files.write_file(f"t-0/{third:020d}.log.deleted", b"gone")
+    again = reopened(files, log.recovery_point)
+    assert everything(again) == everything(log)
+    assert again.segment_count == log.segment_count - kept
+    assert not [name for name in files.names("t-0") if name.endswith((".cleaned", ".swap", ".deleted"))]
