@@ -177,14 +177,16 @@ class Accumulator:
             self.statistics.switches += topic.generation > known
         self._settle(topic, force=True)
 
-    def note_starved(self, name: str, starved: Collection[int]) -> None:
-        """Which partitions have too few in-sync replicas to take a record now: they are given none (`require_min_in_sync_acks`).
+    def note_condition(self, name: str, *, leaderless: Collection[int], starved: Collection[int]) -> None:
+        """Which partitions have no leader, and which too few in-sync replicas to take a record now.
 
-        Batches that wait already keep their place: replicas may come back before the delivery timeout.
+        Records without a key avoid both. A starved one is given none at all; batches that wait for it already keep
+        their place, because replicas may come back before the delivery timeout.
         """
         topic = self.topics[name]
         topic.starved = frozenset(starved)
-        topic.ready = tuple(index for index in topic.live if index not in topic.starved)
+        fed = tuple(index for index in topic.live if index not in topic.starved)
+        topic.ready = tuple(index for index in fed if index not in leaderless) or fed
 
     # what to send
 

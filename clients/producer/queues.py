@@ -299,7 +299,7 @@ class TopicQueues:
         self.lineage: Lineage | None = None
         self.live: tuple[int, ...] = ()
         self.ready: tuple[int, ...] = ()
-        """Where records without a key may go: live partitions that have, if that is required, enough replicas."""
+        """Where records without a key may go: live partitions with a leader and, if required, enough replicas."""
         self.starved: frozenset[int] = frozenset()
         """Partitions without enough in-sync replicas, if that is looked at."""
         self.queues: dict[int, PartitionQueue] = {}

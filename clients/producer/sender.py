@@ -17,7 +17,7 @@ from typing import Final
 
 from clients.config import IN_FLIGHT_REQUESTS_MAX, ProducerConfig
 from clients.connection import Connection
-from clients.metadata import ClusterMetadata
+from clients.metadata import NO_LEADER, ClusterMetadata
 from clients.network import Network
 from clients.producer.accumulator import Accumulator
 from clients.producer.queues import Batch
@@ -94,11 +94,12 @@ class Sender:
             live = topic.live if stamped else tuple(sorted(topic.partitions))
             if live:
                 self._accumulator.adopt(name, topic.topic_id, topic.lineage, live, stamped=stamped)
-                if self._config.require_min_in_sync_acks and self._config.acks == ALL:
-                    starved = [index for index in live if not topic.in_sync_enough(index)]
-                    self._accumulator.note_starved(name, starved)
-                    if starved:
-                        self._look_again()
+                counts = self._config.require_min_in_sync_acks and self._config.acks == ALL
+                starved = [index for index in live if counts and not topic.in_sync_enough(index)]
+                leaderless = [index for index in live if metadata.leader(name, index) == NO_LEADER]
+                self._accumulator.note_condition(name, leaderless=leaderless, starved=starved)
+                if starved:
+                    self._look_again()
         self.wake()
 
     def _look_again(self) -> None:

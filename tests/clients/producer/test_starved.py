@@ -127,3 +127,25 @@ def test_it_asks_for_nothing_where_followers_are_not_waited_for(acks: int) -> No
         assert homes == {0, 1}
 
     with_a_starved_partition(story, require_min_in_sync_acks=True, acks=acks)
+
+
+def test_records_without_a_key_avoid_partitions_without_a_leader() -> None:
+    async def story() -> None:
+        async with (
+            asyncio.timeout(30),
+            Cluster(2, seed=1) as cluster,
+            Admin(cluster.bootstrap_servers) as admin,
+            Producer(cluster.bootstrap_servers) as producer,
+        ):
+            await admin.create_topics([NewTopic(name="t", assignments={0: [1], 1: [2]})])
+            await admin.wait_for_topic("t")
+            await producer.send_and_wait("t", b"x")
+            await cluster.stop_broker(2)
+            await admin.wait_until(lambda metadata: metadata.leader("t", 1) == -1, "t")
+            while producer.metadata.leader("t", 1) != -1:
+                producer._network.request_refresh()
+                await asyncio.sleep(0.01)
+            homes = {(await producer.send_and_wait("t", b"x" * 20_000)).partition for _ in range(20)}
+            assert homes == {0}
+
+    asyncio.run(story())
