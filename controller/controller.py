@@ -15,7 +15,7 @@ import logging
 import os
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from controller import describe, events
 from controller.candidacy import Candidacy, Deposed, Term, persistently
@@ -30,9 +30,22 @@ from protocol.apis.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from protocol.apis.alter_partition_reassignments import (
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
+    )
+    from protocol.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+    from protocol.apis.list_partition_reassignments import (
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsResponse,
+    )
 
 __all__ = ["Controller", "ControllerEvent", "ControllerSettings"]
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +126,29 @@ class Controller:
             ]
         )
 
+    async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
+        """Preferred leaders back, or leaders at any price; answers when the elections are written."""
+        answer: ElectLeadersResponse | None = await self._ask(lambda token: events.ElectionAsked(token, request))
+        return in_office(answer)
+
+    async def alter_partition_reassignments(
+        self, request: AlterPartitionReassignmentsRequest
+    ) -> AlterPartitionReassignmentsResponse:
+        """Move replicas, or call moves off; answers when they have begun."""
+        answer: AlterPartitionReassignmentsResponse | None = await self._ask(
+            lambda token: events.ReassignmentAsked(token, request)
+        )
+        return in_office(answer)
+
+    async def list_partition_reassignments(
+        self, request: ListPartitionReassignmentsRequest
+    ) -> ListPartitionReassignmentsResponse:
+        """What is being moved."""
+        answer: ListPartitionReassignmentsResponse | None = await self._ask(
+            lambda token: events.ReassignmentsListed(token, request)
+        )
+        return in_office(answer)
+
     def describe(self) -> str:
         """The controller's beliefs, for people."""
         if self._runner is None:
@@ -185,3 +221,10 @@ class Controller:
 
     def _now_ms(self) -> int:
         return int(asyncio.get_running_loop().time() * 1000)
+
+
+def in_office(answer: T | None) -> T:
+    """The answer of an active controller; KafkaError(NOT_CONTROLLER) in place of none."""
+    if answer is None:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the correct controller for this cluster.")
+    return answer

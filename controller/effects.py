@@ -46,7 +46,18 @@ class Shutdown:
     broker_id: int
 
 
-Then = IsrChange | Shutdown
+@value
+class Election:
+    """What is to be answered when an admin's elections are written."""
+
+    token: int
+    results: Mapping[TopicPartition, tuple[int, str]]
+    """Partition -> (error code, message), for those that needed or allowed no election."""
+    asked: tuple[TopicPartition, ...]
+    """In the order of the request."""
+
+
+Then = IsrChange | Shutdown | Election
 
 
 @value
@@ -61,13 +72,17 @@ class WritePartitions:
 
 @value
 class WriteTopic:
-    """Write a topic's znode; partitions in `removed` vanish in the same transaction, states included."""
+    """Write a topic's znode; partitions in `removed` vanish in the same transaction, states included.
+
+    The `states` are written in that transaction too: all of it is committed, or nothing.
+    """
 
     name: str
     body: TopicBody
     expected_version: int
     label: str
     removed: tuple[int, ...] = ()
+    states: tuple[PartitionWrite, ...] = ()
 
 
 @value

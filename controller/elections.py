@@ -1,7 +1,7 @@
 """Who leads a partition, as pure functions of its assignment, its ISR and who is alive.
 
-Kafka's strategies (`PartitionLeaderElectionAlgorithms`): offline, preferred, controlled shutdown; the fourth, for
-reassignment, comes with reassignment itself. None means that the strategy has no answer and nothing may be changed.
+Kafka's strategies (`PartitionLeaderElectionAlgorithms`): offline, reassignment, preferred, controlled shutdown. None
+means that the strategy has no answer and nothing may be changed.
 
 Invariant: a leader is a member of its ISR, and an ISR never becomes empty: when none of its members is alive it stays
 as it was, because each of them, and nobody else, is known to have every committed record.
@@ -49,6 +49,18 @@ def preferred(assignment: Sequence[int], isr: Sequence[int], live: Collection[in
     """Hand leadership back to the first replica of the assignment, if it is alive and in sync."""
     first = assignment[0] if assignment else NO_LEADER
     return Elected(first, tuple(isr)) if first in live and first in isr else None
+
+
+def reassigned(target: Sequence[int], leader: int, isr: Sequence[int], live: Collection[int]) -> Elected | None:
+    """The replicas that are to stay take over, in sync all of them: the leader remains if it is one and alive.
+
+    Those that leave are out of the ISR in the same write: they may delete their logs from then on.
+    """
+    staying = tuple(replica for replica in isr if replica in target)
+    for replica in (leader, *target):
+        if replica in staying and replica in live:
+            return Elected(replica, staying)
+    return None
 
 
 def controlled_shutdown(

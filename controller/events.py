@@ -8,6 +8,7 @@ conditional write is an event too, so that losing one is an ordinary case and no
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from controller.model import Broker, Partition, Topic, TopicBody, TopicPartition
@@ -17,8 +18,11 @@ from protocol.wire import ZERO_UUID
 if TYPE_CHECKING:
     from controller.effects import Then
     from protocol.apis.alter_partition import AlterPartitionRequest
+    from protocol.apis.alter_partition_reassignments import AlterPartitionReassignmentsRequest
     from protocol.apis.controlled_shutdown import ControlledShutdownRequest
     from protocol.apis.create_partitions import CreatePartitionsRequest
+    from protocol.apis.elect_leaders import ElectLeadersRequest
+    from protocol.apis.list_partition_reassignments import ListPartitionReassignmentsRequest
 
 
 @value
@@ -71,11 +75,15 @@ class TopicRead:
 
 @value
 class TopicWriteLost:
-    """A `WriteTopic` found that somebody else had written the znode, which holds this now; None if it is gone."""
+    """A `WriteTopic` found that somebody else had written the znode, which holds this now; None if it is gone.
+
+    `states` are those that it would have written, as they are.
+    """
 
     name: str
     topic: Topic | None
     label: str
+    states: Mapping[TopicPartition, Partition | None] = field(default_factory=dict)
 
 
 @value
@@ -109,6 +117,7 @@ class TopicWritten:
     version: int
     label: str
     removed: tuple[int, ...] = ()
+    states: Mapping[TopicPartition, Partition] = field(default_factory=dict)
 
 
 @value
@@ -160,6 +169,41 @@ class PartitionsAsked:
 
 
 @value
+class ElectionAsked:
+    """An admin wants preferred leaders back, or leaders at any price."""
+
+    token: int
+    request: ElectLeadersRequest
+
+
+@value
+class ReassignmentAsked:
+    """An admin wants replicas elsewhere, or back where they were."""
+
+    token: int
+    request: AlterPartitionReassignmentsRequest
+
+
+@value
+class ReassignmentBegun:
+    """The znodes of a `ReassignmentAsked` are written, or lost: posted behind their outcomes."""
+
+    token: int
+    targets: Mapping[TopicPartition, tuple[int, ...]]
+    refused: Mapping[TopicPartition, tuple[int, str]]
+    asked: tuple[tuple[str, tuple[int, ...]], ...]
+    """(topic, partitions) in the order of the request."""
+
+
+@value
+class ReassignmentsListed:
+    """Somebody asks what is being moved."""
+
+    token: int
+    request: ListPartitionReassignmentsRequest
+
+
+@value
 class ReplyDue:
     """The time that a `PartitionsAsked` may wait is up."""
 
@@ -183,5 +227,9 @@ Event = (
     | AlterPartitionAsked
     | ShutdownAsked
     | PartitionsAsked
+    | ElectionAsked
+    | ReassignmentAsked
+    | ReassignmentBegun
+    | ReassignmentsListed
     | ReplyDue
 )

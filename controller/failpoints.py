@@ -1,6 +1,6 @@
 """The steps at which a controller can be made to die: one name for everything it does that outlives it.
 
-`crash_at=NAME` ends the process right after the step; `NAME:2` after the second partition of a step that writes several.
+`crash_at=NAME` ends the process right after the step; `NAME:2` after the second partition of a step that writes more.
 A step that is not in this table does not exist: reaching one is a bug, so "killed after each step" is a loop over it.
 """
 
@@ -14,6 +14,7 @@ STEPS: Final[Mapping[str, str]] = {
     "create": "first states of a topic's partitions",
     "elect": "a leader for partitions that had none",
     "elect-preferred": "leadership handed back to preferred replicas",
+    "elect-unclean": "leaders out of sync, because an admin asked for leaders at any price",
     "lose": "a lost broker out of leaderships and ISRs",
     "shut-down": "leaderships moved off a broker that stops in order",
     "isr": "an ISR that a leader asked for",
@@ -26,6 +27,8 @@ STEPS: Final[Mapping[str, str]] = {
     "resize:after-publish": "the new generation in the topic's znode",
     "remove:after-retire": "the stub of a drained partition",
     "remove:after-remove": "a drained partition's state and index gone",
+    "reassign:after-begin": "replicas on their way, in the topic's znode and the partitions' states",
+    "reassign:after-complete": "replicas that have arrived alone in the topic's znode and the partitions' states",
     "delete-topic": "a topic's znodes gone",
     "remove-deletion": "the request to delete a topic gone",
     "send": "a request in a broker's queue",
@@ -34,7 +37,7 @@ STEPS: Final[Mapping[str, str]] = {
 
 
 def step_of(point: str) -> str:
-    """The step that a point belongs to: `resize:after-bump:2` is one of `resize:after-bump`. KeyError if there is none."""
+    """The step that a point belongs to: `resize:after-bump:2` is one of `resize:after-bump`. KeyError if none is."""
     step, _, count = point.rpartition(":")
     name = step if count.isdigit() else point
     if name not in STEPS:

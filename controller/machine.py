@@ -7,20 +7,35 @@ first lost), the second is posted as an event of its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from controller import alter_partition, effects, partitions, replicas, resize, resize_requests, topics
-from controller.effects import Effect, IsrChange, Shutdown
+from controller import (
+    alter_partition,
+    effects,
+    election_requests,
+    partitions,
+    reassignment,
+    replicas,
+    resize,
+    resize_requests,
+    topics,
+)
+from controller.effects import Effect, Election, IsrChange, Shutdown
 from controller.events import (
     AlterPartitionAsked,
     Answered,
     BrokersJoined,
     BrokersRead,
     DeletionsRead,
+    ElectionAsked,
     Event,
     PartitionsAsked,
     PartitionsWritten,
+    ReassignmentAsked,
+    ReassignmentBegun,
+    ReassignmentsListed,
     ReplyDue,
     Settle,
     ShutdownAsked,
@@ -32,7 +47,7 @@ from controller.events import (
     TopicWriteLost,
     TopicWritten,
 )
-from controller.model import TopicPartition
+from controller.model import Partition, TopicPartition
 from controller.requests import RequestBatch
 from controller.state import ClusterState
 from protocol.apis.controlled_shutdown import ControlledShutdownResponse, RemainingPartition
@@ -81,6 +96,14 @@ def step(state: ClusterState, event: Event) -> list[Effect]:
             return on_shutdown_asked(state, event)
         case PartitionsAsked():
             return resize_requests.ask(state, event)
+        case ElectionAsked():
+            return election_requests.ask(state, event)
+        case ReassignmentAsked():
+            return reassignment.ask(state, event)
+        case ReassignmentBegun():
+            return reassignment.answer(state, event)
+        case ReassignmentsListed():
+            return reassignment.listed(state, event)
         case ReplyDue():
             return resize_requests.due(state, event.token)
         case _:
@@ -126,6 +149,7 @@ def on_settle(state: ClusterState) -> list[Effect]:
         else:
             decided += resize.advance(state, name)
             decided += resize.resume_removal(state, state.topics[name])
+            decided += reassignment.advance(state, name)
     for name in list(state.waiting):
         decided += resize_requests.proceed(state, name)
     return decided
@@ -198,11 +222,7 @@ def on_topics_read(state: ClusterState, event: TopicsRead) -> list[Effect]:
 
 def on_partitions_written(state: ClusterState, event: PartitionsWritten) -> list[Effect]:
     """States are committed, or somebody else's are: believe what there is, tell the brokers, and go on from there."""
-    for partition, actual in event.lost.items():
-        if actual is not None and partition.topic in state.topics:
-            partitions.adopt(state, partition, actual)
-        else:
-            state.forget_partition(partition)
+    believe(state, event.lost)
     decided: list[Effect]
     if isinstance(event.then, IsrChange):
         decided = alter_partition.written(state, event.then, event.written, event.lost)
@@ -211,12 +231,24 @@ def on_partitions_written(state: ClusterState, event: PartitionsWritten) -> list
         decided = partitions.after_write(state, event.written, is_new=event.is_new)
     if isinstance(event.then, Shutdown):
         decided.append(shutdown_reply(state, event.then))
+    elif isinstance(event.then, Election):
+        decided.append(election_requests.reply(event.then, event))
     if event.lost:
         return [*decided, effects.Post(Settle())]
     for name in sorted({partition.topic for partition in event.written}):
         decided += resize.advance(state, name)
         decided += resize_requests.proceed(state, name)
+        decided += reassignment.advance(state, name)
     return decided
+
+
+def believe(state: ClusterState, actual: Mapping[TopicPartition, Partition | None]) -> None:
+    """Somebody else's states stand where ours should: take them for what they are."""
+    for partition, committed in actual.items():
+        if committed is not None and partition.topic in state.topics:
+            partitions.adopt(state, partition, committed)
+        else:
+            state.forget_partition(partition)
 
 
 def schedule_preferred(state: ClusterState, event: PartitionsWritten) -> list[Effect]:
@@ -254,6 +286,8 @@ def on_topic_written(state: ClusterState, event: TopicWritten) -> list[Effect]:
         case resize.RETIRE:
             index = next(one for one in event.body.retired if event.body.retired[one] != before.retired.get(one))
             return resize.drop_replicas(state, TopicPartition(name, index))
+        case reassignment.BEGIN | reassignment.COMPLETE:
+            return [*reassignment.written(state, event, before), *resize_requests.proceed(state, name)]
         case resize.REMOVE:
             for index in event.removed:
                 state.forget_partition(TopicPartition(name, index))
@@ -264,6 +298,7 @@ def on_topic_written(state: ClusterState, event: TopicWritten) -> list[Effect]:
 
 def on_topic_write_lost(state: ClusterState, event: TopicWriteLost) -> list[Effect]:
     """Somebody else wrote the topic's znode: start again from what it holds now."""
+    believe(state, event.states)
     queue = state.waiting.get(event.name)
     if queue and event.label in (resize_requests.PLAN, resize_requests.GROW_PLAIN):
         queue[0].begun = False

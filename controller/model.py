@@ -124,6 +124,21 @@ class TopicBody:
         """Whether the fields that a stock tool does not write are there."""
         return self.topic_id != ZERO_UUID and self.base > 0 and bool(self.history)
 
+    @property
+    def reassigned(self) -> list[int]:
+        """The partitions whose replicas are being moved, by index (KIP-455)."""
+        return sorted({index for moves in (self.adding_replicas, self.removing_replicas) for index in moves})
+
+    def target(self, index: int) -> tuple[int, ...]:
+        """The replicas that a partition is to have: all but those being removed."""
+        leaving = self.removing_replicas.get(index, ())
+        return tuple(replica for replica in self.assignment.get(index, ()) if replica not in leaving)
+
+    def origin(self, index: int) -> tuple[int, ...]:
+        """The replicas that a partition had: all but those being added."""
+        coming = self.adding_replicas.get(index, ())
+        return tuple(replica for replica in self.assignment.get(index, ()) if replica not in coming)
+
     def with_plan(self, plan: Plan | None) -> TopicBody:
         """The same topic with this plan."""
         return replace(self, plan=plan)

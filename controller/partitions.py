@@ -101,14 +101,17 @@ def create(state: ClusterState, partitions: Iterable[TopicPartition], label: str
 
 
 def led(committed: Partition, elected: elections.Elected, controller_epoch: int) -> LeaderAndIsr:
-    """The state after an election: a new epoch of the same generation."""
+    """The state after an election: a new epoch of the same generation.
+
+    Once records may have been lost, that stands until a leader says that it has dealt with it (KIP-704).
+    """
     return replace(
         committed.state,
         leader=elected.leader,
         isr=elected.isr,
         leader_epoch=committed.state.leader_epoch + 1,
         controller_epoch=controller_epoch,
-        leader_recovery_state=elected.recovery_state,
+        leader_recovery_state=max(elected.recovery_state, committed.state.leader_recovery_state),
     )
 
 
@@ -158,7 +161,7 @@ def imbalanced(state: ClusterState, percentage: int) -> list[TopicPartition]:
             preferred.setdefault(assignment[0], []).append(partition)
     found: list[TopicPartition] = []
     for broker, owned in preferred.items():
-        elsewhere = [one for one in owned if state.partitions[one].state.leader != broker]
+        elsewhere = [one for one in owned if state.partitions[one].state.leader != broker and not moving(state, one)]
         if broker in state.live and len(elsewhere) * 100 > percentage * len(owned):
             found += elsewhere
     return found
@@ -184,9 +187,7 @@ def lose(state: ClusterState, gone: frozenset[int]) -> list[Effect]:
             )
             left = elected or left
         if (left.leader, left.isr) != (committed.state.leader, committed.state.isr):
-            recovery = max(left.recovery_state, committed.state.leader_recovery_state if left.leader == -1 else 0)
-            state_after = replace(led(committed, left, state.controller_epoch), leader_recovery_state=recovery)
-            writes.append(PartitionWrite(partition, state_after, committed.epoch))
+            writes.append(PartitionWrite(partition, led(committed, left, state.controller_epoch), committed.epoch))
     return [effects.WritePartitions(tuple(writes), "lose")] if writes else []
 
 
@@ -253,6 +254,12 @@ def belongs_to_plan(state: ClusterState, partition: TopicPartition) -> bool:
     """Whether the partition is one that a planned growth adds: it is created as a step of the resize."""
     plan = state.topics[partition.topic].body.plan
     return plan is not None and plan.grows and partition.partition >= plan.before
+
+
+def moving(state: ClusterState, partition: TopicPartition) -> bool:
+    """Whether the partition's replicas are being moved: who is to lead it is decided when they have arrived."""
+    body = state.topics[partition.topic].body
+    return partition.partition in body.adding_replicas or partition.partition in body.removing_replicas
 
 
 def removed_soon(state: ClusterState, partition: TopicPartition) -> bool:

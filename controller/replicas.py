@@ -47,6 +47,13 @@ def move(state: ClusterState, partition: TopicPartition, replica: int, to: Repli
         state.replica_phases[key] = to
 
 
+def forget(state: ClusterState, partition: TopicPartition, replica: int) -> None:
+    """A replica was moved away: its broker is told once to delete it, and its answer changes nothing (Kafka's B6)."""
+    if (partition, replica) in state.replica_phases:
+        for to in (OFFLINE, STARTED, SUCCESSFUL, NON_EXISTENT):
+            move(state, partition, replica, to)
+
+
 def seen(state: ClusterState, partition: TopicPartition, replica: int) -> None:
     """A replica of a partition that exists is online or offline with its broker."""
     if state.replica_phases.get((partition, replica), NON_EXISTENT) is NON_EXISTENT:

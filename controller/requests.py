@@ -11,7 +11,7 @@ planned growth has created but not published (R12); the clamping of bumped epoch
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from controller import effects
 from controller.effects import Effect
@@ -37,10 +37,13 @@ class RequestBatch:
         self._told: dict[int, dict[TopicPartition, None]] = {}
         self._full: set[int] = set()
 
-    def lead(self, partition: TopicPartition, *, is_new: bool = False) -> None:
-        """LeaderAndIsr with the committed state to all replicas that are reachable; everybody is told."""
+    def lead(self, partition: TopicPartition, *, is_new: bool = False, new_on: Collection[int] = ()) -> None:
+        """LeaderAndIsr with the committed state to all replicas that are reachable; everybody is told.
+
+        `new_on` are replicas that are new although the partition is not.
+        """
         for broker in self._state.online_replicas(partition):
-            self._leads.setdefault(broker, {})[partition] = is_new
+            self._leads.setdefault(broker, {})[partition] = is_new or broker in new_on
         self.tell(partition)
 
     def remind(self, partition: TopicPartition, broker: int) -> None:
@@ -256,20 +259,30 @@ def _live_broker(state: ClusterState, broker_id: int) -> meta.UpdateMetadataBrok
     )
 
 
+def stop_epoch(state: ClusterState, partition: TopicPartition, delete: bool) -> int:
+    """The leader epoch of a StopReplica: that of the state which has no place for the replica any more.
+
+    Where the whole partition goes there is no such state, and the order holds whatever epoch the replica knows.
+    """
+    committed, topic = state.partitions.get(partition), state.topics.get(partition.topic)
+    if committed is None or topic is None:
+        return EPOCH_DURING_DELETE if delete else -1
+    goes = partition.topic in state.deleting or being_removed(topic, partition.partition, committed)
+    return EPOCH_DURING_DELETE if delete and goes else committed.state.leader_epoch
+
+
 def stop_replica_request(
     state: ClusterState, broker: int, stops: dict[TopicPartition, bool]
 ) -> stop.StopReplicaRequest:
     """One broker's StopReplica."""
     topics: dict[str, stop.StopReplicaTopicState] = {}
     for partition, delete in stops.items():
-        committed = state.partitions.get(partition)
-        epoch = -1 if committed is None else committed.state.leader_epoch
         topics.setdefault(
             partition.topic, stop.StopReplicaTopicState(topic_name=partition.topic, partition_states=[])
         ).partition_states.append(
             stop.StopReplicaPartitionState(
                 partition_index=partition.partition,
-                leader_epoch=EPOCH_DURING_DELETE if delete else epoch,
+                leader_epoch=stop_epoch(state, partition, delete),
                 delete_partition=delete,
             )
         )

@@ -211,6 +211,8 @@ def check_drained(state: ClusterState) -> list[Effect]:
         leader = state.brokers.get(committed.state.leader)
         if leader is None or not committed.state.sealed or being_removed(topic, marked[0].partition, committed):
             continue
+        if partitions.moving(state, marked[0]):
+            continue  # it is removed where it is going to be
         for timestamp in (EARLIEST, LATEST):
             asked = ListOffsetsPartition(
                 partition_index=marked[0].partition,
@@ -241,7 +243,7 @@ def offset_reported(
     topic, committed = state.topics.get(partition.topic), state.partitions.get(partition)
     if topic is None or committed is None or committed.state.leader_epoch != leader_epoch:
         return []
-    if partition not in victims(state, topic)[:1] or not committed.state.sealed:
+    if partition not in victims(state, topic)[:1] or not committed.state.sealed or partitions.moving(state, partition):
         return []
     if timestamp == EARLIEST:
         state.log_starts[partition] = (leader_epoch, offset)

@@ -89,6 +89,11 @@ def topic_to_resize(state: ClusterState, name: str) -> Topic:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     if name in state.deleting:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"The topic '{name}' is queued for deletion.")
+    if topic.body.reassigned:
+        raise KafkaError(
+            ErrorCode.REASSIGNMENT_IN_PROGRESS,
+            f"Replicas of the topic '{name}' are being moved: partitions {topic.body.reassigned}.",
+        )
     return topic
 
 

@@ -65,8 +65,14 @@ class ZnodeWriter:
         return events.PartitionsWritten(written, lost, effect.is_new, effect.then)
 
     async def topic(self, effect: WriteTopic) -> events.TopicWritten | events.TopicWriteLost:
-        """Write a topic's znode, and remove the partitions that it no longer names."""
+        """Write a topic's znode with the states that change with it, and remove the partitions it no longer names."""
         ops: list[Op] = [Set(paths.topic(effect.name), znodes.encode_topic(effect.body), effect.expected_version)]
+        expected: list[int] = []
+        for write in effect.states:
+            assert write.expected_epoch is not None, "a state that is written with its topic exists"
+            expected.append(write.expected_epoch)
+            path = paths.partition_state(*write.partition)
+            ops.append(Set(path, znodes.encode_partition_state(write.state), write.expected_epoch))
         for index in effect.removed:
             ops += [Delete(paths.partition_state(effect.name, index)), Delete(paths.partition(effect.name, index))]
         try:
@@ -76,10 +82,16 @@ class ZnodeWriter:
         except (BadVersion, NoNode):
             topic = await self._reader.topic(effect.name)
             if topic is None or topic.body != effect.body:
-                return events.TopicWriteLost(effect.name, topic, effect.label)
+                actual = {write.partition: await self._reader.partition(*write.partition) for write in effect.states}
+                return events.TopicWriteLost(effect.name, topic, effect.label, actual)
             version = topic.version
         self._acted(effect.label)
-        return events.TopicWritten(effect.name, effect.body, version, effect.label, effect.removed)
+        # All was committed together, by this attempt or by an earlier one whose answer was lost: each once.
+        states = {
+            write.partition: Partition(write.state, epoch + 1)
+            for write, epoch in zip(effect.states, expected, strict=True)
+        }
+        return events.TopicWritten(effect.name, effect.body, version, effect.label, effect.removed, states)
 
     async def remove_topic(self, name: str) -> events.TopicRemoved:
         """Remove a topic's znodes, its configuration and the request to delete it, in one transaction."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,13 +20,21 @@ from controller.settings import ControllerSettings
 from controller.state import ClusterState
 from controller.topic_admin import new_topic
 from protocol.apis import leader_and_isr as lai
+from protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from protocol.apis.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from protocol.apis.elect_leaders import ElectLeadersRequest, TopicPartitions
 from protocol.apis.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from protocol.apis.list_partition_reassignments import ListPartitionReassignmentsRequest
 from protocol.apis.stop_replica import StopReplicaRequest, StopReplicaResponse
 from protocol.apis.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from protocol.errors import ErrorCode
@@ -94,9 +102,25 @@ class World:
         known = self.states.get(write.partition)
         if (known.epoch if known else None) != write.expected_epoch:
             return False
-        self.note(write.partition, write.state)
-        self.states[write.partition] = Partition(write.state, 0 if known is None else known.epoch + 1)
+        self._put_state(write)
         return True
+
+    def _put_state(self, write: effects.PartitionWrite) -> None:
+        known = self.states.get(write.partition)
+        self.note(write.partition, write.state)
+        if known is not None:
+            self._keep_what_is_committed(write.partition, known.state, write.state)
+        self.states[write.partition] = Partition(write.state, 0 if known is None else known.epoch + 1)
+
+    def _keep_what_is_committed(self, partition: TopicPartition, before: LeaderAndIsr, after: LeaderAndIsr) -> None:
+        """Whoever leads was in sync, unless an unclean election says so; the last live one in sync is not dropped."""
+        unclean = after.leader_recovery_state == 1
+        assert after.leader in (-1, *before.isr) or unclean, f"{partition}: {after.leader} leads, of {before.isr}"
+        assert set(after.isr) & set(before.isr) or unclean, f"{partition}: {before.isr} -> {after.isr}"
+        if self.brokers.keys() & set(before.isr):
+            assert self.brokers.keys() & set(after.isr), f"{partition}: nobody alive is left in sync"
+        if after.leader_epoch == before.leader_epoch:
+            assert after.leader == before.leader, f"{partition}: one epoch, two leaders"
 
     def note(self, partition: TopicPartition, state: LeaderAndIsr) -> None:
         for earlier, before in self.history:
@@ -118,9 +142,14 @@ class World:
         known = self.topics.get(effect.name)
         if known is None or known.version != effect.expected_version:
             return False
+        if any(self.states[one.partition].epoch != one.expected_epoch for one in effect.states):
+            return False
         assert effect.body.generation >= known.body.generation, "the topic's generation went back (R1)"
         assert effect.body.history[: len(known.body.history)] == known.body.history or not known.ordered
         self.topics[effect.name] = replace(known, body=effect.body, version=known.version + 1)
+        for write in effect.states:
+            self._put_state(write)
+            assert set(write.state.isr) <= set(effect.body.assignment[write.partition.partition]), "a stray in sync"
         for index in effect.removed:
             del self.states[TopicPartition(effect.name, index)]
         return True
@@ -236,6 +265,61 @@ class Term:
         reply = self.replies.get(self._token)
         return None if reply is None else reply.results[0]
 
+    def reassign(self, moves: dict[int, list[int] | None], name: str = "t") -> dict[int, int]:
+        """Ask for these replicas, None to cancel; {partition: error code}."""
+        rows = [ReassignablePartition(partition_index=index, replicas=ids) for index, ids in moves.items()]
+        request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=name, partitions=rows)])
+        response = self.ask(lambda token: events.ReassignmentAsked(token, request))
+        return {row.partition_index: row.error_code for row in response.responses[0].partitions}
+
+    def moving(self, name: str = "t") -> dict[int, tuple[list[int], list[int], list[int]]]:
+        """{partition: (replicas, adding, removing)} as ListPartitionReassignments shows them."""
+        request = ListPartitionReassignmentsRequest()
+        response = self.ask(lambda token: events.ReassignmentsListed(token, request))
+        return {
+            row.partition_index: (row.replicas, row.adding_replicas, row.removing_replicas)
+            for topic in response.topics
+            if topic.name == name
+            for row in topic.partitions
+        }
+
+    def elect(self, partitions: list[int] | None, *, unclean: bool = False, name: str = "t") -> dict[int, int]:
+        """Ask for elections; {partition: error code}."""
+        asked = None if partitions is None else [TopicPartitions(topic=name, partitions=partitions)]
+        request = ElectLeadersRequest(election_type=int(unclean), topic_partitions=asked)
+        response = self.ask(lambda token: events.ElectionAsked(token, request))
+        return {
+            row.partition_id: row.error_code
+            for topic in response.replica_election_results
+            for row in topic.partition_result
+        }
+
+    def join_isr(self, index: int, *joining: int, without: int | None = None, name: str = "t") -> None:
+        """The leader proposes these in its ISR, and whoever is alive if nobody is named; `without` one that lags."""
+        partition = TopicPartition(name, index)
+        committed = self.world.states[partition]
+        leader = self.world.brokers.get(committed.state.leader)
+        if leader is None:
+            return
+        assigned = self.world.topics[name].body.assignment.get(index, ())
+        coming = joining or [one for one in assigned if one in self.world.brokers]
+        isr = [one for one in dict.fromkeys((*committed.state.isr, *coming)) if one in self.world.brokers]
+        isr = [one for one in isr if one != without or one == leader.id]
+        row = PartitionData(
+            partition_index=index,
+            leader_epoch=committed.state.leader_epoch,
+            partition_epoch=committed.epoch,
+            new_isr_with_epochs=[BrokerState(broker_id=one, broker_epoch=self.world.brokers[one].epoch) for one in isr],
+        )
+        topic = TopicData(topic_id=self.world.topics[name].body.topic_id, partitions=[row])
+        request = AlterPartitionRequest(broker_id=leader.id, broker_epoch=leader.epoch, topics=[topic])
+        self.ask(lambda token: events.AlterPartitionAsked(token, request))
+
+    def ask(self, make_event: Callable[[int], events.Event]) -> Any:
+        self._token += 1
+        self.happen(make_event(self._token))
+        return self.replies.pop(self._token)
+
     def brokers_changed(self) -> None:
         self.happen(events.BrokersRead(dict(self.world.brokers)))
 
@@ -247,10 +331,12 @@ class Term:
             case effects.WriteTopic():
                 if not world.write_topic(self.epoch, effect):
                     topic = world.topics.get(effect.name)
-                    return events.TopicWriteLost(effect.name, topic, effect.label)
+                    states = {one.partition: world.states.get(one.partition) for one in effect.states}
+                    return events.TopicWriteLost(effect.name, topic, effect.label, states)
                 self._count()
                 version = world.topics[effect.name].version
-                return events.TopicWritten(effect.name, effect.body, version, effect.label, effect.removed)
+                states = {one.partition: world.states[one.partition] for one in effect.states}
+                return events.TopicWritten(effect.name, effect.body, version, effect.label, effect.removed, states)
             case effects.RemoveTopic():
                 world.remove_topic(self.epoch, effect.name)
                 self._count()

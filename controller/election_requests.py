@@ -1,0 +1,99 @@
+"""ElectLeaders as the controller answers it (KIP-183, KIP-460): preferred leaders back, or leaders at any price.
+
+Every partition is judged on its own, in Kafka's order: unknown, being deleted, led as it should be already, nobody to
+elect. An unclean election by request needs no configuration: the request is the permission, and it is used only where
+nobody in sync is alive. What is answered is what was committed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from controller import effects, elections, partitions
+from controller.effects import Effect, Election, PartitionWrite
+from controller.events import ElectionAsked, PartitionsWritten
+from controller.model import TopicPartition
+from controller.state import ClusterState
+from protocol.apis.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+PREFERRED: Final = 0
+UNCLEAN: Final = 1
+
+
+def ask(state: ClusterState, event: ElectionAsked) -> list[Effect]:
+    """Write the elections that are needed and possible; the answer follows from the outcome."""
+    request = event.request
+    if request.election_type not in (PREFERRED, UNCLEAN):
+        refused = ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
+        return [effects.Reply(event.token, refused)]
+    writes: list[PartitionWrite] = []
+    results: dict[TopicPartition, tuple[int, str]] = {}
+    asked = named(state, request)
+    for partition in asked:
+        try:
+            writes.append(write(state, partition, request.election_type))
+        except KafkaError as error:
+            results[partition] = (error.code, error.message)
+    if request.topic_partitions is None:  # whoever asks for all wants to hear of those that were not in order
+        asked = tuple(one for one in asked if results.get(one, (0, ""))[0] != ErrorCode.ELECTION_NOT_NEEDED)
+    label = "elect-preferred" if request.election_type == PREFERRED else "elect-unclean"
+    return [effects.WritePartitions(tuple(writes), label, then=Election(event.token, results, asked))]
+
+
+def named(state: ClusterState, request: ElectLeadersRequest) -> tuple[TopicPartition, ...]:
+    """The partitions that a request is about, each once; all there are if it names none."""
+    if request.topic_partitions is None:
+        return tuple(one for name in sorted(state.topics) for one in state.partitions_of(name))
+    pairs = (TopicPartition(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions)
+    return tuple(dict.fromkeys(pairs))
+
+
+def write(state: ClusterState, partition: TopicPartition, election_type: int) -> PartitionWrite:
+    """The election of one partition. KafkaError says why there is none."""
+    assignment, committed = state.assignment(partition), state.partitions.get(partition)
+    if not assignment or partitions.removed_soon(state, partition):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+    if partition.topic in state.deleting:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted.")
+    led_by = elections.NO_LEADER if committed is None else committed.state.leader
+    if led_by == assignment[0] if election_type == PREFERRED else led_by in state.brokers:
+        raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"The partition is led by {led_by} already.")
+    elected = None
+    if committed is not None and election_type == PREFERRED:
+        elected = elections.preferred(assignment, committed.state.isr, state.live)
+    elif committed is not None:
+        elected = elections.offline(assignment, committed.state.isr, state.live, unclean=True)
+    if elected is None or committed is None:
+        raise nobody(assignment, election_type)
+    return PartitionWrite(partition, partitions.led(committed, elected, state.controller_epoch), committed.epoch)
+
+
+def nobody(assignment: tuple[int, ...], election_type: int) -> KafkaError:
+    """Why nobody can be elected."""
+    if election_type == PREFERRED:
+        return KafkaError(
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+            f"The preferred replica {assignment[0]} is not alive, or not in sync.",
+        )
+    return KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"No replica of {list(assignment)} is alive.")
+
+
+def reply(then: Election, event: PartitionsWritten) -> Effect:
+    """The answer, from what is committed."""
+    topics: dict[str, ReplicaElectionResult] = {}
+    for partition in then.asked:
+        code, message = then.results.get(partition, (int(ErrorCode.NONE), ""))
+        if partition in event.lost:
+            code, message = int(ErrorCode.INVALID_UPDATE_VERSION), "Somebody else changed the partition; ask again."
+        topic = topics.setdefault(partition.topic, ReplicaElectionResult(topic=partition.topic, partition_result=[]))
+        topic.partition_result.append(
+            PartitionResult(partition_id=partition.partition, error_code=code, error_message=message or None)
+        )
+    response = ElectLeadersResponse(error_code=ErrorCode.NONE, replica_election_results=list(topics.values()))
+    return effects.Reply(then.token, response)

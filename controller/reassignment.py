@@ -1,0 +1,268 @@
+"""Moving replicas while a partition serves (KIP-455, facts 4.7): begin, let the new ones catch up, complete.
+
+    begin      one transaction: the topic's znode names old and new replicas together with which are added and which
+               leave, and the state gets a leader epoch in which the leader learns of them
+    progress   added replicas fetch and join the ISR as any other does; everybody sees how far it is
+    complete   as soon as all that are to stay are in sync, one transaction: the znode names them alone, the ISR is
+               theirs, one of them leads; the others are told to delete their logs
+
+Cancelling is moving back to where the replicas were, and a new target replaces a running one: both are a begin. What
+runs stands in the topic's znode, and the two writes are whole, so a new controller has nothing to repair: it only asks
+`advance` for every topic.
+
+Invariant: no begin takes the last live in-sync replica away. Where a cancelled or replaced target would leave nobody
+else in sync, those that are stay until the new target is (Kafka drops them, and with them what they alone have).
+Resizes and moves exclude each other per topic: a plan counts on the replicas it was made with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from controller import effects, elections, partitions, replicas
+from controller.effects import Effect, PartitionWrite, WriteTopic
+from controller.events import ReassignmentAsked, ReassignmentBegun, ReassignmentsListed, TopicWritten
+from controller.model import LeaderAndIsr, Partition, Topic, TopicBody, TopicPartition
+from controller.requests import RequestBatch
+from controller.state import ClusterState
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from protocol.apis.list_partition_reassignments import OngoingPartitionReassignment
+
+BEGIN: Final = "reassign:after-begin"
+COMPLETE: Final = "reassign:after-complete"
+MOVES_AT_ONCE: Final = 500
+"""Partitions whose states one transaction holds: ZooKeeper takes a megabyte."""
+
+
+def ask(state: ClusterState, event: ReassignmentAsked) -> list[Effect]:
+    """Begin what may begin; the answer follows the writes."""
+    targets: dict[TopicPartition, tuple[int, ...]] = {}
+    refused: dict[TopicPartition, tuple[int, str]] = {}
+    for topic in event.request.topics:
+        for row in topic.partitions:
+            partition = TopicPartition(topic.name, row.partition_index)
+            try:
+                targets[partition] = checked(state, partition, row.replicas)
+            except KafkaError as error:
+                refused[partition] = (error.code, error.message)
+    decided: list[Effect] = []
+    for name in sorted({partition.topic for partition in targets}):
+        wanted = {one.partition: target for one, target in targets.items() if one.topic == name}
+        decided += begin(state, state.topics[name], wanted)
+    asked = tuple(
+        (topic.name, tuple(row.partition_index for row in topic.partitions)) for topic in event.request.topics
+    )
+    return [*decided, effects.Post(ReassignmentBegun(event.token, targets, refused, asked))]
+
+
+def checked(state: ClusterState, partition: TopicPartition, asked: Sequence[int] | None) -> tuple[int, ...]:
+    """The replicas that the partition is to have; None asks for those it had. KafkaError if it cannot."""
+    topic, index = state.topics.get(partition.topic), partition.partition
+    known = topic is not None and topic.name not in state.deleting and index in topic.body.assignment
+    if topic is None or not known or partitions.removed_soon(state, partition):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+    body = topic.body
+    if body.plan is not None:
+        raise KafkaError(
+            ErrorCode.OPERATION_NOT_ATTEMPTED,
+            f"The topic is being resized to {body.plan.after} partitions; ask again when that is done.",
+        )
+    if asked is None:
+        if not partitions.moving(state, partition):
+            raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No reassignment of this partition is running.")
+        return body.origin(index)
+    problem = ""
+    coming = sorted(set(asked) - set(body.assignment[index]) - state.live)
+    if not asked:
+        problem = "The list of replicas is empty."
+    elif len(set(asked)) != len(asked):
+        problem = f"The list of replicas names some twice: {list(asked)}."
+    elif min(asked) < 0:
+        problem = f"There are no negative broker ids: {list(asked)}."
+    elif coming:
+        problem = f"Replicas cannot be added on brokers that are not alive: {coming}."
+    if problem:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+    return tuple(asked)
+
+
+def begin(state: ClusterState, topic: Topic, targets: Mapping[int, tuple[int, ...]]) -> list[Effect]:
+    """The writes that set partitions of one topic on their way; those that are there already need none."""
+    decided: list[Effect] = []
+    body, version = topic.body, topic.version
+    moves = [(index, target) for index, target in sorted(targets.items()) if body.target(index) != target]
+    for start in range(0, len(moves), MOVES_AT_ONCE):
+        writes: list[PartitionWrite] = []
+        for index, target in moves[start : start + MOVES_AT_ONCE]:
+            partition = TopicPartition(topic.name, index)
+            committed = state.partitions.get(partition)
+            if committed is None:  # nobody has anything yet
+                body = placed(body, index, target)
+                continue
+            body = under_way(body, index, target, kept=last_in_sync(state, committed, {*target, *body.origin(index)}))
+            after = settled(state, committed, body.assignment[index])
+            writes.append(PartitionWrite(partition, after, committed.epoch))
+        decided.append(WriteTopic(topic.name, body, version, BEGIN, states=tuple(writes)))
+        version += 1
+    return decided
+
+
+def last_in_sync(state: ClusterState, committed: Partition, staying: set[int]) -> tuple[int, ...]:
+    """The in-sync replicas that have to be kept although nobody wants them: no live one would be left."""
+    isr = committed.state.isr
+    if any(replica in staying and replica in state.brokers for replica in isr):
+        return ()
+    return tuple(replica for replica in isr if replica not in staying)
+
+
+def under_way(body: TopicBody, index: int, target: Sequence[int], kept: Sequence[int] = ()) -> TopicBody:
+    """The znode of a partition that has both its old and its new replicas."""
+    origin = body.origin(index)
+    everybody = tuple(dict.fromkeys((*target, *origin, *kept)))
+    adding = tuple(replica for replica in everybody if replica not in origin and replica not in kept)
+    removing = tuple(replica for replica in everybody if replica not in target)
+    return replace(
+        body,
+        assignment={**body.assignment, index: everybody},
+        adding_replicas=_with(body.adding_replicas, index, adding),
+        removing_replicas=_with(body.removing_replicas, index, removing),
+    )
+
+
+def placed(body: TopicBody, index: int, target: Sequence[int]) -> TopicBody:
+    """The znode of a partition whose replicas are where they should be."""
+    return replace(
+        body,
+        assignment={**body.assignment, index: tuple(target)},
+        adding_replicas=_with(body.adding_replicas, index, ()),
+        removing_replicas=_with(body.removing_replicas, index, ()),
+    )
+
+
+def _with(moves: Mapping[int, tuple[int, ...]], index: int, moved: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
+    others = {one: ids for one, ids in moves.items() if one != index}
+    return {**others, index: moved} if moved else others
+
+
+def settled(state: ClusterState, committed: Partition, staying: Sequence[int]) -> LeaderAndIsr:
+    """The state in which only these are replicas: a leader among them, an ISR of them, an epoch of its own."""
+    before = committed.state
+    elected = elected_among(state, committed, staying)
+    if elected is None:
+        elected = elections.Elected(before.leader, tuple(one for one in before.isr if one in staying))
+    return partitions.led(committed, elected, state.controller_epoch)
+
+
+def elected_among(state: ClusterState, committed: Partition, staying: Sequence[int]) -> elections.Elected | None:
+    """Who leads when only these are replicas; a leader that is about to stop may go on until it does."""
+    before = committed.state
+    live = state.live | ({before.leader} & state.brokers.keys())
+    return elections.reassigned(staying, before.leader, before.isr, live)
+
+
+def advance(state: ClusterState, name: str) -> list[Effect]:
+    """Complete what has arrived: every replica that is to stay is in sync, and one of them is alive to lead."""
+    topic = state.topics.get(name)
+    if topic is None or name in state.deleting:
+        return []
+    body, arrived, writes = topic.body, [], []
+    for index in topic.body.reassigned:
+        target, committed = body.target(index), state.partitions.get(TopicPartition(name, index))
+        if committed is not None:
+            if not set(target) <= set(committed.state.isr) or elected_among(state, committed, target) is None:
+                continue
+            after = settled(state, committed, target)
+            writes.append(PartitionWrite(TopicPartition(name, index), after, committed.epoch))
+        body = placed(body, index, target)
+        arrived.append(index)
+        if len(arrived) == MOVES_AT_ONCE:
+            break
+    return [WriteTopic(name, body, topic.version, COMPLETE, states=tuple(writes))] if arrived else []
+
+
+def written(state: ClusterState, event: TopicWritten, before: TopicBody) -> list[Effect]:
+    """A begin or a completion is committed: tell those who stay, then stop those who do not."""
+    batch, moved = RequestBatch(state), []
+    for index, staying in event.body.assignment.items():
+        partition, old = TopicPartition(event.name, index), before.assignment.get(index, ())
+        if partition not in event.states and staying == old:
+            continue
+        moved.append(index)
+        gone = [replica for replica in old if replica not in staying]
+        if partition in event.states:
+            partitions.adopt(state, partition, event.states[partition])
+            batch.lead(partition, new_on=set(staying).difference(old))
+        for replica in staying:
+            replicas.seen(state, partition, replica)
+        for replica in gone:
+            replicas.forget(state, partition, replica)
+        batch.stop(partition, gone, delete=True)
+    kind = "reassignment begun" if event.label == BEGIN else "reassignment completed"
+    told = effects.Announce(kind, {"topic": event.name, "partitions": moved})
+    return [told, *batch.flush(), *advance(state, event.name)]
+
+
+def answer(state: ClusterState, event: ReassignmentBegun) -> list[Effect]:
+    """What became of a request, judged by what the znodes say now."""
+    from protocol.apis.alter_partition_reassignments import (
+        AlterPartitionReassignmentsResponse,
+        ReassignablePartitionResponse,
+        ReassignableTopicResponse,
+    )
+
+    def row(partition: TopicPartition) -> ReassignablePartitionResponse:
+        code, message = event.refused.get(partition, (int(ErrorCode.NONE), ""))
+        topic = state.topics.get(partition.topic)
+        if partition in event.targets:
+            reached = topic is not None and topic.body.target(partition.partition) == event.targets[partition]
+            if not reached:
+                code = ErrorCode.INVALID_UPDATE_VERSION
+                message = "Somebody else changed the topic at the same moment; ask again."
+        return ReassignablePartitionResponse(
+            partition_index=partition.partition, error_code=code, error_message=message or None
+        )
+
+    responses = [
+        ReassignableTopicResponse(name=name, partitions=[row(TopicPartition(name, index)) for index in indices])
+        for name, indices in event.asked
+    ]
+    answered = AlterPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, responses=responses)
+    return [effects.Reply(event.token, answered)]
+
+
+def listed(state: ClusterState, event: ReassignmentsListed) -> list[Effect]:
+    """What is being moved, of these partitions or of all."""
+    from protocol.apis.list_partition_reassignments import ListPartitionReassignmentsResponse, OngoingTopicReassignment
+
+    asked: Iterable[tuple[str, Iterable[int] | None]]
+    if event.request.topics is None:
+        asked = [(name, None) for name in sorted(state.topics)]
+    else:
+        asked = [(topic.name, topic.partition_indexes) for topic in event.request.topics]
+    topics = []
+    for name, indices in asked:
+        topic = state.topics.get(name)
+        if topic is None or name in state.deleting:
+            continue
+        wanted = topic.body.reassigned if indices is None else [one for one in topic.body.reassigned if one in indices]
+        if wanted:
+            rows = [ongoing(topic.body, index) for index in wanted]
+            topics.append(OngoingTopicReassignment(name=name, partitions=rows))
+    response = ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=topics)
+    return [effects.Reply(event.token, response)]
+
+
+def ongoing(body: TopicBody, index: int) -> OngoingPartitionReassignment:
+    """One row of the list."""
+    from protocol.apis.list_partition_reassignments import OngoingPartitionReassignment
+
+    return OngoingPartitionReassignment(
+        partition_index=index,
+        replicas=list(body.assignment[index]),
+        adding_replicas=list(body.adding_replicas.get(index, ())),
+        removing_replicas=list(body.removing_replicas.get(index, ())),
+    )
