@@ -1,0 +1,277 @@
+"""The applications of a simulation: producers, members of one group, and somebody who resizes the topic.
+
+They use the public clients, treat them as applications do (a client that raises is thrown away and made anew), and
+record what they asked and what they heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Collection
+from typing import Any, Final
+
+from clients import Admin, Consumer, NewTopic, PartitionKeyRebalanceListener, Producer
+from clients.producer.queues import RecordMetadata
+from protocol.errors import ErrorCode, KafkaError
+from protocol.topic_partition import TopicPartition
+from tests.sim.cluster import EPOCH_MS, SimCluster
+from tests.sim.history import Begun, Callback, Commit, Delivery, Send
+from tests.sim.loop import Process
+
+TOPIC: Final = "t"
+GROUP: Final = "g"
+CLIENT_FAILURES: Final = (KafkaError, ConnectionError, TimeoutError)
+NEVER_STORED: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+
+
+class Application:
+    """A client process that a fault can kill, and that is then replaced by another."""
+
+    def __init__(self, cluster: SimCluster, name: str) -> None:
+        self.cluster = cluster
+        self.history = cluster.history
+        self.name = name
+        self.life = 0
+        self.process: Process | None = None
+        self.stopping = False
+        self.task: asyncio.Task[Any] | None = None
+        self.rng = cluster.rng(f"client-{name}")
+        cluster.applications[name] = self
+
+    @property
+    def identity(self) -> str:
+        return f"{self.name}.{self.life}"
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.alive
+
+    def start(self) -> None:
+        if self.alive:
+            return
+        self.life += 1
+        self.process = Process(self.identity, self.name)
+        self.task = self.cluster.loop.spawn(self.process, self.run(), self.identity)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.cluster.loop.kill(self.process)
+        self.cluster.network.process_died(self.process, silently=False)
+
+    def tell(self, line: str) -> None:
+        self.cluster.tell(f"{self.identity}: {line}")
+
+    async def run(self) -> None:
+        raise NotImplementedError
+
+    def chance(self, purpose: str) -> random.Random:
+        return self.cluster.rng(f"client-{self.identity}-{purpose}")
+
+
+class Writer(Application):
+    """Sends keyed records, idempotently and with acks=all, at a moderate rate."""
+
+    def __init__(self, cluster: SimCluster, name: str, *, keys: int, pause_s: float) -> None:
+        super().__init__(cluster, name)
+        self.keys = [f"k{number}" for number in range(keys)]
+        self.pause_s = pause_s
+        self.outstanding = 0
+        self._sequences: dict[tuple[str, str], int] = {}
+
+    async def run(self) -> None:
+        while not self.stopping:
+            producer = Producer(
+                self.cluster.bootstrap,
+                client_id=self.identity,
+                linger_ms=self.rng.choice((0, 5, 30)),
+                batch_bytes=self.rng.choice((200, 1000, 16384)),
+                request_timeout_ms=1500,
+                delivery_timeout_ms=90000,
+                max_block_ms=60000,
+                metadata_max_age_ms=4000,
+                rng=self.chance("producer"),
+            )
+            try:
+                await producer.start()
+            except CLIENT_FAILURES as error:
+                self.tell(f"cannot start: {error}")
+                await asyncio.sleep(0.5)
+                continue
+            while not self.stopping:
+                for _ in range(self.rng.choice((1, 1, 2, 5))):
+                    await self._send(producer)
+                await asyncio.sleep(self.pause_s * self.rng.random() * 2)
+            await producer.stop()
+
+    async def _send(self, producer: Producer) -> None:
+        key = self.rng.choice(self.keys)
+        of_key = (self.identity, key)
+        sequence = self._sequences.get(of_key, 0)
+        value = f"{self.identity}/{key}/{sequence}"
+        send = Send(self.history.tick(), self.identity, key, sequence, value)
+        timestamp_ms = EPOCH_MS + int(self.cluster.now() * 1000)
+        try:
+            receipt = await producer.send(TOPIC, value.encode(), key.encode(), timestamp_ms=timestamp_ms)
+        except KafkaError as error:
+            self.tell(f"send refused: {error}")
+            return
+        self._sequences[of_key] = sequence + 1
+        self.history.sends.append(send)
+        self.outstanding += 1
+        receipt.add_done_callback(lambda done: self._settled(send, done))
+
+    def _settled(self, send: Send, receipt: asyncio.Future[RecordMetadata]) -> None:
+        self.outstanding -= 1
+        if receipt.cancelled():
+            return
+        error = receipt.exception()
+        send.acked_order = self.history.tick()
+        if error is None:
+            stored = receipt.result()
+            send.outcome, send.place, send.offset = "ok", (stored.topic, stored.partition), stored.offset
+        else:
+            refused = isinstance(error, KafkaError) and error.code in NEVER_STORED
+            send.outcome = "fail" if refused else "info"
+            self.tell(f"{send.value} failed: {error}")
+
+
+class _Listener(PartitionKeyRebalanceListener):
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    async def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        await asyncio.sleep(self._reader.rng.random() * 0.05)
+        self._reader.called_back("revoked", partitions)
+
+    async def on_partition_key_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self._reader.called_back("assigned", partitions)
+
+
+class Reader(Application):
+    """One member of the group; commits automatically, and takes its time now and then."""
+
+    def __init__(self, cluster: SimCluster, name: str) -> None:
+        super().__init__(cluster, name)
+        self.consumer: Consumer | None = None
+        self.runs: dict[tuple[str, int], int] = {}
+
+    async def run(self) -> None:
+        while not self.stopping:
+            consumer = self.consumer = self._make()
+            try:
+                await consumer.start()
+                while not self.stopping:
+                    await self._poll(consumer)
+            except CLIENT_FAILURES as error:
+                self.tell(f"starts over: {error}")
+            try:
+                await consumer.stop()
+            except CLIENT_FAILURES as error:
+                self.tell(f"stopped with {error}")
+            if not self.stopping:
+                self.life += 1
+                await asyncio.sleep(0.2)
+
+    def _make(self) -> Consumer:
+        return Consumer(
+            TOPIC,
+            bootstrap_servers=self.cluster.bootstrap,
+            client_id=self.identity,
+            group_id=GROUP,
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=self.rng.choice((200, 700)),
+            session_timeout_ms=2000,
+            rebalance_timeout_ms=3000,
+            heartbeat_interval_ms=300,
+            max_poll_records=self.rng.choice((1, 7, 500)),
+            fetch_max_wait_ms=300,
+            request_timeout_ms=2500,
+            metadata_max_age_ms=3000,
+            listener=_Listener(self),
+            clock_ms=lambda: EPOCH_MS + int(self.cluster.now() * 1000),
+            rng=self.chance("consumer"),
+        )
+
+    async def _poll(self, consumer: Consumer) -> None:
+        taken = await consumer.getmany(timeout_ms=500)
+        generation = self.group_generation
+        for partition, records in taken.items():
+            place = (partition.topic, partition.partition)
+            for record in records:
+                self.history.deliveries.append(
+                    Delivery(
+                        self.history.tick(),
+                        self.identity,
+                        self.runs.get(place, 0),
+                        place,
+                        record.offset,
+                        (record.key or b"").decode(),
+                        (record.value or b"").decode(),
+                        record.generation,
+                        generation,
+                    )
+                )
+        if self.rng.random() < 0.02:
+            await asyncio.sleep(self.rng.random() * 2)  # a slow application
+
+    @property
+    def group_generation(self) -> int:
+        """The generation of the group that the consumer believes in."""
+        session = None if self.consumer is None else self.consumer._session
+        return -1 if session is None else session.membership.generation
+
+    def begin(self, place: tuple[str, int], offset: int) -> None:
+        """The consumer will read a partition from here on."""
+        run = self.runs[place] = self.runs.get(place, 0) + 1
+        self.history.begun.append(Begun(self.history.tick(), self.identity, run, place, offset, self.group_generation))
+
+    def committing(self, offsets: dict[tuple[str, int], int], generation: int) -> Commit:
+        """The consumer asks for a commit."""
+        row = Commit(self.history.tick(), self.identity, offsets, generation)
+        self.history.commits.append(row)
+        return row
+
+    def called_back(self, kind: Any, partitions: Collection[TopicPartition]) -> None:
+        places = tuple((tp.topic, tp.partition) for tp in sorted(partitions))
+        self.history.callbacks.append(Callback(self.history.tick(), self.identity, kind, places))
+
+
+class Operator(Application):
+    """Creates the topic, and resizes it to one count after another."""
+
+    def __init__(self, cluster: SimCluster, counts: list[int], *, pause_s: float) -> None:
+        super().__init__(cluster, "operator")
+        self.counts = counts
+        self.pause_s = pause_s
+        self.resized = 0
+
+    async def create(self) -> None:
+        self.life += 1
+        self.process = Process(self.identity, self.name)
+        await self.cluster.loop.spawn(self.process, self._create(), "create topic")
+        self.process = None
+
+    async def _create(self) -> None:
+        async with self._admin() as admin:
+            await admin.create_topics([NewTopic(name=TOPIC, partitions=self.counts[0], replication_factor=3)])
+            await admin.wait_for_topic(TOPIC, replicas=3)
+
+    def _admin(self) -> Admin:
+        return Admin(self.cluster.bootstrap, request_timeout_ms=4000, rng=self.chance("admin"))
+
+    async def run(self) -> None:
+        for count in self.counts[1:]:
+            await asyncio.sleep(self.pause_s * (0.5 + self.rng.random()))
+            while not self.stopping:
+                try:
+                    async with self._admin() as admin:
+                        if (await admin.describe_topic(TOPIC)).live == tuple(range(count)):
+                            break
+                        await admin.create_partitions(TOPIC, count, allow_shrink=True)
+                    break
+                except CLIENT_FAILURES as error:
+                    self.tell(f"resize to {count}: {error}")
+                    await asyncio.sleep(0.3)
+            self.resized += 1
+            self.tell(f"resized to {count}")

@@ -1,0 +1,192 @@
+"""Watches the brokers of a simulation from inside: what they believe is recorded next to what is really so.
+
+The product has no hooks for this. While probes are installed, a few of its functions are wrapped; each wrapper records
+and changes nothing. A wrapper that no longer fits the product fails loudly, because it names what it wraps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from broker.metadata_cache import MetadataCache
+from broker.replication import fetcher
+from broker.replication.partition import Partition, Role
+from broker.replication.replica_manager import ReplicationWait
+from broker.services import ControllerFence
+from clients.consumer.positions import PartitionProgress
+from clients.consumer.session import GroupSession
+from controller import alter_partition
+from protocol.errors import ErrorCode, KafkaError
+from tests.sim.cluster import SimCluster
+from tests.sim.history import Acked, HighWatermark, Led, Proposed, Seen, Truncated
+from tests.sim.loop import PROCESS
+
+
+@contextlib.contextmanager
+def watching(cluster: SimCluster) -> Iterator[None]:
+    """Record into the cluster's history for as long as this lasts."""
+    probes = Probes(cluster)
+    with contextlib.ExitStack() as stack:
+        Partition.high_watermark = property(_stored_high_watermark, probes.high_watermark)  # type: ignore[assignment,method-assign]
+        stack.callback(lambda: delattr(Partition, "high_watermark"))
+        for owner, name, wrapper in (
+            (Partition, "become_leader", probes.become_leader),
+            (ReplicationWait, "settled", probes.settled),
+            (fetcher, "_truncate_to", probes.truncate_to),
+            (ControllerFence, "admit", probes.admit),
+            (MetadataCache, "apply", probes.apply_metadata),
+            (alter_partition, "decide", probes.decide),
+            (PartitionProgress, "seek", probes.seek),
+            (GroupSession, "commit", probes.commit),
+        ):
+            original = getattr(owner, name)
+            setattr(owner, name, _wrapped(wrapper, original))
+            stack.callback(setattr, owner, name, original)
+        yield
+
+
+def _wrapped(wrapper: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **options: Any) -> Any:
+        return wrapper(original, *args, **options)
+
+    return call
+
+
+def _stored_high_watermark(partition: Partition) -> int:
+    value: int = partition.__dict__["high_watermark"]
+    return value
+
+
+class Probes:
+    """The wrappers."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+        self._history = cluster.history
+
+    def ends(self, partition: Partition) -> dict[int, int]:
+        """The real log end of each member of a leader's maximal ISR; -1 where no process could tell."""
+        found = {}
+        for member in sorted(set(partition.maximal_isr)):
+            machine = self._cluster.machines[member]
+            replica = self._cluster.replica(member, partition.topic, partition.index)
+            known = replica is not None and not machine.lost_power
+            found[member] = replica.log.log_end_offset if known and replica is not None else -1
+        return found
+
+    def high_watermark(self, partition: Partition, offset: int) -> None:
+        before = partition.__dict__.get("high_watermark")
+        partition.__dict__["high_watermark"] = offset
+        if before is None or before == offset:
+            return
+        leads = partition.role is Role.LEADER
+        node = partition._rules.broker_id
+        self._history.high_watermarks.append(
+            HighWatermark(
+                self._history.tick(),
+                node,
+                self._cluster.machines[node].life,
+                (partition.topic, partition.index),
+                partition.leader_epoch,
+                leads,
+                before,
+                offset,
+                self.ends(partition) if leads else {},
+            )
+        )
+
+    def become_leader(self, original: Any, partition: Partition, *args: Any) -> None:
+        original(partition, *args)
+        node = partition._rules.broker_id
+        place = (partition.topic, partition.index)
+        self._history.led.append(
+            Led(self._history.tick(), node, self._cluster.machines[node].life, place, partition.leader_epoch)
+        )
+        self._cluster.tell(f"node {node} leads {place[0]}-{place[1]} in epoch {partition.leader_epoch}")
+
+    def settled(self, original: Any, wait: ReplicationWait) -> bool:
+        open_before = wait.code is None
+        done: bool = original(wait)
+        if open_before and wait.code is ErrorCode.NONE:
+            partition = wait.partition
+            self._history.acks.append(
+                Acked(
+                    self._history.tick(),
+                    partition._rules.broker_id,
+                    (partition.topic, partition.index),
+                    wait.required_offset,
+                    tuple(partition.isr),
+                    self.ends(partition),
+                    partition.effective_min_isr,
+                )
+            )
+        return done
+
+    def truncate_to(self, original: Any, partition: Partition, offset: int) -> None:
+        before = partition.high_watermark
+        self._history.truncations.append(
+            Truncated(
+                self._history.tick(),
+                partition._rules.broker_id,
+                (partition.topic, partition.index),
+                partition.leader_epoch,
+                min(offset, partition.log.log_end_offset),
+                before,
+            )
+        )
+        self._cluster.fired["truncation"] += partition.log.log_end_offset > offset
+        original(partition, offset)
+
+    def admit(self, original: Any, fence: ControllerFence, *, controller_epoch: int, broker_epoch: int) -> None:
+        original(fence, controller_epoch=controller_epoch, broker_epoch=broker_epoch)
+        self._see("controller epoch", controller_epoch)
+        if broker_epoch != -1:
+            self._see("broker epoch in the controller's requests", broker_epoch)
+
+    def apply_metadata(self, original: Any, cache: MetadataCache, request: Any) -> None:
+        original(cache, request)
+        for name, topic in cache.image.topics.items():
+            self._see(f"generation of {name} {topic.topic_id.hex()}", topic.generation)
+
+    def decide(self, original: Any, state: Any, partition: Any, row: Any, **options: Any) -> Any:
+        write = original(state, partition, row, **options)
+        if write is not None:
+            registered = {broker: state.brokers[broker].epoch for broker in write.state.isr if broker in state.brokers}
+            named = {member.broker_id: member.broker_epoch for member in row.new_isr_with_epochs}
+            self._history.proposals.append(
+                Proposed(
+                    self._history.tick(), (partition.topic, partition.partition), write.state.isr, named, registered
+                )
+            )
+        return write
+
+    def seek(self, original: Any, progress: PartitionProgress, offset: int) -> None:
+        original(progress, offset)
+        reader = self._application()
+        if reader is not None:
+            reader.begin((progress.partition.topic, progress.partition.partition), offset)
+
+    async def commit(self, original: Any, session: GroupSession, offsets: Any) -> None:
+        reader = self._application()
+        if reader is None or not offsets:
+            await original(session, offsets)
+            return
+        places = {(partition.topic, partition.partition): offset for partition, offset in sorted(offsets.items())}
+        row = reader.committing(places, session.membership.generation)
+        try:
+            await original(session, offsets)
+        except KafkaError as error:
+            row.outcome = "info" if error.code.retriable else "fail"
+            raise
+        row.outcome, row.acked_order = "ok", self._history.tick()
+
+    def _application(self) -> Any:
+        process = PROCESS.get()
+        return None if process is None else self._cluster.applications.get(process.host)
+
+    def _see(self, what: str, number: int) -> None:
+        process = PROCESS.get()
+        name = "-" if process is None else process.name
+        self._history.seen.append(Seen(self._history.tick(), name, what, number))
