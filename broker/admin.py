@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from broker.api import INTERNAL_TOPICS
 from broker.config import BrokerSettings, topic_config
@@ -21,8 +21,13 @@ from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from broker.services import Services
+    from controller.controller import Controller
     from protocol.apis.create_topics import CreatableTopic
 
+Answer = TypeVar("Answer")
+
+FORWARDING_MARGIN_MS: Final = 5000
+"""How much longer than the request itself says an answer of the controller may take when it is handed on."""
 TOPIC_NAME_LENGTH_MAX: Final = 249
 NEW_PARTITIONS_MAX: Final = 10000
 """Of one topic; Kafka's KRaft controllers draw the same line. One number in a request must not fill our memory."""
@@ -62,8 +67,32 @@ async def refuse_unless_controller(services: Services) -> None:
     active = await services.controller_link.active()
     if active is None:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, "There is no active controller.")
+    if active.broker_id == services.settings.node_id:
+        # Elected and not ready, or out of touch: handed on, the request would come back here, again and again.
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "The controller is not ready.")
     if active.broker_id in services.metadata.image.brokers and active.broker_id != services.settings.node_id:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, f"The controller is node {active.broker_id}.")
+
+
+async def at_controller(
+    services: Services, request: Any, ask: Callable[[Controller], Awaitable[Answer]], *, timeout_ms: int
+) -> Answer:
+    """What the active controller answers: this node's, or one that is a node which clients cannot see.
+
+    Raises KafkaError: NOT_CONTROLLER when it is another broker or cannot be reached, REQUEST_TIMED_OUT.
+    """
+    if services.controller is not None and services.controller.active:
+        return await ask(services.controller)
+    await refuse_unless_controller(services)
+    try:
+        answer: Answer = await services.controller_link.forward(
+            request, timeout_ms=max(timeout_ms, 0) + FORWARDING_MARGIN_MS
+        )
+    except TimeoutError:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The controller did not answer in time.") from None
+    except ConnectionError as error:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, f"The controller cannot be reached: {error}") from None
+    return answer
 
 
 def check_topic_name(name: str) -> None:

@@ -15,25 +15,17 @@ from protocol.apis.create_partitions import (
 )
 from protocol.errors import ErrorCode, KafkaError
 
-FORWARDING_MARGIN_MS = 5000
-
 
 @handles(CreatePartitionsRequest, versions="0-3")
 async def create_partitions(ctx: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Let the active controller decide, here or elsewhere."""
-    services = ctx.services
     try:
-        if services.controller is not None and services.controller.active:
-            return await services.controller.create_partitions(request)
-        await admin.refuse_unless_controller(services)
-        answer: CreatePartitionsResponse = await services.controller_link.forward(
-            request, timeout_ms=max(request.timeout_ms, 0) + FORWARDING_MARGIN_MS
+        return await admin.at_controller(
+            ctx.services,
+            request,
+            lambda controller: controller.create_partitions(request),
+            timeout_ms=request.timeout_ms,
         )
-        return answer
-    except TimeoutError:
-        return refuse_all(request, ErrorCode.REQUEST_TIMED_OUT, "The controller did not answer in time.")
-    except ConnectionError as error:
-        return refuse_all(request, ErrorCode.NOT_CONTROLLER, f"The controller cannot be reached: {error}")
     except KafkaError as error:
         return refuse_all(request, error.code, error.message)
 

@@ -1,0 +1,83 @@
+"""ElectLeaders: give leadership back to preferred replicas, or to any live one although records may be lost.
+
+Versions 0 to 2; v1 adds the unclean kind (KIP-460). The controller elects; a broker answers when its own metadata
+shows the new leaders, so that who asks next finds them. What it does not show in time is answered REQUEST_TIMED_OUT,
+and is elected all the same.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker import admin
+from broker.api import RequestContext, handles
+from broker.metadata_cache import ClusterImage
+from protocol.apis.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+PREFERRED: Final = 0
+
+
+@handles(ElectLeadersRequest, versions="0-2")
+async def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """Let the active controller elect, then wait until it shows."""
+    services = ctx.services
+    try:
+        response = await admin.at_controller(
+            services, request, lambda controller: controller.elect_leaders(request), timeout_ms=request.timeout_ms
+        )
+    except KafkaError as error:
+        return refuse_all(request, error)
+    elected = {
+        (topic.topic, row.partition_id): row
+        for topic in response.replica_election_results
+        for row in topic.partition_result
+        if row.error_code == ErrorCode.NONE
+    }
+    if not elected or not services.settings.is_broker:
+        return response
+    preferred = request.election_type == PREFERRED
+
+    def shown(image: ClusterImage) -> bool:
+        return all(led(image, topic, index, preferred) for topic, index in elected)
+
+    if not await services.metadata.wait_until(shown, request.timeout_ms):
+        for (topic, index), row in elected.items():
+            if not led(services.metadata.image, topic, index, preferred):
+                time_out(row)
+    return response
+
+
+def refuse_all(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:
+    """The same error for every partition, and at the top for versions that have a place for it."""
+    return ElectLeadersResponse(
+        error_code=error.code,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    PartitionResult(partition_id=index, error_code=error.code, error_message=error.message or None)
+                    for index in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions or ()
+        ],
+    )
+
+
+def led(image: ClusterImage, topic: str, index: int, preferred: bool) -> bool:
+    """Whether a partition has the leader that was asked for: its first replica, or any that is alive."""
+    partition = image.partition(topic, index)
+    if partition is None:
+        return False
+    return partition.leader == partition.replicas[0] if preferred else partition.leader in image.brokers
+
+
+def time_out(row: PartitionResult) -> None:
+    """The election is written, and not seen here."""
+    row.error_code, row.error_message = ErrorCode.REQUEST_TIMED_OUT, "The request timed out."
