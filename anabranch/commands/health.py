@@ -24,7 +24,7 @@ Examples:
 @click.option("--role", default="broker", show_default=True, type=click.Choice(["broker", "controller", "zookeeper"]))
 def command(server: str, role: str) -> None:
     """Exit with 0 if the server is in service, with 1 and the reason if it is not."""
-    host, port = address(server)
+    host, port = address(server, "the server")
     reason = asyncio.run(zookeeper_trouble(host, port) if role == "zookeeper" else node_trouble(host, port, role))
     if reason:
         raise click.ClickException(f"{server}: {reason}")

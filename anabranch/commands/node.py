@@ -73,11 +73,11 @@ def command(
         raise click.ClickException(f"cannot start: {error}") from None
 
 
-def address(text: str) -> tuple[str, int]:
-    """HOST:PORT in two parts."""
+def address(text: str, option: str = "--listen") -> tuple[str, int]:
+    """HOST:PORT in two parts; `option` is what the complaint calls it."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdigit() or int(port) > 65535:
-        raise click.UsageError(f"--listen {text!r}: write HOST:PORT, for example 127.0.0.1:9092")
+        raise click.UsageError(f"{option} {text!r}: write HOST:PORT, for example 127.0.0.1:9092")
     return host.strip("[]"), int(port)
 
 
