@@ -32,6 +32,7 @@ class ControllerLink:
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
         self._connection: Connection | None = None
+        self._connected_to: ControllerBody | None = None
         self._opening = asyncio.Lock()
         self._active: ControllerBody | None = None
         self._changes = 0
@@ -87,9 +88,12 @@ class ControllerLink:
             active = await self.active()
             if active is None:
                 raise ConnectionError("there is no active controller")
-            if self._connection is not None and not self._connection.closed:
+            # Non-obvious: the controller may change while a connection is being opened, which then leads to the last one.
+            if self._connection is not None and self._connected_to == active and not self._connection.closed:
                 return self._connection
-            self._connection = await self._open(active)
+            if self._connection is not None:
+                self._connection.abort("another controller is active")
+            self._connection, self._connected_to = await self._open(active), active
             return self._connection
 
     async def _open(self, active: ControllerBody) -> Connection:
