@@ -136,3 +136,15 @@ def test_a_read_goes_on_with_the_next_leader(orderly: bool) -> None:
             writer.join()
         assert offsets == list(range(120))
         assert live.leader(topic, 0) != victim
+
+
+def test_a_broker_that_was_away_is_connected_to_again() -> None:
+    with LiveCluster(3) as live:
+        topic = live.create("returning", 1)
+        live.produce(topic, numbered(5))
+        leader = live.leader(topic, 0)
+        with TopicReader(live.servers, patience_s=5.0) as reader:
+            assert offsets_read(reader, topic, 0, 5) == list(range(5))
+            live.run(live.cluster.crash_broker(leader))
+            live.run(live.cluster.start_broker(leader))
+            assert offsets_read(reader, topic, 0, 5) == list(range(5))
