@@ -1,6 +1,6 @@
 # Anabranch: every target does its own set-up in .venv. Start with `make demo`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench sim interop up clean
+.PHONY: help demo test check bench sim docs interop up clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -37,6 +37,9 @@ bench: $(READY)  ## figures, each beside a peer measured in the same run
 
 sim: $(READY)  ## the model-based tests only, with more cases (SEED=n repeats one run)
 	HYPOTHESIS_PROFILE=exhaustive $(BIN)/python -m pytest tests/sim tests/model tests/clients/producer $(if $(SEED),--hypothesis-seed=$(SEED))
+
+docs: $(READY)  ## draw the controller's state tables into DESIGN.md
+	$(BIN)/python -m controller.describe DESIGN.md
 
 interop: $(READY)  ## other Kafka clients against a cluster of processes
 	$(BIN)/python -m pytest -m interop -v

@@ -1,10 +1,24 @@
-"""The controller's beliefs as text: one line per broker, topic and partition."""
+"""The controller as text: its beliefs, one line per broker, topic and partition; and its state tables as diagrams.
+
+    python -m controller.describe [FILE]     draw the tables into FILE (DESIGN.md), between the two marks
+
+The diagrams are made from the tables that the machine itself obeys, so they cannot say anything else.
+"""
 
 from __future__ import annotations
 
-from controller import resize
+import enum
+from collections.abc import Collection, Mapping
+from typing import Final, TypeVar
+
+from controller import partitions, replicas, resize
 from controller.model import Topic, TopicPartition
 from controller.state import ClusterState
+
+Phase = TypeVar("Phase", bound=enum.Enum)
+
+BEGIN: Final = "<!-- drawn by python -m controller.describe: begin -->"
+END: Final = "<!-- drawn by python -m controller.describe: end -->"
 
 
 def state(cluster: ClusterState) -> str:
@@ -25,6 +39,8 @@ def _topic(cluster: ClusterState, topic: Topic) -> list[str]:
     head = f"  topic {topic.name}: {body.undeleted_partition_count} partitions at generation {body.generation}"
     if body.plan is not None:
         head += f", resizing to {body.plan.after} as generation {body.plan.generation}"
+    if body.reassigned:
+        head += f", moving {', '.join(f'{index} to {list(body.target(index))}' for index in body.reassigned)}"
     if topic.name in cluster.deleting:
         head += ", being deleted"
     return [head, *(_partition(cluster, topic, partition) for partition in cluster.partitions_of(topic.name))]
@@ -43,3 +59,43 @@ def _partition(cluster: ClusterState, topic: Topic, partition: TopicPartition) -
         f"    {partition.partition}: {phase}, leader {known.leader}@{known.leader_epoch}, isr {list(known.isr)}, "
         f"generation {known.generation}{', sealed' if known.sealed else ''}{waits}"
     )
+
+
+def diagrams() -> str:
+    """Both state tables as Mermaid, in Markdown."""
+    drawings = (("A partition", diagram(partitions.LEGAL)), ("A replica", diagram(replicas.LEGAL)))
+    return "\n\n".join(f"{title}:\n\n```mermaid\n{drawing}\n```" for title, drawing in drawings)
+
+
+def diagram(table: Mapping[Phase, Collection[Phase]]) -> str:
+    """One table: every phase, and every transition that is legal."""
+    first = next(iter(table))
+    lines = ["stateDiagram-v2", *(f'    state "{phase.value}" as {phase.name}' for phase in table)]
+    lines.append(f"    [*] --> {first.name}")
+    for before, targets in table.items():
+        lines += [f"    {before.name} --> {after.name}" for after in table if after in targets]
+    return "\n".join(lines)
+
+
+def drawn(text: str) -> str:
+    """The text with fresh diagrams between the marks. ValueError if there are none."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"there is no place for the diagrams: {BEGIN} ... {END}")
+    return f"{before}{BEGIN}\n\n{diagrams()}\n\n{END}{after}"
+
+
+def main(arguments: list[str]) -> int:
+    """Draw into a file."""
+    from pathlib import Path
+
+    path = Path(arguments[0] if arguments else "DESIGN.md")
+    path.write_text(drawn(path.read_text()))
+    return 0
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.exit(main(sys.argv[1:]))

@@ -1,8 +1,13 @@
-"""The controller's beliefs as text."""
+"""The controller's beliefs as text, and its tables as diagrams."""
 
 from __future__ import annotations
 
-from controller import describe
+import re
+from pathlib import Path
+
+import pytest
+
+from controller import describe, replicas
 from tests.controller.world import started
 
 
@@ -24,3 +29,26 @@ def test_description_names_what_a_resize_waits_for() -> None:
     text = describe.state(term.state)
     assert "topic t: 4 partitions at generation 0, resizing to 3 as generation 1" in text
     assert "3: online, leader 1@1, isr [1, 2], generation 1, sealed, waiting for its leader" in text
+
+
+def test_the_diagrams_in_the_design_are_those_of_the_tables() -> None:
+    design = (Path(__file__).parents[2] / "DESIGN.md").read_text()
+    assert describe.drawn(design) == design, "run `make docs`"
+
+
+def test_a_diagram_shows_every_transition_and_no_other() -> None:
+    drawn = set(re.findall(r"^ +(\w+) --> (\w+)$", describe.diagram(replicas.LEGAL), re.MULTILINE))
+    assert drawn == {(before.name, after.name) for before, targets in replicas.LEGAL.items() for after in targets}
+
+
+def test_a_file_without_marks_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "x.md").write_text("nothing to draw")
+    with pytest.raises(ValueError, match="no place for the diagrams"):
+        describe.main([str(tmp_path / "x.md")])
+    assert (tmp_path / "x.md").read_text() == "nothing to draw"
+
+
+def test_moves_are_described() -> None:
+    _, term = started(brokers=3, partitions=1, replication=1)
+    term.reassign({0: [3]})
+    assert "moving 0 to [3]" in describe.state(term.state)
