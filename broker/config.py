@@ -59,6 +59,12 @@ class BrokerSettings:
     log_retention_check_interval_ms: int = 300000
     log_segment_delete_delay_ms: int = 60000
     log_cleanup_policy: str = "delete"
+    log_cleaner_enable: bool = True
+    log_cleaner_backoff_ms: int = 15000
+    log_cleaner_delete_retention_ms: int = 86400000
+    log_cleaner_min_cleanable_ratio: float = 0.5
+    log_cleaner_min_compaction_lag_ms: int = 0
+    log_cleaner_max_compaction_lag_ms: int = INT64_MAX
     log_index_interval_bytes: int = 4096
     log_index_size_max_bytes: int = 10485760
     log_message_timestamp_type: str = "CreateTime"
@@ -134,6 +140,10 @@ class TopicConfig:
     retention_ms: int = WEEK_MS
     retention_bytes: int = -1
     file_delete_delay_ms: int = 60000
+    delete_retention_ms: int = 86400000
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = INT64_MAX
     index_interval_bytes: int = 4096
     segment_index_bytes: int = 10485760
     flush_messages: int = INT64_MAX
@@ -156,6 +166,10 @@ TOPIC_DEFAULTS: Final[Mapping[str, str]] = {
     "retention_ms": "log_retention_ms",
     "retention_bytes": "log_retention_bytes",
     "file_delete_delay_ms": "log_segment_delete_delay_ms",
+    "delete_retention_ms": "log_cleaner_delete_retention_ms",
+    "min_cleanable_dirty_ratio": "log_cleaner_min_cleanable_ratio",
+    "min_compaction_lag_ms": "log_cleaner_min_compaction_lag_ms",
+    "max_compaction_lag_ms": "log_cleaner_max_compaction_lag_ms",
     "index_interval_bytes": "log_index_interval_bytes",
     "segment_index_bytes": "log_index_size_max_bytes",
     "flush_messages": "log_flush_interval_messages",
@@ -174,6 +188,13 @@ _LEAST: Final[Mapping[str, int]] = {
     "log_retention_ms": -1,
     "retention_bytes": -1,
     "log_retention_bytes": -1,
+    "delete_retention_ms": 0,
+    "log_cleaner_delete_retention_ms": 0,
+    "log_cleaner_backoff_ms": 0,
+    "min_compaction_lag_ms": 0,
+    "log_cleaner_min_compaction_lag_ms": 0,
+    "max_compaction_lag_ms": 1,
+    "log_cleaner_max_compaction_lag_ms": 1,
     "num_partitions": 1,
     "default_replication_factor": 1,
     "socket_request_max_bytes": 1,
@@ -194,18 +215,14 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 # Properties of Kafka's topics that are accepted, remembered and described, and change nothing yet.
 INERT_TOPIC_PROPERTIES: Final = frozenset(
     {
-        "delete.retention.ms",
         "flush.ms",
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
-        "max.compaction.lag.ms",
         "message.downconversion.enable",
         "message.format.version",
         "message.timestamp.after.max.ms",
         "message.timestamp.before.max.ms",
         "message.timestamp.difference.max.ms",
-        "min.cleanable.dirty.ratio",
-        "min.compaction.lag.ms",
         "preallocate",
         "segment.jitter.ms",
     }
@@ -256,6 +273,8 @@ def _parse(field: dataclasses.Field[Any], name: str, text: str) -> Any:
     kind = str(field.type)
     if kind == "int":
         return _parse_int(field.name, name, text)
+    if kind == "float":
+        return _parse_ratio(name, text)
     if kind == "bool":
         if text.lower() not in ("true", "false"):
             raise ConfigError(f"{name}={text!r} must be true or false")
@@ -277,6 +296,16 @@ def _parse_int(field: str, name: str, text: str) -> int:
     if (least is not None and number < least) or not -INT64_MAX - 1 <= number <= INT64_MAX:
         raise ConfigError(f"{name}={text} must be at least {least if least is not None else -INT64_MAX - 1}")
     return number
+
+
+def _parse_ratio(name: str, text: str) -> float:
+    try:
+        ratio = float(text)
+    except ValueError:
+        raise ConfigError(f"{name}={text!r} must be a number") from None
+    if not 0 <= ratio <= 1:
+        raise ConfigError(f"{name}={text} must be between 0 and 1")
+    return ratio
 
 
 def _did_you_mean(name: str, known: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ DYNAMIC_TOPIC: Final = 1
 STATIC_BROKER: Final = 4
 DEFAULT: Final = 5
 
-_TYPES: Final = {"bool": 1, "str": 2, "int": 5}
+_TYPES: Final = {"bool": 1, "str": 2, "int": 5, "float": 6}
 _LISTS: Final = frozenset({"cleanup_policy", "log_cleanup_policy", "roles"})
 _LIST_TYPE: Final = 7
 _NOT_DESCRIBED: Final = frozenset({"crash_at"})

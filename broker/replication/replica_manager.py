@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ALL_REPLICAS: Final = -1
+HOUSEKEEPING_INTERVAL_MS: Final = 1000
 LeaderListener = Callable[[str, int, int], None]
 ResignListener = Callable[[str, int], None]
 Buffer = bytes | bytearray | memoryview
@@ -127,8 +128,13 @@ class ReplicaManager:
             (settings.replica_lag_time_max_ms / 2, self.shrink_isrs),
             (settings.replica_high_watermark_checkpoint_interval_ms, self.checkpoint),
             (settings.log_retention_check_interval_ms, self.retain),
+            (HOUSEKEEPING_INTERVAL_MS, self.logs.remove_deleted),
         ):
             self._tasks.append(self._loop.create_task(_periodically(interval_ms, work), name=work.__name__))
+        self._tasks.append(self._loop.create_task(_in_steps(HOUSEKEEPING_INTERVAL_MS, self.logs.flush_step)))
+        if settings.log_cleaner_enable:
+            clean = partial(self.logs.clean_step, self._high_watermarks)
+            self._tasks.append(self._loop.create_task(_in_steps(settings.log_cleaner_backoff_ms, clean)))
 
     async def stop(self) -> None:
         """Let waiting requests go, stop fetching, write the checkpoints, close the logs."""
@@ -452,7 +458,10 @@ class ReplicaManager:
 
     def checkpoint(self) -> None:
         """Write every high watermark, so that a restart knows what was committed."""
-        self.logs.checkpoint((one.topic, one.index, one.high_watermark) for one in self._partitions.values())
+        self.logs.checkpoint(self._high_watermarks())
+
+    def _high_watermarks(self) -> Iterable[tuple[str, int, int]]:
+        return ((one.topic, one.index, one.high_watermark) for one in self._partitions.values())
 
     def retain(self) -> None:
         """Delete what the topics' retention no longer covers; what is not committed yet stays."""
@@ -474,6 +483,21 @@ class ReplicaManager:
 def _release(waiting: asyncio.Future[None]) -> None:
     if not waiting.done():
         waiting.set_result(None)
+
+
+async def _in_steps(interval_ms: float, step: Callable[[], bool]) -> None:
+    """Do long work in steps, with as much time for requests between two of them, until there is none; then pause."""
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(interval_ms / 1000)
+        try:
+            began = loop.time()
+            while step():
+                await asyncio.sleep(loop.time() - began)
+                began = loop.time()
+        except Exception:
+            log.exception("bug in %s", step)
+            raise
 
 
 async def _periodically(interval_ms: float, work: Callable[[], None]) -> None:

@@ -28,6 +28,7 @@ from broker.storage.checkpoints import (
     mark_clean_shutdown,
     take_clean_shutdown,
 )
+from broker.storage.cleaner import Cleaning, dirt_of, is_worth_cleaning
 from broker.storage.log import PartitionLog
 from broker.storage.settings import LogSettings
 from protocol.errors import ErrorCode, KafkaError
@@ -66,6 +67,8 @@ class LogManager:
         self._clean = False
         self._deleted: dict[str, int] = {}
         self._deletions = 0
+        self._cleaning: Cleaning | None = None
+        self._uncleanable: set[PartitionLog] = set()
 
     def load_checkpoints(self) -> None:
         """Read what the last life wrote, and remove the logs it had deleted."""
@@ -128,6 +131,7 @@ class LogManager:
         for checkpoint in self._checkpoints:
             checkpoint.offsets.pop((topic, index), None)
         if opened is not None:
+            self._stop_cleaning(opened)
             opened.on_cut = None
             opened.segments.close()
         directory = f"{topic}-{index}"
@@ -179,9 +183,49 @@ class LogManager:
                 return True
         return False
 
+    def clean_step(self, high_watermarks: Callable[[], Iterable[tuple[str, int, int]]]) -> bool:
+        """Do a piece of compaction, on the dirtiest log there is; whether there may be more to do at once."""
+        cleaning = self._cleaning
+        if cleaning is None:
+            self._cleaning = self._next_cleaning(high_watermarks())
+            return self._cleaning is not None
+        try:
+            if not cleaning.step():
+                self._cleaning = None
+        except KafkaError as reason:
+            log.error("%s: not compacted any more in this life: %s", cleaning.log.directory, reason)
+            self._uncleanable.add(cleaning.log)
+            self._cleaning = None
+        except OSError as reason:
+            log.warning("%s: compaction has to wait: %s", cleaning.log.directory, reason)
+            self._cleaning = None
+            return False
+        return True
+
+    def _next_cleaning(self, high_watermarks: Iterable[tuple[str, int, int]]) -> Cleaning | None:
+        now_ms = self._clock_ms()
+        dirty = []
+        for topic, index, high_watermark in high_watermarks:
+            opened = self._logs.get((topic, index))
+            if opened is None or not opened.settings.compacts or opened in self._uncleanable:
+                continue
+            dirt = dirt_of(opened, high_watermark, now_ms)
+            if is_worth_cleaning(opened, dirt):
+                dirty.append((dirt.ratio, dirt, opened))
+        if not dirty:
+            return None
+        _, dirt, opened = max(dirty, key=lambda one: one[0])
+        return Cleaning(self._files, opened, dirt, now_ms)
+
+    def _stop_cleaning(self, opened: PartitionLog | None = None) -> None:
+        if self._cleaning is not None and opened in (None, self._cleaning.log):
+            self._cleaning.abandon()
+            self._cleaning = None
+
     def close(self) -> None:
         """Close every log; if all went well, say so, and the next life opens them without a scan."""
         clean = True
+        self._stop_cleaning()
         for opened in self._logs.values():
             try:
                 opened.close()
@@ -206,6 +250,10 @@ class LogManager:
             retention_ms=config.retention_ms,
             retention_bytes=config.retention_bytes,
             cleanup_policy=config.cleanup_policy,
+            delete_retention_ms=config.delete_retention_ms,
+            min_cleanable_dirty_ratio=config.min_cleanable_dirty_ratio,
+            min_compaction_lag_ms=config.min_compaction_lag_ms,
+            max_compaction_lag_ms=config.max_compaction_lag_ms,
             max_message_bytes=config.max_message_bytes,
             compression_type=config.compression_type,
             message_timestamp_type=config.message_timestamp_type,

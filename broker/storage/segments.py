@@ -83,6 +83,10 @@ class Segments:
         )
         return not fits or active.age_ms(now_ms, header.max_timestamp) > settings.segment_ms
 
+    def index(self, segment: Segment) -> int:
+        """Which one in the list a segment is."""
+        return self._segments.index(segment)
+
     def ends(self, log_end: int) -> list[int]:
         """Where each segment ends: at the base of the next one, the last one at the log's end."""
         return [*self._bases[1:], log_end] if self._bases else []

@@ -24,6 +24,10 @@ class LogSettings:
     retention_ms: int = WEEK_MS
     retention_bytes: int = UNLIMITED
     cleanup_policy: str = "delete"
+    delete_retention_ms: int = DAY_MS
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = INT64_MAX
     max_message_bytes: int = 1048588
     compression_type: str = "producer"
     message_timestamp_type: str = "CreateTime"

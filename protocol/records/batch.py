@@ -123,6 +123,11 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & CONTROL)
 
     @property
+    def delete_horizon_ms(self) -> int | None:
+        """From when on compaction may drop this batch's tombstones, or its marker; None until it has decided that."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
+
+    @property
     def has_producer_id(self) -> bool:
         """Whether an idempotent or transactional producer has sent the batch."""
         return self.producer_id > NO_PRODUCER_ID
@@ -322,6 +327,55 @@ def _read_headers(data: bytes, position: int) -> tuple[tuple[tuple[str, bytes | 
             position += length
         headers.append((key, value))
     return tuple(headers), position
+
+
+# ---------------------------------------------------------------------------------------------------------- compacting
+
+
+def with_records(batch: Buffer, header: BatchHeader, records: Sequence[Record], delete_horizon_ms: int | None) -> bytes:
+    """The same batch with some of its records, as compaction leaves it: offsets and sequences stay what they were.
+
+    `delete_horizon_ms`, the time from which tombstones may go, takes the place of the base timestamp (KIP-534); None
+    keeps what the batch has.
+    """
+    attributes = header.attributes
+    base_timestamp = header.base_timestamp
+    if delete_horizon_ms is not None:
+        attributes |= DELETE_HORIZON
+        base_timestamp = delete_horizon_ms
+    parts: list[bytes] = []
+    for record in records:
+        body = b"".join(
+            (
+                _ZERO,
+                encode_varint(record.timestamp_ms - base_timestamp),
+                encode_varint(record.offset - header.base_offset),
+                _NULL if record.key is None else encode_varint(len(record.key)),
+                record.key or b"",
+                _NULL if record.value is None else encode_varint(len(record.value)),
+                record.value or b"",
+                _encode_headers(record.headers),
+            )
+        )
+        parts += (encode_varint(len(body)), body)
+    latest = header.max_timestamp
+    if not header.is_log_append_time and records:
+        latest = max(record.timestamp_ms for record in records)
+    changed = bytearray(HEADER_BYTES) + compress(header.codec, b"".join(parts)) if records else bytearray(HEADER_BYTES)
+    if not records:
+        attributes &= ~(CODEC_MASK | DELETE_HORIZON)
+        base_timestamp = NO_TIMESTAMP
+    fields = header._replace(
+        batch_length=len(changed) - LOG_OVERHEAD_BYTES,
+        crc=0,
+        attributes=attributes,
+        base_timestamp=base_timestamp,
+        max_timestamp=latest,
+        record_count=len(records),
+    )
+    _HEADER.pack_into(changed, 0, *fields)
+    _seal(memoryview(changed), 0, len(changed))
+    return bytes(changed)
 
 
 # ------------------------------------------------------------------------------------------------------------ building

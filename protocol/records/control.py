@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from protocol.errors import DecodeError
-from protocol.records.batch import NO_LEADER_EPOCH, BatchBuilder, Buffer, iter_records
+from protocol.records.batch import NO_LEADER_EPOCH, BatchBuilder, Buffer, iter_records, read_header
 
 _KEY: Final = struct.Struct(">hh")
 _MARKER: Final = struct.Struct(">hi")
@@ -48,7 +48,9 @@ class ControlRecord:
 
 
 def read_control(batch: Buffer, position: int = 0) -> ControlRecord:
-    """What the control batch at a position says. Raises DecodeError."""
+    """What the control batch at a position says: nothing known, if compaction has emptied it. Raises DecodeError."""
+    if not read_header(batch, position).record_count:
+        return ControlRecord(ControlType.UNKNOWN)
     records = list(iter_records(batch, position))
     if len(records) != 1:
         raise DecodeError(f"a control batch with {len(records)} records", buffer=batch, position=position)

@@ -1,0 +1,233 @@
+"""Compaction of one log, in steps small enough to stand between two requests.
+
+A pass reads the dirty part of the log into a map (key -> newest offset), then copies each group of sealed segments
+without what the map makes superfluous, and swaps the copy in. `Cleaning.step` does a bounded piece of that; between two
+steps the log is appended to, read, truncated, retained. If segments go meanwhile, the pass is given up: it has changed
+nothing that cannot be thrown away.
+
+A swap survives a crash at every point. The copy is written as `.cleaned` and flushed; renamed to `.swap`, the log file
+last; from then on it replaces the originals, and a crash is finished by `log_loader.finish_compaction`. The active
+segment is never touched. Source: `LogCleaner`, `LogCleanerManager` of Kafka.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from broker.storage.compaction import BatchFilter, OffsetMap, last_of_producers
+from broker.storage.index import RELATIVE_OFFSET_MAX
+from broker.storage.segment import Segment
+from broker.storage.transactions import CleanedTransactions
+from protocol.errors import DecodeError, ErrorCode, KafkaError
+from protocol.records.batch import BatchHeader, check_crc, read_header
+
+if TYPE_CHECKING:
+    from broker.storage.files import Files
+    from broker.storage.log import PartitionLog
+
+log = logging.getLogger(__name__)
+
+STEP_BYTES: Final = 64 * 1024
+"""How much one step reads: some milliseconds of work."""
+
+
+class Dirt(NamedTuple):
+    """What a pass over a log would find."""
+
+    start: int
+    end: int
+    clean_bytes: int
+    dirty_bytes: int
+    overdue: bool
+    """Whether something waits for longer than `max.compaction.lag.ms`."""
+
+    @property
+    def ratio(self) -> float:
+        """How much of what a pass would read is dirty."""
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+
+def dirt_of(one: PartitionLog, high_watermark: int, now_ms: int) -> Dirt:
+    """What there is to clean: sealed segments below the last stable offset, and not younger than the least lag."""
+    settings = one.settings
+    start = max(one.cleaned_to, one.log_start_offset)
+    bound = min(one.last_stable_offset(high_watermark), one.segments.active.base_offset)
+    clean_bytes = dirty_bytes = 0
+    end, first_dirty_ms = start, now_ms
+    for segment, segment_end in zip(one.segments, one.segments.ends(one.log_end_offset), strict=True):
+        if segment_end <= start:
+            clean_bytes += segment.file.size_bytes
+            continue
+        too_young = settings.min_compaction_lag_ms > 0 and (
+            segment.max_timestamp_ms > now_ms - settings.min_compaction_lag_ms
+        )
+        if segment_end > bound or too_young:
+            break
+        first_dirty_ms = min(first_dirty_ms, segment.first_timestamp_ms)
+        dirty_bytes += segment.file.size_bytes
+        end = segment_end
+    overdue = now_ms - first_dirty_ms > settings.max_compaction_lag_ms
+    return Dirt(start, end, clean_bytes, dirty_bytes, overdue)
+
+
+def is_worth_cleaning(one: PartitionLog, dirt: Dirt) -> bool:
+    """Whether enough of a log is dirty."""
+    settings = one.settings
+    enough = dirt.overdue or dirt.ratio > settings.min_cleanable_dirty_ratio
+    return settings.compacts and dirt.dirty_bytes > 0 and enough
+
+
+class Cleaning:
+    """One pass over one log."""
+
+    def __init__(self, files: Files, one: PartitionLog, dirt: Dirt, now_ms: int) -> None:
+        self.log = one
+        self._files = files
+        self._dirt = dirt
+        self._now_ms = now_ms
+        self._removals = one.segments.removals
+        self._copy: Segment | None = None
+        self._steps = self._run()
+
+    def __repr__(self) -> str:
+        return f"<cleaning of {self.log.directory} from {self._dirt.start} to {self._dirt.end}>"
+
+    def step(self) -> bool:
+        """Do a piece of the pass; False when it is over. Raises OSError or KafkaError when it had to be given up."""
+        if self.log.segments.removals != self._removals:
+            self.abandon()
+            return False
+        try:
+            next(self._steps)
+        except StopIteration:
+            return False
+        except DecodeError as reason:
+            self.abandon()
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.log.directory}: {reason}") from None
+        except (OSError, KafkaError):
+            self.abandon()
+            raise
+        return True
+
+    def abandon(self) -> None:
+        """Throw away what is not in use yet."""
+        self._steps.close()
+        if self._copy is not None:
+            self._copy.delete()
+            self._copy = None
+
+    def _run(self) -> Generator[None, None, None]:
+        one, dirt = self.log, self._dirt
+        offsets = OffsetMap(dirt.start, dirt.start)
+        yield from self._fill(offsets)
+        before_bytes = one.size_bytes
+        keeper = BatchFilter(
+            offsets.newest,
+            offsets.end,
+            CleanedTransactions(one.aborted_transactions(0, dirt.end)),
+            last_of_producers(one.producers),
+            self._now_ms,
+            one.settings.delete_retention_ms,
+        )
+        for group in self._groups([segment for segment in one.segments if segment.base_offset < offsets.end]):
+            yield from self._clean(group, keeper)
+        one.cleaned_to = offsets.end
+        log.info("%s: compacted to %d, %d of %d bytes stay", one.directory, offsets.end, one.size_bytes, before_bytes)
+
+    def _fill(self, offsets: OffsetMap) -> Iterator[None]:
+        """Read the dirty part, as far as the map has room."""
+        one, dirt = self.log, self._dirt
+        transactions = CleanedTransactions(one.aborted_transactions(dirt.start, dirt.end))
+        for segment, end in zip(one.segments, one.segments.ends(one.log_end_offset), strict=True):
+            if end <= dirt.start or segment.base_offset >= dirt.end:
+                continue
+            for piece in self._pieces(segment, dirt.start):
+                for batch, header in piece:
+                    if not offsets.add(batch, header, transactions):
+                        return
+                yield
+        offsets.end = dirt.end
+
+    def _pieces(self, segment: Segment, start: int = 0) -> Iterator[list[tuple[bytes, BatchHeader]]]:
+        """The batches from an offset on, as many at a time as make a step. What is not sound ends the pass."""
+        piece: list[tuple[bytes, BatchHeader]] = []
+        size_bytes = 0
+        end = first = segment.position_of(start)
+        for position, header in segment.headers(first):
+            batch = segment.read_batch(position, header)
+            if not check_crc(batch, 0, header):
+                break
+            end = position + header.size_bytes
+            piece.append((batch, header))
+            size_bytes += header.size_bytes
+            if size_bytes >= STEP_BYTES:
+                yield piece
+                piece, size_bytes = [], 0
+        if end != segment.file.size_bytes:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{segment!r} is damaged at byte {end}")
+        yield piece
+
+    def _groups(self, segments: list[Segment]) -> Iterator[list[Segment]]:
+        """Neighbours that fit into one segment together, so that compaction does not leave thousands of small ones."""
+        limit_bytes = self.log.settings.segment_bytes
+        group: list[Segment] = []
+        size_bytes = 0
+        for segment, following in zip(segments, [*segments[1:], None], strict=True):
+            end = self._dirt.end if following is None else following.base_offset
+            added = segment.file.size_bytes
+            if group and (size_bytes + added > limit_bytes or end - group[0].base_offset > RELATIVE_OFFSET_MAX):
+                yield group
+                group, size_bytes = [], 0
+            group.append(segment)
+            size_bytes += added
+        if group:
+            yield group
+
+    def _clean(self, group: list[Segment], keeper: BatchFilter) -> Iterator[None]:
+        one = self.log
+        copy = self._copy = Segment(self._files, one.directory, group[0].base_offset, group[-1].created_ms, ".cleaned")
+        copy.file.truncate(0)
+        changed = len(group) > 1
+        for segment in group:
+            for piece in self._pieces(segment):
+                for batch, header in piece:
+                    kept = keeper.keep(batch, header)
+                    changed = changed or kept is not batch
+                    if kept is not None:
+                        copy.append(
+                            kept,
+                            last_offset=header.last_offset,
+                            size_bytes=len(kept),
+                            max_timestamp_ms=read_header(kept).max_timestamp,
+                            index_interval_bytes=one.settings.index_interval_bytes,
+                        )
+                yield
+        if changed:
+            self._swap(group, copy, keeper.transactions)
+        else:
+            copy.delete()
+        self._copy = None
+
+    def _swap(self, group: list[Segment], copy: Segment, transactions: CleanedTransactions) -> None:
+        one, segments = self.log, self.log.segments
+        first = segments.index(group[0])
+        start, end = group[0].base_offset, segments.ends(one.log_end_offset)[first + len(group) - 1]
+        retained = set(transactions.retained)
+        gone = {
+            aborted
+            for aborted in one.producers.aborted
+            if start <= aborted.last_offset < end and aborted not in retained
+        }
+        copy.seal([aborted for aborted in transactions.retained if start <= aborted.last_offset < end])
+        copy.file.flush()
+        copy.rename(".swap")
+        # From here on the copy is the segment, for this life and, if it ends here, for the next one.
+        self._copy = None
+        segments.replace(len(group), first, copy)
+        one.producers.aborted = [aborted for aborted in one.producers.aborted if aborted not in gone]
+        for segment in group:
+            segment.delete()
+        copy.rename("")
