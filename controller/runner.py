@@ -57,7 +57,10 @@ class Runner:
         rng: random.Random,
         listener: Callable[[ControllerEvent], None] | None = None,
         acted: Callable[[str], None] | None = None,
+        *,
+        in_touch: asyncio.Event,
     ) -> None:
+        """`in_touch` is set while the session is connected: otherwise nothing new is decided."""
         self.state = ClusterState(settings, term.epoch)
         self.loaded = False
         self._settings = settings
@@ -71,6 +74,7 @@ class Runner:
         self._reader = ZnodeReader(session, rng, self._read_again)
         self._writer = ZnodeWriter(session, term, self._reader, self._acted, in_turn=bool(settings.crash_at or acted))
         self._channels = Channels(settings, self._queue.put_nowait)
+        self._in_touch = in_touch
         self._timers: dict[str | int, asyncio.TimerHandle] = {}
         self._callers: dict[int, asyncio.Future[Any]] = {}
         self._tokens = 0
@@ -88,6 +92,7 @@ class Runner:
             self.loaded = True
             while True:
                 event = await self._queue.get()
+                await self._in_touch.wait()
                 read = await self._perform(event) if isinstance(event, Read) else event
                 if read is not None:
                     await self._decide(read)
@@ -107,12 +112,14 @@ class Runner:
 
     async def _decide(self, event: events.Event) -> None:
         """Decide about an event and about all that follows from it, in order."""
-        pending: deque[events.Event] = deque([event])
-        while pending:
-            for effect in machine.step(self.state, pending.popleft()):
+        outcomes: deque[events.Event] = deque([event])
+        posted: deque[events.Event] = deque()
+        while outcomes or posted:
+            # A posted event looks at the whole state: it must not see one that is behind what has been written.
+            for effect in machine.step(self.state, outcomes.popleft() if outcomes else posted.popleft()):
                 outcome = await self._act(effect)
                 if outcome is not None:
-                    pending.append(outcome)
+                    (posted if isinstance(effect, effects.Post) else outcomes).append(outcome)
         self.state.check()
 
     async def _act(self, effect: Effect) -> events.Event | None:
