@@ -189,6 +189,7 @@ class Consumer:
         self, *, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Records by partition, in order; empty when none may be handed out within `timeout_ms`."""
+        self._check_alive()
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         limit = self._max_poll_records if max_records is None else max_records
         while True:
@@ -279,7 +280,6 @@ class Consumer:
 
     async def _before_delivery(self) -> None:
         """What has to be in order before a record is handed out."""
-        self._check_alive()
         await self._handover.cross()
         await self._ownership.settle()
         self._check_alive()
