@@ -1,0 +1,44 @@
+"""The benchmarks run, on little input. What a busy machine makes of the figures proves nothing; ratios do."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import codec, latency, request_path, startup
+from benchmarks.__main__ import main
+from benchmarks.report import percentile
+
+
+def test_generated_codecs_are_ten_times_faster_than_the_reference() -> None:
+    (figure,) = codec.measure(partitions=10)
+    assert figure.met, figure
+
+
+def test_both_requests_pass_through_a_node() -> None:
+    figures = request_path.measure(requests=70)
+    assert [figure.what for figure in figures] == ["Python time of a small Produce", "Python time of a small Fetch"]
+
+
+@pytest.mark.processes
+def test_both_clusters_start_and_acknowledge() -> None:
+    first_record, memory = startup.measure(rounds=1)
+    assert memory.met, memory
+    assert "mock cluster" in first_record.peer
+
+
+@pytest.mark.processes
+def test_both_clusters_answer_the_same_requests() -> None:
+    produce, fetch = latency.measure(requests=20)
+    assert "Produce" in produce.what
+    assert "Fetch" in fetch.what
+
+
+def test_an_unknown_benchmark_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["speed"])
+    assert "no benchmark is called speed" in capsys.readouterr().err
+
+
+def test_percentiles() -> None:
+    values = [float(value) for value in range(100, 0, -1)]
+    assert (percentile(values, 50), percentile(values, 99), percentile([7.0], 99)) == (51.0, 100.0, 7.0)
