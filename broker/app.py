@@ -249,9 +249,15 @@ class Node:
         try:
             if self.services.controller is not None:
                 await self.services.controller.stop()
+            await self.services.session.close()  # it is over; this gives its sockets back
             while True:
                 try:
-                    await self._join(await self._connect())
+                    session = await self._connect()
+                    try:
+                        await self._join(session)
+                    except BaseException:
+                        await session.close()
+                        raise
                     return
                 except (ZkError, OSError, TimeoutError) as error:
                     log.warning("cannot rejoin the cluster yet: %s", error)

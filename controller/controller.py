@@ -3,8 +3,9 @@
     follower --/controller is free--> candidate --won--> active --deposed, or a bug of ours--> follower
                                                                   --session over--> stopped
 
-A controller belongs to one ZooKeeper session. When that expires its term ends at once, and the owner of the session
-makes a new controller with the new one.
+A controller belongs to one ZooKeeper session. While that is suspended nobody can know whether the term is over: the
+controller rests, that is, it decides nothing and answers as if it held no office, until it is in touch again. When the
+session expires the term ends at once, and the owner of the session makes a new controller with the new one.
 """
 
 from __future__ import annotations
@@ -75,11 +76,13 @@ class Controller:
         self._term: Term | None = None
         self._task: asyncio.Task[None] | None = None
         self._expired = False
+        self._in_touch = asyncio.Event()
+        self._in_touch.set()
 
     @property
     def active(self) -> bool:
-        """Whether this controller holds office and has read what there is."""
-        return self._runner is not None and self._runner.loaded
+        """Whether this controller holds office, has read what there is, and is in touch with ZooKeeper."""
+        return self._runner is not None and self._runner.loaded and self._in_touch.is_set()
 
     @property
     def epoch(self) -> int:
@@ -158,7 +161,7 @@ class Controller:
     async def _ask(self, make_event: Callable[[int], events.Event]) -> Any:
         """The active runner's answer, None when there is none, or none any more."""
         runner = self._runner
-        if runner is None or not runner.loaded:
+        if runner is None or not self.active:
             return None
         try:
             return await runner.ask(make_event)
@@ -185,7 +188,16 @@ class Controller:
     async def _lead(self, candidacy: Candidacy, term: Term) -> None:
         self._term = term
         self._reached("elect-controller")
-        runner = Runner(self._session, self._settings, term, candidacy, self._rng, self._listener, self._failpoint)
+        runner = Runner(
+            self._session,
+            self._settings,
+            term,
+            candidacy,
+            self._rng,
+            self._listener,
+            self._failpoint,
+            in_touch=self._in_touch,
+        )
         self._runner = runner
         try:
             await runner.run()
@@ -204,9 +216,14 @@ class Controller:
                 self._reached("resign")
 
     def _on_session(self, event: SessionEvent) -> None:
-        """The session is over, and with it our /controller: whatever we still decide must not reach any broker."""
-        if event in (SessionEvent.EXPIRED, SessionEvent.CLOSED):
+        """Out of touch, somebody else may be elected: rest. When the session is over so is the term, at once."""
+        if event is SessionEvent.SUSPENDED:
+            self._in_touch.clear()
+        elif event is SessionEvent.CONNECTED:
+            self._in_touch.set()
+        else:
             self._expired = True
+            self._in_touch.clear()
             if self._task is not None:
                 self._task.cancel()
 

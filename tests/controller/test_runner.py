@@ -97,9 +97,9 @@ def test_a_zombie_controller_changes_nothing() -> None:
         zombie = cluster.controller
         session = zombie.session_under_test  # type: ignore[attr-defined]
         await cluster.add_controller(101)
-        cluster.zookeeper.suspend(session)
         asking = asyncio.ensure_future(cluster.resize("t", 6))
         await asyncio.sleep(0)
+        cluster.zookeeper.suspend(session)
         cluster.zookeeper.end_session(session)  # the server gives up on it; it does not know yet
         await cluster.until(lambda: cluster.controllers[1].active)
         before = await outcome(cluster, "t")

@@ -1,0 +1,73 @@
+"""Real nodes under a real ZooKeeper whose session is taken away: they come back as who they were, in a new life."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from anabranch.cluster import Cluster
+from controller.zk.kazoo_session import open_kazoo
+from controller.zk.session import ZkSession
+from tests.anabranch.test_cluster import active_controller, create, describe, fetch, leader, produce, story
+from tests.controller.test_sessions import expire
+
+
+class Ensemble:
+    """What a Cluster connects to."""
+
+    def __init__(self, hosts: str) -> None:
+        self.hosts = hosts
+
+    async def connect(self, session_timeout_ms: int) -> ZkSession:
+        return await open_kazoo(self.hosts, session_timeout_ms=session_timeout_ms)
+
+
+def real_cluster(hosts: str, brokers: int = 3) -> Cluster:
+    cluster = Cluster(brokers)
+    cluster.zookeeper = Ensemble(hosts)  # type: ignore[assignment]
+    return cluster
+
+
+async def all_in_sync(cluster: Cluster, name: str, count: int) -> list[Any]:
+    while True:
+        rows = (await describe(cluster, name)).partitions
+        if all(len(row.isr_nodes) == count for row in rows):
+            return rows
+        await asyncio.sleep(0.01)  # what a client would do
+
+
+@pytest.mark.zookeeper
+@pytest.mark.parametrize("role", ["controller", "leader"])
+def test_a_node_whose_session_expires_registers_anew_and_recovers_its_replicas(role: str, zookeeper_hosts: str) -> None:
+    async def scenario() -> None:
+        async with real_cluster(zookeeper_hosts) as cluster:
+            await create(cluster, "t", partitions=3, min_insync_replicas="2")
+            rows = await all_in_sync(cluster, "t", 3)
+            first = await leader(cluster, "t")
+            assert await produce(cluster, "t", b"before", at=first) == (0, 0)
+            controller = active_controller(cluster)
+            victim = (
+                controller
+                if role == "controller"
+                else next(row.leader_id for row in rows if row.leader_id != controller)
+            )
+            node, old_session = cluster.nodes[victim], cluster.nodes[victim].session
+            old_controller, epoch = node.controller, node.services.fence.broker_epoch
+            term = cluster.nodes[controller].controller.epoch  # type: ignore[union-attr]
+            await expire(old_session, zookeeper_hosts)  # type: ignore[arg-type]
+            for other in cluster.nodes.values():
+                assert await other.services.metadata.wait_until(
+                    lambda image: victim in image.brokers and image.brokers[victim].epoch > epoch, 10000
+                ), "everybody knows the new life"
+            assert node.services.fence.broker_epoch > epoch and node.session is not old_session
+            assert node.controller is not old_controller and not old_controller.active  # type: ignore[union-attr]
+            await all_in_sync(cluster, "t", 3)
+            newest = max(one.controller.epoch for one in cluster.nodes.values() if one.controller is not None)
+            assert newest == term + (role == "controller")
+            at = await leader(cluster, "t")
+            assert await produce(cluster, "t", b"after", at=at) == (0, 1)
+            assert b"before" in await fetch(cluster, "t", at=at)
+
+    story(scenario)

@@ -1,0 +1,170 @@
+"""What a controller does when its ZooKeeper session is suspended, expires, or belongs to the past."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from kazoo.client import KazooClient
+
+from controller import topic_admin
+from controller.zk import paths
+from controller.zk.kazoo_session import KazooSession, open_kazoo
+from controller.zk.session import ZkSession
+from protocol.apis.create_partitions import CreatePartitionsRequest
+from tests.conftest import run_strictly
+from tests.controller.cluster import TestCluster
+from tests.controller.held_link import HeldLink
+
+SESSION_TIMEOUT_MS = 6000
+
+
+class RealZooKeeper:
+    """What a TestCluster connects to."""
+
+    def __init__(self, hosts: str) -> None:
+        self.hosts = hosts
+
+    async def connect(self) -> ZkSession:
+        return await open_kazoo(self.hosts, session_timeout_ms=SESSION_TIMEOUT_MS)
+
+
+async def expire(session: KazooSession, hosts: str) -> None:
+    """Whoever has a session's id and password can close it: for its owner it has expired."""
+    thief = KazooClient(hosts.partition("/")[0], client_id=session.credentials, timeout=1)
+    loop = asyncio.get_running_loop()
+    for step in (thief.start, thief.stop, thief.close):
+        await loop.run_in_executor(None, step)
+
+
+def run(scenario: Callable[[TestCluster], Awaitable[None]]) -> None:
+    async def main() -> None:
+        cluster = await TestCluster.start(3, preferred_election_delay_ms=0)
+        try:
+            await scenario(cluster)
+        finally:
+            await cluster.stop()
+
+    run_strictly(main())
+
+
+def test_out_of_touch_it_rests_and_says_so() -> None:
+    """A new controller may have been elected since: nothing is decided, nobody is answered, until it is in touch."""
+
+    async def scenario(cluster: TestCluster) -> None:
+        await cluster.create_topic("t", 2)
+        controller = cluster.controller
+        session = controller.session_under_test  # type: ignore[attr-defined]
+        runner = controller._runner
+        assert runner is not None
+        cluster.zookeeper.suspend(session)
+        await cluster.until(lambda: not controller.active)
+        sent = sum(len(broker.requests) for broker in cluster.brokers.values())
+        assert await controller._ask(lambda token: pytest.fail("nobody is asked")) is None
+        request = CreatePartitionsRequest(topics=[], timeout_ms=100, validate_only=False)
+        assert (await controller.create_partitions(request)).results == []
+        await cluster.brokers[1].die()
+        await topic_admin.create_topic(cluster.client, name="u", topic_id=b"u" * 16, assignment={0: [2, 3]}, configs={})
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert sum(len(broker.requests) for broker in cluster.brokers.values()) == sent
+        cluster.zookeeper.resume(session)
+        await cluster.until(lambda: controller.active)
+        await cluster.until_states("t", lambda states: all(1 not in state.isr for state in states.values()))
+        await cluster.until_states("u", lambda states: len(states) == 1)
+        assert controller.epoch == 1, "a short cut is no reason to resign"
+
+    run(scenario)
+
+
+def test_when_the_session_is_over_nothing_more_is_sent() -> None:
+    async def scenario(cluster: TestCluster) -> None:
+        await cluster.create_topic("t", 4)
+        first = cluster.controller
+        slow = cluster.brokers[1]
+        slow.answering.clear()
+        asking = asyncio.ensure_future(cluster.resize("t", 8))
+        await cluster.until_states("t", lambda states: len(states) > 4)
+        await cluster.add_controller(101, preferred_election_delay_ms=0)
+        cluster.zookeeper.expire(first.session_under_test)  # type: ignore[attr-defined]
+        assert (await asking).error_code == 41
+        assert not first.active
+        slow.answering.set()
+        await cluster.until(lambda: cluster.seen("resize published"))
+        epochs = [request.controller_epoch for broker in cluster.brokers.values() for request in broker.requests]
+        assert cluster.seen("resize published")[0].controller_epoch == 2 == max(epochs)
+        for broker in cluster.brokers.values():
+            mine = [request.controller_epoch for request in broker.requests]
+            assert mine == sorted(mine), "no broker hears the first one after the second"
+
+    run(scenario)
+
+
+@pytest.mark.zookeeper
+def test_an_expired_controller_resigns_and_another_finishes_what_it_began(zookeeper_hosts: str) -> None:
+    async def main() -> None:
+        cluster = TestCluster(zookeeper=RealZooKeeper(zookeeper_hosts))
+        await cluster.begin(3)
+        try:
+            first = cluster.controller
+            await cluster.create_topic("t", partitions=4)
+            slow = cluster.brokers[1]
+            slow.answering.clear()
+            asking = asyncio.ensure_future(cluster.resize("t", 6))
+            await cluster.until_states("t", lambda states: len(states) == 6)
+            second = await cluster.add_controller(101)
+            await expire(first.session_under_test, zookeeper_hosts)  # type: ignore[attr-defined]
+            assert (await asking).error_code == 41
+            assert not first.active
+            await cluster.until(lambda: second.active)
+            slow.answering.set()
+            await cluster.until(lambda: cluster.seen("resize published"))
+            assert second.epoch == 2
+            assert (await cluster.topic("t")).history == ((0, 4), (1, 6))
+        finally:
+            await cluster.stop()
+
+    run_strictly(main())
+
+
+@pytest.mark.zookeeper
+def test_the_late_write_of_a_zombie_changes_nothing(zookeeper_hosts: str) -> None:
+    """Its write is under way when another is elected, and arrives after that, in a session that is still alive.
+
+    Nobody else touches the topic: what refuses the write is the controller epoch alone.
+    """
+
+    async def main() -> None:
+        address, _, root = zookeeper_hosts.partition("/")
+        zookeeper = RealZooKeeper(zookeeper_hosts)
+        cluster = TestCluster(zookeeper=zookeeper)
+        async with HeldLink(int(address.rpartition(":")[2])) as link:
+            try:
+                cluster.client = await cluster.connect()
+                for broker_id in (1, 2, 3):
+                    await cluster.add_broker(broker_id)
+                zookeeper.hosts = f"127.0.0.1:{link.port}/{root}"
+                zombie = await cluster.add_controller(100, preferred_election_delay_ms=0)
+                zookeeper.hosts = zookeeper_hosts
+                await cluster.until(lambda: zombie.active)
+                await cluster.create_topic("t", partitions=4)
+                second = await cluster.add_controller(101, preferred_election_delay_ms=0)
+                before = await cluster.client.get(paths.topic("t"))
+                link.hold()
+                asking = asyncio.ensure_future(cluster.resize("t", 6))
+                await cluster.until(lambda: link.delayed > 0)
+                await cluster.client.delete(paths.CONTROLLER)
+                await cluster.until(lambda: second.active)
+                assert zombie.active and zombie.epoch < second.epoch, "it does not know yet"
+                link.release()
+                assert (await asking).error_code == 41
+                assert await cluster.client.get(paths.topic("t")) == before
+                assert not cluster.seen("resize planned") or cluster.seen("resize planned")[0].controller_epoch == 1
+                await cluster.until(lambda: not zombie.active)
+                assert (await cluster.resize("t", 6)).error_code == 0
+                assert second.epoch == 2 and second.active
+            finally:
+                await cluster.stop()
+
+    run_strictly(main())
