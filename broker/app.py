@@ -159,6 +159,7 @@ class Node:
         )
         services.metadata.on_change(lambda before, after: _forget_configs(services.topic_configs, before, after))
         if settings.is_broker:
+            services.fence.await_registration()
             self._add_broker_parts(services)
         return services
 
@@ -185,9 +186,8 @@ class Node:
         session.on_session(self._on_session)
         services.session = session
         if self.settings.is_broker:
-            services.fence.broker_epoch = await registration.register(
-                session, self.settings, self.settings.reachable_port(self.server.port), self._clock_ms()
-            )
+            port = self.settings.reachable_port(self.server.port)
+            services.fence.register(await registration.register(session, self.settings, port, self._clock_ms()))
             log.info("broker %d registered with epoch %d", self.settings.node_id, services.fence.broker_epoch)
         if self.settings.is_controller:
             services.controller = self._candidate(session)

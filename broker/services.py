@@ -6,6 +6,7 @@ for them, so the properties assert instead of returning None.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import Callable
@@ -37,6 +38,26 @@ class ControllerFence:
         self.controller_epoch = 0
         self.broker_epoch = -1
         """The czxid of this broker's registration; -1 while it has none."""
+        self._registered: asyncio.Event | None = None
+
+    def await_registration(self) -> None:
+        """From now until `register` no request of a controller is admitted, or refused: which life it means is unknown.
+
+        A controller that has not noticed that this broker was killed sends its next request to the process that came
+        after it, and would find a log that may have lost its end with the machine's memory.
+        """
+        self._registered = asyncio.Event()
+
+    def register(self, broker_epoch: int) -> None:
+        """This broker is registered with a (new) epoch."""
+        self.broker_epoch = broker_epoch
+        if self._registered is not None:
+            self._registered.set()
+
+    async def registered(self) -> None:
+        """Wait until it is known for which life of this broker a request can be meant."""
+        if self._registered is not None:
+            await self._registered.wait()
 
     def admit(self, *, controller_epoch: int, broker_epoch: int) -> None:
         """Raise STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH, or remember the (newer) controller epoch.

@@ -32,6 +32,7 @@ async def leader_and_isr(ctx: RequestContext, request: LeaderAndIsrRequest) -> L
         except ZkError as error:
             # The controller's word is worth more than the topic's own settings: go on with the defaults.
             services.log.warning("cannot read the configuration of %s: %s", topic, error)
+    await services.fence.registered()
     try:
         services.fence.admit(controller_epoch=request.controller_epoch, broker_epoch=request.broker_epoch)
     except KafkaError as error:

@@ -20,6 +20,7 @@ EPOCH_NOT_KNOWN: Final = -1
 async def stop_replica(ctx: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
     """Stop each replica on its own."""
     services = ctx.services
+    await services.fence.registered()
     try:
         services.fence.admit(controller_epoch=request.controller_epoch, broker_epoch=request.broker_epoch)
     except KafkaError as error:

@@ -15,6 +15,7 @@ from protocol.errors import ErrorCode, KafkaError
 async def update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
     """Apply the update to the metadata image, whole."""
     services = ctx.services
+    await services.fence.registered()
     try:
         services.fence.admit(controller_epoch=request.controller_epoch, broker_epoch=request.broker_epoch)
     except KafkaError as error:
