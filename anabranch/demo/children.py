@@ -13,6 +13,8 @@ from typing import Any, Final
 
 STOP_TIMEOUT_S: Final = 20.0
 LOG_TAIL_BYTES: Final = 1500
+ERROR: Final = "error"
+"""What a process says when it cannot do what it was asked."""
 LINE_BYTES_MAX: Final = 4 * 1024 * 1024
 
 Line = Mapping[str, Any]
@@ -57,9 +59,11 @@ class Child:
         assert self._reader is not None, "started"
         try:
             async with asyncio.timeout(timeout_s), self._news:
-                await self._news.wait_for(lambda: event in self._seen or self._ended)
+                await self._news.wait_for(lambda: event in self._seen or ERROR in self._seen or self._ended)
         except TimeoutError:
             raise ChildFailed(f"{self.name} did not say {event!r} within {timeout_s:g} s\n{self.log_tail()}") from None
+        if ERROR in self._seen:
+            raise ChildFailed(f"{self.name}: {self._seen.pop(ERROR).get('text')}")
         if event not in self._seen:
             raise ChildFailed(f"{self.name} ended before it said {event!r}\n{self.log_tail()}")
         return self._seen.pop(event)
