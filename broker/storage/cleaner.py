@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterator
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.storage.compaction import BatchFilter, OffsetMap, last_of_producers
@@ -141,7 +142,8 @@ class Cleaning:
         """Read the dirty part, as far as the map has room."""
         one, dirt = self.log, self._dirt
         transactions = CleanedTransactions(one.aborted_transactions(dirt.start, dirt.end))
-        for segment, end in zip(one.segments, one.segments.ends(one.log_end_offset), strict=True):
+        spans = list(zip(one.segments, one.segments.ends(one.log_end_offset), strict=True))  # appends add to them
+        for segment, end in spans:
             if end <= dirt.start or segment.base_offset >= dirt.end:
                 continue
             for piece in self._pieces(segment, dirt.start):
@@ -175,7 +177,7 @@ class Cleaning:
         limit_bytes = self.log.settings.segment_bytes
         group: list[Segment] = []
         size_bytes = 0
-        for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        for segment, following in zip_longest(segments, segments[1:]):
             end = self._dirt.end if following is None else following.base_offset
             added = segment.file.size_bytes
             if group and (size_bytes + added > limit_bytes or end - group[0].base_offset > RELATIVE_OFFSET_MAX):

@@ -150,25 +150,28 @@ class Segments:
     def drop_below(self, offset: int) -> int:
         """Delete the segments that end at or below an offset; how many there were."""
         count = bisect_right(self._bases, offset) - 1
-        self._drop(slice(0, count))
+        self._drop(0, count)
         return count
 
     def drop_above(self, offset: int) -> None:
         """Delete the segments that begin behind an offset."""
-        self._drop(slice(bisect_right(self._bases, offset), None))
+        self._drop(bisect_right(self._bases, offset), len(self._bases), newest_first=True)
 
     def drop_all(self) -> None:
         """Delete every segment; the caller adds one at once."""
-        self._drop(slice(0, None))
+        self._drop(0, len(self._bases), newest_first=True)
 
     def close(self) -> None:
         """Give back all files."""
         for segment in self._segments:
             segment.close()
 
-    def _drop(self, which: slice) -> None:
-        for segment in self._segments[which]:
-            segment.delete()
+    def _drop(self, first: int, last: int, *, newest_first: bool = False) -> None:
+        """One by one, and from the side where the log ends up: a crash in between must leave no hole."""
+        for _ in range(last - first):
+            slot = last - 1 if newest_first else first
+            self._segments[slot].delete()
+            del self._segments[slot]
+            del self._bases[slot]
+            last -= 1
             self.removals += 1
-        del self._segments[which]
-        del self._bases[which]

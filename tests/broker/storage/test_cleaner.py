@@ -1,0 +1,310 @@
+"""Compaction of a log while it is in use, and its crash at every step."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from broker.storage.cleaner import Cleaning, dirt_of, is_worth_cleaning
+from broker.storage.files import Files, MemoryFiles
+from broker.storage.log import LogSettings, PartitionLog
+from protocol.errors import ErrorCode
+from protocol.records.batch import BatchBuilder, iter_batches, iter_records
+from protocol.records.control import build_end_transaction
+from tests.broker.storage.batches import NOW_MS
+from tests.broker.storage.faulty_files import Crash, FaultyFiles
+from tests.broker.storage.logs import append, code_of
+
+COMPACT = LogSettings(segment_bytes=1500, index_interval_bytes=200, cleanup_policy="compact", delete_retention_ms=1000)
+Value = bytes | None
+
+
+def opened(files: Files, settings: LogSettings = COMPACT) -> PartitionLog:
+    return PartitionLog.open(files, "c-0", settings, NOW_MS)
+
+
+def put(
+    log: PartitionLog, *pairs: tuple[bytes, Value], now_ms: int = NOW_MS, producer: tuple[int, int, int] = (-1,) * 3
+) -> int:
+    builder = BatchBuilder()
+    for key, value in pairs:
+        builder.append(key, value, (), now_ms)
+    return append(log, builder.build(*producer), now_ms=now_ms).last_offset
+
+
+def records(log: PartitionLog) -> list[tuple[int, bytes | None, Value]]:
+    found, offset = [], log.log_start_offset
+    while data := log.read(offset, 700):
+        for position, header in iter_batches(data):
+            if not header.is_control:
+                found += [(one.offset, one.key, one.value) for one in iter_records(data, position)]
+            offset = header.next_offset
+    return found
+
+
+def view(log: PartitionLog) -> dict[bytes | None, Value]:
+    """What a consumer that reads everything believes."""
+    return {key: value for _, key, value in records(log) if value is not None or key is None}
+
+
+def clean(files: Files, log: PartitionLog, now_ms: int = NOW_MS) -> int:
+    cleaning = Cleaning(files, log, dirt_of(log, log.log_end_offset, now_ms), now_ms)
+    steps = 0
+    while cleaning.step():
+        steps += 1
+    return steps
+
+
+def filled(files: Files, keys: int = 5, count: int = 200) -> PartitionLog:
+    log = opened(files)
+    for number in range(count):
+        put(log, (b"key-%d" % (number % keys), b"value-%d" % number), (b"once-%d" % (number // 20), b"x"))
+    return log
+
+
+def test_only_the_newest_of_each_key_is_left(files: Files) -> None:
+    log = filled(files)
+    before, wanted, end = records(log), view(log), log.log_end_offset
+    active = log.segments.active
+    untouched = active.file.read(0, active.file.size_bytes)
+    clean(files, log)
+    after = records(log)
+    assert view(log) == wanted
+    assert log.log_end_offset == end
+    assert set(after) <= set(before)
+    sealed = [key for offset, key, _ in after if offset < active.base_offset]
+    assert len(sealed) == len(set(sealed))
+    assert len(after) < len(before) / 4
+    assert active.file.read(0, active.file.size_bytes) == untouched
+    assert log.cleaned_to == active.base_offset
+    assert not [name for name in files.names("c-0") if name.endswith((".cleaned", ".swap"))]
+    log.close()
+    again = PartitionLog.open(files, "c-0", COMPACT, NOW_MS, recovery_point=log.recovery_point, clean=True)
+    assert again.scanned_segments == 0
+    assert records(again) == after
+    for offset in range(end):
+        data = again.read(offset, 1)
+        assert next(iter_batches(data))[1].last_offset >= offset
+
+
+def test_small_segments_grow_together(files: Files) -> None:
+    log = filled(files)
+    many = log.segment_count
+    for _ in range(2):  # what fits together is known when its size is
+        clean(files, log)
+        log.cleaned_to = 0
+    assert log.segment_count < many / 2
+    for segment in log.segments:
+        assert segment.file.size_bytes <= COMPACT.segment_bytes
+
+
+def test_a_second_pass_without_news_changes_nothing() -> None:
+    files = MemoryFiles()
+    log = filled(files)
+    clean(files, log)
+    clean(files, log)
+    once = {name: files.read_file(f"c-0/{name}") for name in files.names("c-0")}
+    assert dirt_of(log, log.log_end_offset, NOW_MS).dirty_bytes == 0
+    log.cleaned_to = 0
+    clean(files, log)
+    assert {name: files.read_file(f"c-0/{name}") for name in files.names("c-0")} == once
+
+
+def test_tombstones_go_after_their_time(files: Files) -> None:
+    log = opened(files)
+    put(log, (b"gone", b"1"), (b"there", b"1"))
+    put(log, (b"gone", None))
+    for number in range(40):
+        put(log, (b"filler", b"%d" % number))
+    clean(files, log)
+    assert (2, b"gone", None) in records(log)
+    assert 0 not in [offset for offset, _, _ in records(log)]
+    log.cleaned_to = 0
+    clean(files, log, NOW_MS + 999)
+    assert (2, b"gone", None) in records(log)
+    log.cleaned_to = 0
+    clean(files, log, NOW_MS + 1000)
+    assert b"gone" not in [key for _, key, _ in records(log)]
+    assert (1, b"there", b"1") in records(log)
+
+
+def test_transactions_and_producers_outlive_their_records(files: Files) -> None:
+    log = opened(files)
+
+    def send(key: bytes, sequence: int, producer_id: int, transactional: bool) -> None:
+        builder = BatchBuilder()
+        builder.append(key, b"1", (), NOW_MS)
+        append(log, builder.build(producer_id, 0, sequence, transactional))
+
+    def end(producer_id: int, commit: bool) -> None:
+        marker = build_end_transaction(
+            commit=commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
+        )
+        log.append_as_leader(marker, leader_epoch=1, now_ms=NOW_MS, origin="coordinator")
+
+    for number in range(6):
+        send(b"aborted", number, 7, True)
+        end(7, commit=False)
+        send(b"key", number, 8, False)
+    for number in range(60):
+        put(log, (b"key", b"%d" % number))
+    send(b"open", 0, 9, True)
+    assert log.log_start_offset == 0
+    bound = dirt_of(log, log.log_end_offset, NOW_MS).end
+    for _ in range(2):
+        clean(files, log, NOW_MS)
+        log.cleaned_to = 0
+    clean(files, log, NOW_MS + 2000)
+    assert b"aborted" not in [key for offset, key, _ in records(log) if offset < bound]
+    assert [(one.first_offset, one.last_offset) for one in log.producers.aborted if one.last_offset < bound] == [
+        (15, 16)
+    ], "its batch stays, for the producer's sequence, and so does its marker"
+    before = {one.producer_id: (one.epoch, one.last_sequence) for one in log.producers.entries}
+    for name in [name for name in files.names("c-0") if name.endswith(".snapshot")]:
+        files.remove(f"c-0/{name}")
+    again = opened(files)
+    after = {one.producer_id: (one.epoch, one.last_sequence) for one in again.producers.entries}
+    assert after == before
+    assert again.last_stable_offset(again.log_end_offset) == log.last_stable_offset(log.log_end_offset)
+
+
+def test_nothing_is_cleaned_beyond_what_is_committed_or_too_young(files: Files) -> None:
+    log = filled(files)
+    bases = [segment.base_offset for segment in log.segments]
+    assert dirt_of(log, log.log_end_offset, NOW_MS).end == bases[-1]
+    assert dirt_of(log, bases[3] + 1, NOW_MS).end == bases[3]
+    log.settings = replace(COMPACT, min_compaction_lag_ms=10)
+    assert dirt_of(log, log.log_end_offset, NOW_MS + 9).dirty_bytes == 0
+    assert dirt_of(log, log.log_end_offset, NOW_MS + 10).end == bases[-1]
+
+
+def test_dirt_has_to_be_worth_it(files: Files) -> None:
+    log = filled(files)
+    assert is_worth_cleaning(log, dirt_of(log, log.log_end_offset, NOW_MS))
+    log.settings = replace(COMPACT, cleanup_policy="delete")
+    assert not is_worth_cleaning(log, dirt_of(log, log.log_end_offset, NOW_MS))
+    log.settings = COMPACT
+    clean(files, log)
+    for number in range(60):
+        put(log, (b"new-%d" % number, b"x" * 20), now_ms=NOW_MS)
+    dirt = dirt_of(log, log.log_end_offset, NOW_MS)
+    assert 0 < dirt.ratio < 1
+    log.settings = replace(COMPACT, min_cleanable_dirty_ratio=dirt.ratio)
+    assert not is_worth_cleaning(log, dirt)
+    log.settings = replace(COMPACT, min_cleanable_dirty_ratio=dirt.ratio - 0.01)
+    assert is_worth_cleaning(log, dirt)
+    log.settings = replace(COMPACT, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=50)
+    assert not is_worth_cleaning(log, dirt_of(log, log.log_end_offset, NOW_MS + 50))
+    assert is_worth_cleaning(log, dirt_of(log, log.log_end_offset, NOW_MS + 51))
+
+
+def test_the_log_is_used_between_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.storage.cleaner.STEP_BYTES", 300)
+    files = MemoryFiles()
+    log = filled(files)
+    cleaning = Cleaning(files, log, dirt_of(log, log.log_end_offset, NOW_MS), NOW_MS)
+    steps = 0
+    while cleaning.step():
+        steps += 1
+        put(log, (b"key-%d" % (steps % 5), b"later-%d" % steps))
+        assert view(log)[b"key-%d" % (steps % 5)] == b"later-%d" % steps
+    assert steps > 50
+    assert log.cleaned_to > 0
+
+
+@pytest.mark.parametrize("change", ["truncate", "retain", "start over"])
+def test_a_pass_is_given_up_when_its_segments_go(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.storage.cleaner.STEP_BYTES", 300)
+    for after in (1, 20, 60, 75, 90):
+        files = MemoryFiles()
+        log = filled(files)
+        cleaning = Cleaning(files, log, dirt_of(log, log.log_end_offset, NOW_MS), NOW_MS)
+        for _ in range(after):
+            assert cleaning.step()
+        match change:
+            case "truncate":
+                log.truncate_to(100)
+            case "retain":
+                log.increment_log_start_offset(100)
+            case _:
+                log.truncate_fully_and_start_at(1000)
+        wanted = records(log)
+        assert not cleaning.step()
+        assert records(log) == wanted
+        assert log.cleaned_to == 0
+        assert not [name for name in files.names("c-0") if name.endswith((".cleaned", ".swap"))]
+
+
+def test_a_crash_at_any_write_loses_no_key() -> None:
+    """Every operation on files is once the last one of the process."""
+    crashes = 0
+    while True:
+        files = FaultyFiles(MemoryFiles())
+        log = filled(files, count=60)
+        wanted = view(log)
+        files.crash_after = crashes
+        try:
+            clean(files, log)
+        except Crash:
+            crashes += 1
+        else:
+            break
+        again = opened(files.inner)
+        assert view(again) == wanted, f"after {crashes} operations"
+        assert again.log_end_offset == log.log_end_offset
+        clean(files.inner, again)
+        assert view(again) == wanted
+    assert crashes > 30
+
+
+def test_a_full_disk_ends_the_pass_and_nothing_else() -> None:
+    files = FaultyFiles(MemoryFiles())
+    log = filled(files)
+    wanted = records(log)
+    files.full = True
+    with pytest.raises(OSError, match="space"):
+        clean(files, log)
+    assert records(log) == wanted
+    files.full = False
+    clean(files, log)
+    assert len(records(log)) < len(wanted)
+
+
+def test_rot_is_not_copied() -> None:
+    files = MemoryFiles()
+    log = filled(files)
+    log.close()
+    path = f"c-0/{list(log.segments)[2].base_offset:020d}.log"
+    content = bytearray(files.read_file(path) or b"")
+    content[-3] ^= 1
+    files.write_file(path, bytes(content))
+    again = PartitionLog.open(files, "c-0", COMPACT, NOW_MS, recovery_point=log.recovery_point, clean=True)
+    assert code_of(clean, files, again) is ErrorCode.CORRUPT_MESSAGE
+    assert files.read_file(path) == bytes(content)
+
+
+def test_random_histories_keep_the_newest_value() -> None:
+    rng = random.Random(5)
+    for _ in range(15):
+        files = MemoryFiles()
+        log = opened(files)
+        believed: dict[bytes | None, Value] = {}
+        now_ms = NOW_MS
+        for _ in range(150):
+            pairs = [
+                (b"%d" % rng.randrange(12), None if rng.random() < 0.2 else b"%d" % rng.randrange(1000))
+                for _ in range(rng.randint(1, 4))
+            ]
+            put(log, *pairs, now_ms=now_ms)
+            believed.update(pairs)
+            now_ms += rng.randrange(50)
+            if rng.random() < 0.05:
+                clean(files, log, now_ms)
+        clean(files, log, now_ms)
+        latest: dict[bytes | None, Value] = {}
+        for _, key, value in records(log):
+            latest[key] = value
+        for key, value in believed.items():
+            assert latest.get(key) == value

@@ -1,0 +1,168 @@
+"""What compaction keeps of a batch, case by case."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.storage.compaction import BatchFilter, OffsetMap
+from broker.storage.transactions import AbortedTransaction, CleanedTransactions
+from protocol.records.batch import BatchBuilder, BatchHeader, check_crc, iter_records, read_header, stamp
+from protocol.records.control import build_end_transaction
+
+NOW_MS = 1_000_000
+HORIZON_MS = 500
+NOBODY: dict[int, tuple[int, int]] = {}
+
+
+def a_batch(
+    records: list[tuple[bytes | None, bytes | None]],
+    *,
+    at: int = 0,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    compression: str = "none",
+    transactional: bool = False,
+) -> bytes:
+    builder = BatchBuilder(compression)
+    for number, (key, value) in enumerate(records):
+        builder.append(key, value, (("header", b"%d" % number),), 100 + number)
+    built = bytearray(builder.build(*producer, transactional=transactional))
+    stamp(built, 0, at, 4)
+    return bytes(built)
+
+
+def a_marker(commit: bool, *, at: int, producer_id: int = 7) -> bytes:
+    built = bytearray(
+        build_end_transaction(
+            commit=commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=1, timestamp_ms=200
+        )
+    )
+    stamp(built, 0, at, 4)
+    return bytes(built)
+
+
+def a_filter(
+    newest: dict[bytes, int],
+    *,
+    end: int = 1000,
+    now_ms: int = NOW_MS,
+    aborted: list[AbortedTransaction] | None = None,
+    last_of_producers: dict[int, tuple[int, int]] = NOBODY,
+) -> BatchFilter:
+    return BatchFilter(newest, end, CleanedTransactions(aborted or []), last_of_producers, now_ms, HORIZON_MS)
+
+
+def kept(keeper: BatchFilter, batch: bytes) -> tuple[bytes, BatchHeader]:
+    left = keeper.keep(batch, read_header(batch))
+    assert left is not None
+    header = read_header(left)
+    assert check_crc(left, 0, header)
+    assert header.size_bytes == len(left)
+    return left, header
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "lz4"])
+def test_the_newest_of_each_key_stays_as_it_was(compression: str) -> None:
+    batch = a_batch(
+        [(b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", b"4")], at=50, producer=(7, 1, 10), compression=compression
+    )
+    before = list(iter_records(batch))
+    left, header = kept(a_filter({b"a": 52, b"b": 90, b"c": 53}), batch)
+    assert list(iter_records(left)) == [before[2], before[3]]
+    old = read_header(batch)
+    same = ("base_offset", "last_offset_delta", "partition_leader_epoch", "attributes", "base_timestamp")
+    for name in (*same, "producer_id", "producer_epoch", "base_sequence"):
+        assert getattr(header, name) == getattr(old, name), name
+    assert (header.record_count, header.max_timestamp, header.last_sequence) == (2, 103, old.last_sequence)
+
+
+def test_a_batch_that_keeps_everything_is_not_written_anew() -> None:
+    batch = a_batch([(b"a", b"1"), (b"b", b"2")])
+    assert a_filter({b"a": 0, b"b": 1}).keep(batch, read_header(batch)) is batch
+
+
+def test_a_batch_without_records_goes() -> None:
+    batch = a_batch([(b"a", b"1"), (None, b"2")])
+    assert a_filter({b"a": 9}).keep(batch, read_header(batch)) is None
+
+
+def test_what_the_map_does_not_cover_stays() -> None:
+    batch = a_batch([(b"a", b"1"), (b"a", b"2")], at=10)
+    left, _ = kept(a_filter({b"a": 10}, end=11), batch)
+    assert [record.offset for record in iter_records(left)] == [10, 11]
+    assert a_filter({b"a": 10}, end=12).keep(batch, read_header(batch)) is batch, "older keys are not in the map"
+
+
+def test_a_tombstone_waits_for_its_horizon() -> None:
+    batch = a_batch([(b"a", None), (b"b", b"2"), (b"c", None)])
+    newest = {b"a": 0, b"b": 1, b"c": 77}
+    first, header = kept(a_filter(newest), batch)
+    assert header.delete_horizon_ms == NOW_MS + HORIZON_MS
+    assert [(one.key, one.value, one.timestamp_ms) for one in iter_records(first)] == [
+        (b"a", None, 100),
+        (b"b", b"2", 101),
+    ]
+    again = a_filter(newest, now_ms=NOW_MS + HORIZON_MS - 1)
+    assert again.keep(first, header) is first, "the horizon is set once"
+    last, header = kept(a_filter(newest, now_ms=NOW_MS + HORIZON_MS), first)
+    assert [(one.key, one.timestamp_ms) for one in iter_records(last)] == [(b"b", 101)]
+    assert header.delete_horizon_ms == NOW_MS + HORIZON_MS
+
+
+def test_a_live_producers_last_batch_stays_without_its_records() -> None:
+    batch = a_batch([(b"a", b"1"), (b"b", b"2")], at=20, producer=(7, 3, 5), compression="gzip")
+    left, header = kept(a_filter({b"a": 90, b"b": 91}, last_of_producers={7: (21, 3)}), batch)
+    assert (header.record_count, len(left), header.last_sequence, header.codec) == (0, 61, 6, 0)
+    assert (header.base_offset, header.last_offset, header.max_timestamp) == (20, 21, 101)
+    assert list(iter_records(left)) == []
+    again = a_filter({}, last_of_producers={7: (21, 3)})
+    assert again.keep(left, header) is left
+    assert a_filter({}, last_of_producers={7: (30, 3)}).keep(left, header) is None
+
+
+def test_an_aborted_transaction_goes_at_once_and_its_marker_later() -> None:
+    data = a_batch([(b"a", b"1")], at=10, producer=(7, 0, 0), transactional=True)
+    other = a_batch([(b"b", b"2")], at=11)
+    marker = a_marker(False, at=12)
+    aborted = [AbortedTransaction(7, 10, 12, 13)]
+    first = a_filter({b"a": 10, b"b": 11}, aborted=aborted)
+    assert first.keep(data, read_header(data)) is None
+    assert first.keep(other, read_header(other)) is other
+    assert first.keep(marker, read_header(marker)) is marker
+    assert first.transactions.retained == aborted
+    second = a_filter({b"b": 11}, aborted=aborted)
+    dated, header = kept(second, marker)
+    assert header.delete_horizon_ms == NOW_MS + HORIZON_MS
+    assert header.is_control
+    assert second.transactions.retained == []
+    assert a_filter({}, now_ms=NOW_MS + HORIZON_MS - 1).keep(dated, header) is dated
+    assert a_filter({}, now_ms=NOW_MS + HORIZON_MS).keep(dated, header) is None
+    fenced = a_filter({}, now_ms=NOW_MS + HORIZON_MS, last_of_producers={7: (-1, 0)})
+    emptied, header = kept(fenced, dated)
+    assert (header.record_count, header.is_control, header.producer_epoch) == (0, True, 0)
+    assert a_filter({}).keep(emptied, header) is None
+
+
+def test_a_commit_marker_stays_while_records_of_its_transaction_do() -> None:
+    data = a_batch([(b"a", b"1")], at=10, producer=(7, 0, 0), transactional=True)
+    marker = a_marker(True, at=11)
+    keeper = a_filter({b"a": 10})
+    assert keeper.keep(data, read_header(data)) is data
+    assert keeper.keep(marker, read_header(marker)) is marker
+    _, header = kept(a_filter({b"a": 10}), marker)
+    assert header.delete_horizon_ms is not None
+
+
+def test_the_map_takes_committed_keys_until_it_is_full() -> None:
+    offsets = OffsetMap(11, 11, keys_max=3)
+    transactions = CleanedTransactions([AbortedTransaction(7, 13, 14)])
+    for batch in (
+        a_batch([(b"old", b""), (b"a", b"")], at=10),
+        a_batch([(b"a", b"")], at=12),
+        a_batch([(b"aborted", b"")], at=13, producer=(7, 0, 0), transactional=True),
+        a_marker(False, at=14),
+    ):
+        assert offsets.add(batch, read_header(batch), transactions)
+    assert (offsets.newest, offsets.end) == ({b"a": 12}, 15)
+    too_much = a_batch([(b"x", b""), (b"y", b""), (b"z", b"")], at=15)
+    assert not offsets.add(too_much, read_header(too_much), transactions)
+    assert offsets.end == 15
