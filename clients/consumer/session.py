@@ -277,7 +277,7 @@ class GroupSession:
             await asyncio.sleep(self._heartbeat_interval_s)
             if self.lost or self.membership.state not in (State.STABLE, State.UNJOINED):
                 continue
-            if self.stable and self._loop.time() - self._worked_at > self._rebalance_timeout_ms / 1000:
+            if self._loop.time() - self._worked_at > self._rebalance_timeout_ms / 1000:
                 log.warning("%s leaves: nobody asked for records for so long", self.membership.describe())
                 await self._say_goodbye()
                 self.membership.lapse(forget_identity=True)

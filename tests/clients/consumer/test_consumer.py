@@ -161,7 +161,7 @@ def test_empty_partitions_at_every_node_of_the_lineage(counts: tuple[int, ...]) 
 
 
 def test_r10_a_boundary_is_committed_when_it_is_reached() -> None:
-    """The next commit is a minute away: only the one at the boundary can open the child, also one of an empty parent."""
+    """The next commit is a minute away: only the one at the boundary opens the child, also that of an empty parent."""
 
     async def story(cluster: Cluster, admin: Admin) -> None:
         await make_topic(admin, 2)

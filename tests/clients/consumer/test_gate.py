@@ -1,10 +1,11 @@
 """The order gate against the analysis: rules R7, R9, R10, R11 and the defects they repair."""
 
 import itertools
+from collections.abc import Iterator
 
 import pytest
 
-from clients.consumer.gate import UNKNOWN, PartitionView, TopicGate
+from clients.consumer.gate import UNKNOWN, PartitionView, TopicGate, Wait
 from protocol import linear_hashing
 from protocol.lineage import Lineage, Segment
 
@@ -108,6 +109,27 @@ def test_an_owner_commits_where_its_partition_was_cut() -> None:
 SCRIPTS = [(1, 2), (2, 1), (1, 2, 4), (1, 2, 1), (2, 1, 2), (4, 2, 1), (1, 4), (2, 4, 1), (4, 2, 1, 4), (1, 3, 2, 4)]
 
 
+def waits_without_recursion(self: TopicGate, segment: Segment, seen: set[Segment]) -> Iterator[Wait]:
+    """Planted (F1): only the next segment up the lineage counts."""
+    for source in self.lineage.predecessors(segment):
+        if self.end(source) == UNKNOWN or self.committed(source.partition) < self.end(source):
+            yield Wait(source, self.end(source), self.committed(source.partition))
+
+
+def test_a_gate_that_does_not_recurse_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TopicGate, "_waits", waits_without_recursion)
+    with pytest.raises(AssertionError, match="came late"):
+        explore((1, 2, 4), 3, (1, 0, 1))
+
+
+def test_a_gate_on_positions_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted (F2): what was handed out counts as done; its owner crashes before the commit."""
+    explore((1, 2), 1, (1, 1))
+    monkeypatch.setattr(f"{__name__}.counts_as_done", lambda positions, committed: positions)
+    with pytest.raises(AssertionError, match="came late"):
+        explore((1, 2), 1, (1, 1))
+
+
 @pytest.mark.parametrize("counts", SCRIPTS, ids=str)
 def test_no_interleaving_reorders_a_key(counts: tuple[int, ...]) -> None:
     """Explore every interleaving of delivering, committing and one crash over all small logs of one key (model M1)."""
@@ -115,6 +137,11 @@ def test_no_interleaving_reorders_a_key(counts: tuple[int, ...]) -> None:
         for sizes in itertools.product(range(3), repeat=len(counts)):
             if 0 < sum(sizes) <= 3:
                 explore(counts, key_hash, sizes)
+
+
+def counts_as_done(positions: tuple[int, ...], committed: tuple[int, ...]) -> tuple[int, ...]:
+    """What gates are told."""
+    return committed
 
 
 def explore(counts: tuple[int, ...], key_hash: int, sizes: tuple[int, ...]) -> None:
@@ -135,7 +162,7 @@ def explore(counts: tuple[int, ...], key_hash: int, sizes: tuple[int, ...]) -> N
     while todo:
         positions, committed, crashes = todo.pop()
         finished |= all(position == len(log) for position, log in zip(positions, logs, strict=True))
-        for partition, offset in enumerate(committed):
+        for partition, offset in enumerate(counts_as_done(positions, committed)):
             topic.note_committed(partition, offset)
         for partition in range(width):
             step = None

@@ -1,0 +1,200 @@
+"""Fetching ahead against a peer that answers as each test likes; the epoch and the refusals on the wire (R12)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from clients.config import NetworkConfig
+from clients.consumer.fetcher import Fetcher
+from clients.consumer.positions import Assignment, PartitionProgress
+from clients.network import Network, make_rng
+from protocol.apis.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from protocol.apis.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
+from tests.clients.consumer.test_positions import batch
+from tests.clients.peer import Peer, serve
+
+WHERE = TopicPartition("t", 0)
+TOPIC_ID = b"t" * 16
+Answer = Callable[[int], PartitionData | None]
+"""What the peer says to a fetch from an offset; None: nothing new for now."""
+
+
+class World:
+    """One partition, one peer, one fetcher. `epoch` is what the peer's metadata says."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.epoch = 3
+        self.fetches: list[tuple[int, int]] = []
+        self.arrived = asyncio.Event()
+        self.assignment = Assignment()
+        self.peer: Peer
+        self.fetcher: Fetcher
+
+    @property
+    def progress(self) -> PartitionProgress:
+        return self.assignment[WHERE]
+
+    async def respond(self, body: Any) -> Any:
+        if not isinstance(body, FetchRequest):
+            return self.metadata()
+        asked = body.topics[0].partitions[0]
+        self.fetches.append((asked.fetch_offset, asked.current_leader_epoch))
+        data = self.answer(asked.fetch_offset)
+        if data is None:
+            await asyncio.sleep(0.05)
+            data = PartitionData(partition_index=0, error_code=0, high_watermark=0, records=b"")
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", topic_id=TOPIC_ID, partitions=[data])])
+
+    def metadata(self) -> MetadataResponse:
+        partition = MetadataResponsePartition(
+            error_code=0,
+            partition_index=0,
+            leader_id=1,
+            leader_epoch=self.epoch,
+            replica_nodes=[1],
+            isr_nodes=[1],
+            offline_replicas=[],
+        )
+        topic = MetadataResponseTopic(
+            error_code=0, name="t", topic_id=TOPIC_ID, is_internal=False, partitions=[partition]
+        )
+        broker = MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.peer.port, rack=None)
+        return MetadataResponse(brokers=[broker], cluster_id="c", controller_id=1, topics=[topic])
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(5):
+            while not condition():  # noqa: ASYNC110 -- what fetches leave behind has no event
+                await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def world(answer: Answer) -> AsyncIterator[World]:
+    one = World(answer)
+    async with serve(one.respond) as peer:
+        one.peer = peer
+        network = Network(NetworkConfig(bootstrap_servers=(("127.0.0.1", peer.port),)), make_rng(None))
+        network.follow("t")
+        await network.start()
+        one.assignment.replace([WHERE])
+        one.progress.begin(0)
+        one.fetcher = Fetcher(network, one.assignment, max_wait_ms=50, on_arrival=one.arrived.set)
+        one.fetcher.poke()
+        try:
+            yield one
+        finally:
+            one.fetcher.close()
+            await network.close()
+
+
+def found(base: int, count: int = 2) -> PartitionData:
+    records = batch(base, [b"%d" % (base + n) for n in range(count)])
+    return PartitionData(partition_index=0, error_code=0, high_watermark=base + count, records=records)
+
+
+def refused(code: ErrorCode) -> PartitionData:
+    return PartitionData(partition_index=0, error_code=code, high_watermark=-1, records=b"")
+
+
+def test_it_asks_on_from_where_the_last_answer_ended() -> None:
+    async def story() -> None:
+        async with world(lambda offset: found(offset) if offset < 6 else None) as one:
+            await one.until(lambda: one.progress.fetch_offset == 6)
+            assert [offset for offset, _ in one.fetches[:4]] == [0, 2, 4, 6]
+            assert [record.offset for _ in range(3) for record in one.progress.take(5)] == list(range(6))
+            assert one.progress.high_watermark in (0, 6)
+
+    asyncio.run(story())
+
+
+def test_r12_a_fetch_names_the_epoch_it_believes_in_and_a_fence_brings_a_newer_one() -> None:
+    async def story() -> None:
+        def answer(offset: int) -> PartitionData | None:
+            if one.fetches[-1][1] < 4:
+                one.epoch = 4
+                return refused(ErrorCode.FENCED_LEADER_EPOCH)
+            return found(0) if offset == 0 else None
+
+        async with world(answer) as one:
+            await one.until(lambda: one.progress.buffered)
+            assert {epoch for _, epoch in one.fetches} == {3, 4}
+            assert one.fetches[0] == (0, 3)
+
+    asyncio.run(story())
+
+
+def test_an_offset_that_is_gone_is_not_asked_for_again_and_again() -> None:
+    async def story() -> None:
+        async with world(lambda offset: refused(ErrorCode.OFFSET_OUT_OF_RANGE)) as one:
+            await one.arrived.wait()
+            assert one.progress.must_reset
+            one.fetcher.poke()
+            await asyncio.sleep(0.1)
+            assert len(one.fetches) == 1
+            one.answer = lambda offset: found(offset) if offset == 7 else None
+            one.progress.seek(7)
+            one.fetcher.poke()
+            await one.until(lambda: one.progress.buffered)
+
+    asyncio.run(story())
+
+
+def test_an_answer_that_a_seek_has_overtaken_is_dropped() -> None:
+    async def story() -> None:
+        def answer(offset: int) -> PartitionData | None:
+            if offset == 0:
+                one.progress.seek(100)
+                return found(0)
+            return found(offset) if offset == 100 else None
+
+        async with world(answer) as one:
+            await one.until(lambda: one.progress.buffered)
+            assert [record.offset for record in one.progress.take(5)] == [100, 101]
+
+    asyncio.run(story())
+
+
+def test_nonsense_and_refusals_are_rested_and_asked_again() -> None:
+    async def story() -> None:
+        answers = [
+            PartitionData(partition_index=0, error_code=0, high_watermark=5, records=b"\x00" * 70),
+            refused(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+            refused(ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ]
+        async with world(lambda offset: answers.pop(0) if answers else (found(0) if offset == 0 else None)) as one:
+            begin = asyncio.get_running_loop().time()
+            await one.until(lambda: one.progress.buffered)
+            assert asyncio.get_running_loop().time() - begin > 0.1, "each was given a moment"
+
+    asyncio.run(story())
+
+
+def test_a_full_buffer_and_a_pause_stop_it_and_a_lost_connection_does_not() -> None:
+    async def story() -> None:
+        big = b"x" * 600_000
+        full = PartitionData(partition_index=0, error_code=0, high_watermark=5, records=batch(0, [big]))
+        async with world(lambda offset: full if offset == 0 else (found(1) if offset == 1 else None)) as one:
+            await one.until(lambda: one.progress.buffered)
+            await asyncio.sleep(0.1)
+            assert len(one.fetches) == 1
+            one.peer.drop_connections()
+            one.progress.take(5)
+            one.progress.paused = True
+            one.fetcher.poke()
+            await asyncio.sleep(0.1)
+            assert len(one.fetches) == 1
+            one.progress.paused = False
+            one.fetcher.poke()
+            await one.until(lambda: one.progress.fetch_offset == 3)
+
+    asyncio.run(story())

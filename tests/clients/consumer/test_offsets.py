@@ -1,0 +1,139 @@
+"""Where reading begins: the reset policy, and what rule R20 makes of it for partitions that a resize created."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from anabranch.cluster import Cluster
+from clients import Admin, Consumer, Producer, TopicPartition
+from clients.consumer.ownership import Ownership
+from protocol.errors import ErrorCode, KafkaError
+from tests.clients.consumer.groups import TOPIC, History, against_a_cluster, make_topic, readers, resize, send
+
+WHERE = TopicPartition(TOPIC, 0)
+
+
+def settings(cluster: Cluster, **rest: Any) -> dict[str, Any]:
+    return {"bootstrap_servers": cluster.bootstrap_servers, "group_id": "g", "fetch_max_wait_ms": 20, **rest}
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("earliest", [0, 1, 2]), ("latest", [2])])
+def test_the_policy(policy: str, expected: list[int]) -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1)
+        async with Producer(cluster.bootstrap_servers, audit=True) as producer:
+            await send(producer, admin, 2)
+            async with Consumer(TOPIC, **settings(cluster, auto_offset_reset=policy)) as consumer:
+                offsets = []
+                while len(offsets) < len(expected):
+                    for records in (await consumer.getmany(timeout_ms=20)).values():
+                        offsets += [record.offset for record in records]
+                    if consumer.position(WHERE) == 2:
+                        assert await consumer.committed(WHERE) in (0, 2), "R10: a start is committed at once"
+                        await send(producer, admin, 1)
+                assert offsets == expected
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_without_a_policy_the_application_decides() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1)
+        async with (
+            Producer(cluster.bootstrap_servers, audit=True) as producer,
+            Consumer(TOPIC, **settings(cluster, auto_offset_reset="none")) as consumer,
+        ):
+            await send(producer, admin, 5)
+            for _ in range(2):
+                with pytest.raises(KafkaError, match="auto_offset_reset is none") as refused:
+                    await consumer.getmany(timeout_ms=1000)
+                assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+            consumer.seek(WHERE, 3)
+            assert [one.offset for one in (await consumer.getmany(timeout_ms=2000))[WHERE]] == [3, 4]
+            consumer.seek(WHERE, 99)
+            with pytest.raises(KafkaError, match="auto_offset_reset is none"):
+                while True:
+                    assert not await consumer.getmany(timeout_ms=200)
+            consumer.seek(WHERE, 4)
+            assert (await consumer.getone()).offset == 4
+
+    against_a_cluster(story, brokers=1)
+
+
+@pytest.mark.parametrize("rule", [True, False], ids=["with the rule", "without"])
+def test_r20_a_child_is_read_from_its_start_by_whoever_gets_it(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group with `latest`; the child goes to a member that has read nothing of the topic before."""
+    if not rule:
+
+        async def nothing(self: Ownership, fresh: object, committed: object) -> set[str]:
+            return set()
+
+        monkeypatch.setattr(Ownership, "_read_before", nothing)
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1)
+        history = History(cluster)
+        async with Producer(cluster.bootstrap_servers, audit=True) as producer:
+            await send(producer, admin, 10)
+            # Metadata is not asked for by itself: the child has records long before anybody looks.
+            async with readers(history, 2, auto_offset_reset="latest", metadata_max_age_ms=300_000) as members:
+                await history.until(lambda: sorted(len(one.owned) for one in members) == [0, 1])
+                await history.until(lambda: history.committed(0) == 10)
+                for one in members:
+                    one.go_on.clear()
+                await resize(admin, 2)
+                await send(producer, admin, 40)
+                for one in members:
+                    one.go_on.set()
+                await history.until(lambda: all(one.owned for one in members))
+                if rule:
+                    await history.until(lambda: len(history.distinct) == 40)
+                    history.judge((await admin.describe_topic(TOPIC)).lineage, 40)  # type: ignore[arg-type]
+                else:
+                    with pytest.raises(TimeoutError):
+                        await history.until(lambda: len(history.distinct) == 40, timeout_s=1)
+
+    against_a_cluster(story, brokers=1)
+
+
+@pytest.mark.parametrize("rule", [True, False], ids=["with the rule", "without"])
+def test_r19_a_member_waits_for_what_its_leader_knew(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One member's metadata lags behind. Given a child, it would not know that it is one, and begin at its end."""
+    if not rule:
+
+        async def satisfied(self: Ownership, assigned: object, session: object) -> bool:
+            return True
+
+        monkeypatch.setattr(Ownership, "_learn", satisfied)
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1)
+        history = History(cluster)
+        async with Producer(cluster.bootstrap_servers, audit=True) as producer:
+            await send(producer, admin, 10)
+            async with readers(history, 2, auto_offset_reset="latest") as members:
+                await history.until(lambda: sorted(len(one.owned) for one in members) == [0, 1])
+                await history.until(lambda: history.committed(0) == 10)
+                lagging = next(one for one in members if not one.owned)
+                network = lagging.consumer._network
+                apply, network._apply = network._apply, lambda response: None  # type: ignore[method-assign]
+                generation = lagging.consumer._session.membership.generation  # type: ignore[union-attr]
+                await resize(admin, 2)
+                await send(producer, admin, 40)
+                membership = lagging.consumer._session.membership  # type: ignore[union-attr]
+                await history.until(lambda: membership.generation > generation and membership.state.value == "stable")
+                if rule:
+                    assert lagging.owned == set(), "not before it knows what it was given"
+                else:
+                    await history.until(lambda: lagging.owned == {1})
+                network._apply = apply  # type: ignore[method-assign]
+                if rule:
+                    await history.until(lambda: len(history.distinct) == 40)
+                    history.judge((await admin.describe_topic(TOPIC)).lineage, 40)  # type: ignore[arg-type]
+                else:
+                    with pytest.raises(TimeoutError):
+                        await history.until(lambda: len(history.distinct) == 40, timeout_s=1)
+
+    against_a_cluster(story, brokers=1)

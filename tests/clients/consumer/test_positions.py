@@ -1,0 +1,133 @@
+"""Progress in a partition against a model that knows nothing of batches: a list of records and an index."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clients.consumer.positions import UNKNOWN, Assignment, PartitionProgress
+from protocol.errors import ErrorCode, KafkaError
+from protocol.lineage import Segment
+from protocol.records.batch import BatchBuilder, stamp
+from protocol.topic_partition import TopicPartition
+
+WHERE = TopicPartition("t", 0)
+
+
+def batch(base: int, values: list[bytes], epoch: int = 0) -> bytes:
+    builder = BatchBuilder()
+    for value in values:
+        builder.append(None, value, (), 0)
+    data = bytearray(builder.build())
+    stamp(data, 0, base, epoch)
+    return bytes(data)
+
+
+def begun(offset: int = 0) -> PartitionProgress:
+    progress = PartitionProgress(WHERE)
+    progress.begin(offset)
+    return progress
+
+
+LOGS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), min_size=1, max_size=6)
+"""(gap before the batch, as compaction leaves; records in the batch)"""
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("fetch"), st.integers(1, 4)),
+        st.tuples(st.just("take"), st.integers(1, 7)),
+        st.tuples(st.just("seek"), st.integers(0, 40)),
+        st.tuples(st.just("stale"), st.integers(0, 40)),
+    ),
+    max_size=30,
+)
+
+
+@given(LOGS, STEPS)
+def test_records_are_handed_out_once_and_in_order(log: list[tuple[int, int]], steps: list[tuple[str, int]]) -> None:
+    batches, offset = [], 0
+    for gap, count in log:
+        offset += gap
+        batches.append((offset, count))
+        offset += count
+    existing = [base + n for base, count in batches for n in range(count)]
+    progress, at = begun(), 0
+    for what, number in steps:
+        if what == "fetch":
+            wanted = [one for one in batches if one[0] + one[1] > progress.fetch_offset][:number]
+            data = b"".join(batch(base, [b"%d" % (base + n) for n in range(count)]) for base, count in wanted)
+            assert progress.receive(data, progress.fetch_offset) == len(wanted)
+        elif what == "stale" and number != progress.fetch_offset:
+            assert progress.receive(batch(number, [b"stale"]), number) == 0
+        elif what == "seek":
+            progress.seek(number)
+            at = number
+        elif what == "take" and progress.buffered:
+            taken = progress.take(number)
+            assert [record.offset for record in taken] == [one for one in existing if one >= at][: len(taken)]
+            assert all(record.value == b"%d" % record.offset for record in taken)
+            if taken:
+                at = taken[-1].offset + 1
+                assert progress.handed_out == at
+                assert progress.unflushed
+        assert at <= progress.position <= progress.fetch_offset
+        assert not [one for one in existing if at <= one < progress.position], "nothing was skipped"
+        assert progress.buffered_bytes == sum(one.header.size_bytes for one in progress.buffered)
+
+
+def test_a_damaged_batch_is_refused_and_not_skipped() -> None:
+    progress = begun()
+    data = bytearray(batch(0, [b"a", b"b"]))
+    data[-1] ^= 1
+    progress.receive(bytes(data), 0)
+    for _ in range(2):
+        with pytest.raises(KafkaError, match="offset 0 is damaged") as refused:
+            progress.take(5)
+        assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
+    assert progress.position == 0
+
+
+def test_what_counts_as_processed() -> None:
+    progress = begun(5)
+    assert progress.processed, "nothing was handed out"
+    progress.receive(batch(5, [b"a", b"b"]), 5)
+    progress.take(1)
+    assert not progress.processed
+    progress.committed = 6
+    assert progress.processed
+    progress.take(1)
+    assert not progress.processed
+    progress.seek(9)
+    assert not progress.processed, "the application's own word: it has to commit it"
+    progress.begin(20)
+    assert progress.processed
+
+
+def test_r11_a_seek_forgets_what_was_announced_flushed_and_crossed() -> None:
+    progress = begun()
+    for known in (progress.announced, progress.flushed, progress.crossed):
+        known.add(Segment(0, 0))
+    progress.out_of_range = True
+    assert progress.must_reset
+    assert not progress.fetchable
+    progress.seek(3)
+    assert not progress.announced | progress.flushed | progress.crossed
+    assert progress.fetchable
+
+
+def test_an_assignment_is_replaced_adjusted_and_taken_in_turn() -> None:
+    a, b, c = (TopicPartition("t", index) for index in range(3))
+    assignment = Assignment()
+    assert assignment.in_turn() == []
+    assignment.replace([b, a])
+    assignment[a].begin(7)
+    assert assignment.positions() == {a: 7}
+    assert not assignment.begun
+    firsts = [assignment.in_turn()[0].partition for _ in range(4)]
+    assert firsts == [b, a, b, a]
+    assignment.adjust([a, c])
+    assert [one.position for one in assignment] == [7, UNKNOWN]
+    assignment[a].committed = 7
+    assert assignment.positions() == {}
+    assignment.drop_topic("t")
+    assert len(assignment) == 0
+    assert assignment.get(a) is None
+    assert a not in assignment

@@ -1,0 +1,231 @@
+"""The conversation with a coordinator when it goes wrong: lost memberships, moved coordinators, stale answers, absence.
+
+Against a real cluster; where a test needs it, what the coordinator thinks of a member changes behind its back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from anabranch.cluster import Cluster
+from clients import Admin, Consumer, Producer, TopicPartition
+from clients.consumer.membership import State
+from clients.consumer.session import GroupSession
+from protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.errors import ErrorCode, KafkaError
+from tests.clients.consumer.groups import (
+    GROUP,
+    TOPIC,
+    Callback,
+    History,
+    Reader,
+    against_a_cluster,
+    make_topic,
+    readers,
+    send,
+)
+
+WHERE = TopicPartition(TOPIC, 0)
+
+
+def consumer_of(cluster: Cluster, **settings: Any) -> Consumer:
+    defaults: dict[str, Any] = {
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "group_id": GROUP,
+        "auto_offset_reset": "earliest",
+        "heartbeat_interval_ms": 30,
+        "fetch_max_wait_ms": 20,
+    }
+    return Consumer(TOPIC, **{**defaults, **settings})
+
+
+def session_of(consumer: Consumer) -> GroupSession:
+    assert consumer._session is not None
+    return consumer._session
+
+
+async def throw_out(consumer: Consumer) -> None:
+    """The coordinator no longer knows the member, as if its session had run out."""
+    membership = session_of(consumer).membership
+    request = LeaveGroupRequest(
+        group_id=membership.group_id,
+        member_id=membership.member_id,
+        members=[MemberIdentity(member_id=membership.member_id)],
+    )
+    node_id = await consumer._network.coordinator(membership.group_id)
+    response = await consumer._network.call(node_id, request)
+    assert response.error_code == ErrorCode.NONE
+
+
+def test_a_member_that_was_thrown_out_commits_nothing_and_joins_again() -> None:
+    """Its group is empty then, and would take a commit without a generation for a tool's."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1)
+        history = History(cluster)
+        async with Producer(cluster.bootstrap_servers, audit=True) as producer:
+            await send(producer, admin, 10)
+            reader = Reader("zombie", history, auto_commit_interval_ms=60_000)
+            async with reader.consumer as consumer:
+                assert len((await consumer.getmany(timeout_ms=2000))[WHERE]) == 10
+                await throw_out(consumer)
+                await history.until(lambda: not session_of(consumer).stable)
+                with pytest.raises(KafkaError) as refused:
+                    await consumer.commit()
+                assert refused.value.code == ErrorCode.UNKNOWN_MEMBER_ID
+                assert len((await consumer.getmany(timeout_ms=2000))[WHERE]) == 10, "from where the group is"
+                names = [event.name for event in history.events if isinstance(event, Callback)]
+                assert names == ["assigned", "lost", "assigned"]
+                assert history.committed(0) == 0, "where it began, and nothing else"
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_membership_lost_in_the_middle_of_crossing_a_boundary() -> None:
+    """The flush takes so long that the group has gone on: the boundary is not crossed, and everything comes again."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1)
+        history = History(cluster)
+        reader = Reader("slow", history, auto_commit_interval_ms=60_000)
+        thrown_out = False
+        flush = reader.listener.on_partition_key_maybe_revoked
+
+        async def slow_flush(partitions: Any) -> None:
+            nonlocal thrown_out
+            await flush(partitions)
+            if not thrown_out:
+                thrown_out = True
+                await throw_out(reader.consumer)
+
+        reader.listener.on_partition_key_maybe_revoked = slow_flush  # type: ignore[method-assign]
+        async with Producer(cluster.bootstrap_servers, audit=True) as producer:
+            await send(producer, admin, 10)
+            await admin.create_partitions(TOPIC, 2)
+            await send(producer, admin, 10)
+            await reader.start()
+            await history.until(lambda: len(history.distinct) == 20)
+            await history.until(lambda: history.committed(0) >= 10)
+            await reader.stop()
+            assert thrown_out
+            assert len([one for one in history.deliveries if one.partition == 0 and one.offset < 10]) == 20
+            assert history.wrong == []
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_heartbeats_go_on_while_the_application_finishes() -> None:
+    """Told to rebalance, it is still busy, for longer than its session lasts; it keeps its place and its commit."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 2)
+        history = History(cluster)
+        async with Producer(cluster.bootstrap_servers, audit=True) as producer:
+            await send(producer, admin, 10)
+            async with readers(history, 1, session_timeout_ms=300, heartbeat_interval_ms=50) as (busy,):
+                await history.until(lambda: len(history.distinct) == 10)
+                busy.go_on.clear()
+                await history.until(lambda: busy.consumer._commit_due > 0)
+                member_id = session_of(busy.consumer).membership.member_id
+                async with consumer_of(cluster) as second:
+                    waiting = asyncio.create_task(second.getmany(timeout_ms=100))
+                    await history.until(lambda: not session_of(busy.consumer).stable)
+                    await asyncio.sleep(0.6)  # twice its session
+                    busy.go_on.set()
+                    await waiting
+                    assert len(second.assignment()) == 1
+                    assert session_of(busy.consumer).membership.member_id == member_id
+                    assert "lost" not in [event.name for event in history.events if isinstance(event, Callback)]
+
+    against_a_cluster(story, brokers=1, group_min_session_timeout_ms="100")
+
+
+def test_who_never_comes_back_for_more_leaves() -> None:
+    """Kafka's max.poll.interval.ms: the process lives and beats its heart, the application is stuck."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1)
+        async with consumer_of(cluster, rebalance_timeout_ms=200) as stuck, consumer_of(cluster) as other:
+            await stuck.getmany(timeout_ms=10)
+            assert stuck.assignment() == {WHERE}
+            async with asyncio.timeout(5):
+                while not other.assignment():
+                    await other.getmany(timeout_ms=50)
+            assert session_of(stuck).lost
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_static_members_keep_their_place_and_are_fenced_by_their_successor() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 2)
+        first = consumer_of(cluster, group_instance_id="desk-1")
+        async with consumer_of(cluster, group_instance_id="desk-2") as other:
+            await first.start()
+            joining = asyncio.create_task(first.getmany(timeout_ms=100))
+            while not (len(first.assignment()) == len(other.assignment()) == 1 and joining.done()):
+                await other.getmany(timeout_ms=20)
+            generation = session_of(other).membership.generation
+            mine = first.assignment()
+            # Away for a moment: nobody hears of it, nothing is reassigned.
+            await first.stop()
+            await other.getmany(timeout_ms=200)
+            assert session_of(other).membership.generation == generation
+            assert len(other.assignment()) == 1
+            async with consumer_of(cluster, group_instance_id="desk-1") as again:
+                joining = asyncio.create_task(again.getmany(timeout_ms=100))
+                while not (joining.done() and again.assignment()):
+                    await other.getmany(timeout_ms=20)
+                assert again.assignment() == mine or len(again.assignment()) == 1
+                # Another process with the same id: it takes over, and this one must not take it back.
+                async with consumer_of(cluster, group_instance_id="desk-1") as usurper:
+                    joining = asyncio.create_task(usurper.getmany(timeout_ms=100))
+                    with pytest.raises(KafkaError) as fenced:
+                        while True:
+                            await other.getmany(timeout_ms=10)
+                            await again.getmany(timeout_ms=10)
+                    assert fenced.value.code == ErrorCode.FENCED_INSTANCE_ID
+                    with pytest.raises(KafkaError):
+                        await again.getmany()
+                    while not joining.done():
+                        await other.getmany(timeout_ms=20)
+                    await joining
+                    assert session_of(usurper).failure is None
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_an_answer_to_a_question_from_before_the_rebalance_says_nothing() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1)
+        async with consumer_of(cluster) as consumer:
+            await consumer.getmany(timeout_ms=10)
+            session = session_of(consumer)
+            before = session._identity()
+            session.membership.lapse()
+            await consumer.getmany(timeout_ms=10)
+            assert session._identity() != before
+            session._heard(ErrorCode.UNKNOWN_MEMBER_ID, before)
+            assert session.membership.state is State.STABLE
+            session._heard(ErrorCode.REBALANCE_IN_PROGRESS, session._identity())
+            assert session.membership.state is State.UNJOINED
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_a_coordinator_that_dies_between_polls_is_found_again() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1, replicas=3)
+        async with Producer(cluster.bootstrap_servers, audit=True) as producer, consumer_of(cluster) as consumer:
+            await send(producer, admin, 5)
+            assert len((await consumer.getmany(timeout_ms=2000))[WHERE]) == 5
+            coordinator = await consumer._network.coordinator(GROUP)
+            await cluster.crash_broker(coordinator)
+            await consumer.commit()
+            assert await consumer.committed(WHERE) == 5
+            assert await consumer._network.coordinator(GROUP) != coordinator
+
+    against_a_cluster(story)
