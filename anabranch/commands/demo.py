@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from anabranch.demo.story import Story
 
+LOG_COLUMNS = 120
 MARK = ".anabranch-demo"
 INSTALL = "the demonstration needs Java 17 and the extras: pip install 'anabranch[audit,demo]'"
 
@@ -42,7 +43,8 @@ def command(out: str, flights: int | None) -> None:
     from anabranch.processes import NodeFailed
 
     directory = fresh(Path(out))
-    console = Console(highlight=False)
+    # A log file has no width of its own, and 80 columns would fold every line.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_COLUMNS)
     try:
         job, control = asyncio.run(play(directory, console, flights))
     except ModuleNotFoundError as error:
