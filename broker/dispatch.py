@@ -78,6 +78,7 @@ HANDLERS: Final[tuple[Served, ...]] = (
     Served("ApiVersions", "0-4", by_controllers=True),
     Served("CreateTopics", "0-7", by_controllers=True),
     Served("DeleteTopics", "0-6", by_controllers=True),
+    Served("DeleteRecords", "0-2"),
     Served("InitProducerId", "0-5"),
     Served("OffsetForLeaderEpoch", "0-4"),
     Served("DescribeConfigs", "0-4", by_controllers=True),

@@ -68,11 +68,17 @@ def offset_of(
     row = ListOffsetsPartitionResponse(
         partition_index=asked.partition_index, error_code=0, timestamp=timestamp, offset=offset, leader_epoch=epoch
     )
-    if ctx.version == 0 and offset >= 0:
-        # Segments are not told apart: the newest offset that fits, and the log's start, are what clients use of v0.
-        start = partition.log.log_start_offset
-        row.old_style_offsets = sorted({offset, start}, reverse=True)[: max(0, asked.max_num_offsets)]
+    if ctx.version == 0:
+        row.old_style_offsets = segment_starts(partition, asked, latest)
     return row
+
+
+def segment_starts(partition: Partition, asked: ListOffsetsPartition, latest: int) -> list[int]:
+    """The newest offsets at which a segment begins, or the log ends, that are not after a time (v0)."""
+    starts = partition.log.segment_starts(asked.timestamp)
+    if asked.timestamp == LATEST or (starts and starts[0] > latest):
+        starts = [latest, *(start for start in starts if start < latest)]
+    return starts[: max(0, asked.max_num_offsets)]
 
 
 def latest_for(partition: Partition, request: ListOffsetsRequest) -> int:

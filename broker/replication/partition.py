@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 NEVER: Final = -math.inf
 NO_EPOCH: Final = -1
+TO_HIGH_WATERMARK: Final = -1
 
 
 class Role(enum.Enum):
@@ -303,6 +304,27 @@ class Partition:
         if registered is None or follower.last_fetch_ms == NEVER:
             return False
         return follower.broker_epoch == registered or NO_EPOCH in (follower.broker_epoch, registered)
+
+    # -- deleted records ----------------------------------------------------------------------------------------
+
+    def delete_records_before(self, offset: int) -> int:
+        """Delete what clients no longer want (-1: all that is committed); returns where the log has to start now."""
+        self.check_leader()
+        if not self.log.settings.deletes:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{self.topic}-{self.index} is compacted, not deleted from")
+        start = self.high_watermark if offset == TO_HIGH_WATERMARK else offset
+        if not 0 <= start <= self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"cannot delete up to {start}, committed is {self.high_watermark}"
+            )
+        self.log.increment_log_start_offset(start)
+        return start
+
+    @property
+    def low_watermark(self) -> int:
+        """Where the log starts on every live replica, as far as their fetches tell; -1 while one has not fetched."""
+        alive = (one for replica, one in self.followers.items() if self._rules.broker_epoch_of(replica) is not None)
+        return min([self.log.log_start_offset, *(follower.log_start_offset for follower in alive)])
 
     # -- the ISR ------------------------------------------------------------------------------------------------
 

@@ -100,6 +100,8 @@ class ReplicaManager:
         """acks=all requests that wait for replication."""
         self.fetches: DelayedRequests[Partition] = DelayedRequests()
         """Fetches that wait for bytes."""
+        self.deletions: DelayedRequests[Partition] = DelayedRequests()
+        """DeleteRecords that wait until every live replica has done the same."""
         self._metadata = metadata
         self._topic_config = topic_config
         self._broker_epoch = broker_epoch
@@ -148,6 +150,7 @@ class ReplicaManager:
         self._fetchers.clear()
         self.produces.finish_all()
         self.fetches.finish_all()
+        self.deletions.finish_all()
         if self._timer is not None:
             self._timer.cancel()
         self.checkpoint()
@@ -262,7 +265,7 @@ class ReplicaManager:
         timeout_ms: float,
         ready: Callable[[Partition], bool],
     ) -> None:
-        """Wait in `produces` or `fetches` until `ready(changed partition)` or the deadline."""
+        """Wait in one of the rooms above until `ready(changed partition)` or the deadline."""
         released: asyncio.Future[None] = self._loop.create_future()
         deadline = self._loop.time() + timeout_ms / 1000
         parked = room.park(keys, deadline, ready, partial(_release, released))
@@ -284,7 +287,8 @@ class ReplicaManager:
         now = self._loop.time() + 0.001
         self.produces.expire(now)
         self.fetches.expire(now)
-        deadlines = [room.next_deadline for room in (self.produces, self.fetches)]
+        self.deletions.expire(now)
+        deadlines = [room.next_deadline for room in (self.produces, self.fetches, self.deletions)]
         if coming := [deadline for deadline in deadlines if deadline is not None]:
             self._arm(min(coming))
 
@@ -307,6 +311,8 @@ class ReplicaManager:
             )
         now = self._loop.time() * 1000
         partition.record_fetch(replica, offset, log_start_offset, broker_epoch, now)
+        if len(self.deletions):
+            self.deletions.check(partition)
         if partition.advance_high_watermark(now):
             self._high_watermark_moved(partition)
         if replica not in partition.isr:
@@ -419,6 +425,7 @@ class ReplicaManager:
     def _role_changed(self, partition: Partition) -> None:
         for listener in self._on_resign:
             listener(partition.topic, partition.index)
+        self.deletions.check(partition)
         self._high_watermark_moved(partition)
 
     def _stop_fetching(self, partition: Partition) -> None:

@@ -51,6 +51,8 @@ from protocol.records.control import ControlRecord
 __all__ = ["AppendInfo", "LogSettings", "Origin", "PartitionLog", "RecordsRefused", "TimestampedOffset"]
 
 _STAMP: Final = struct.Struct(">qii")  # base offset, length, leader epoch: the first 16 bytes of a batch
+LATEST: Final = -1
+EARLIEST: Final = -2
 
 log = logging.getLogger(__name__)
 
@@ -370,6 +372,22 @@ class PartitionLog:
         """The first record with the latest timestamp of the log (ListOffsets -3), or None."""
         latest_ms = max((segment.max_timestamp_ms for segment in self.segments), default=NO_TIMESTAMP)
         return None if latest_ms == NO_TIMESTAMP else self.offset_for_timestamp(latest_ms)
+
+    def segment_starts(self, timestamp_ms: int) -> list[int]:
+        """Where segments begin that are not younger than a time, newest first; -1 is any time, -2 the first one only.
+
+        What ListOffsets v0 asked for, before logs knew the times of their records.
+        """
+        starts = [max(segment.base_offset, self.log_start_offset) for segment in self.segments]
+        if timestamp_ms == EARLIEST:
+            return starts[:1]
+        ages = [segment.written_ms for segment in self.segments]
+        if self.segments.active.file.size_bytes:
+            starts.append(self.log_end_offset)
+            ages.append(self._clock_ms)
+        while starts and timestamp_ms != LATEST and ages[len(starts) - 1] > timestamp_ms:
+            starts.pop()
+        return starts[::-1]
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Where consumers of committed data stop: before the oldest transaction that may still be aborted."""

@@ -107,6 +107,11 @@ class Segment:
             and len(self.offset_index) * OFFSET_ENTRY_BYTES < index_bytes
         ) or not self.file.size_bytes
 
+    @property
+    def written_ms(self) -> int:
+        """When the youngest record was written, by its own clock if it has one."""
+        return self.max_timestamp_ms if self.max_timestamp_ms != NO_TIMESTAMP else self.created_ms
+
     def age_ms(self, now_ms: int, timestamp_ms: int) -> int:
         """How old the segment is by the clock of its records, or by ours if they have none."""
         if self.first_timestamp_ms != NO_TIMESTAMP and timestamp_ms != NO_TIMESTAMP:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from broker.storage.files import Files
 from broker.storage.segment import Segment
 from broker.storage.settings import UNLIMITED, LogSettings
-from protocol.records.batch import NO_TIMESTAMP, BatchHeader, iter_records
+from protocol.records.batch import BatchHeader, iter_records
 
 
 class TimestampedOffset(NamedTuple):
@@ -135,8 +135,7 @@ class Segments:
         surplus = -1 if keep_all else self.size_bytes - settings.retention_bytes
         for count, (segment, end) in enumerate(zip(self._segments, self.ends(log_end), strict=True)):
             size_bytes = segment.file.size_bytes
-            written_ms = segment.max_timestamp_ms if segment.max_timestamp_ms != NO_TIMESTAMP else segment.created_ms
-            too_old = settings.retention_ms != UNLIMITED and now_ms - written_ms > settings.retention_ms
+            too_old = settings.retention_ms != UNLIMITED and now_ms - segment.written_ms > settings.retention_ms
             surplus -= size_bytes  # a segment goes if what stays is still as large as it may be
             empty_active = not size_bytes and segment is self._segments[-1]
             if empty_active or end > bound or not (too_old or surplus >= 0):

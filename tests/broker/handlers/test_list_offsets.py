@@ -95,3 +95,22 @@ def test_version_0_lists_offsets_downwards() -> None:
         assert (await ask(cluster, EARLIEST, version=0)).old_style_offsets == [0]
 
     run(scenario, 1)
+
+
+def test_the_oldest_version_lists_segments() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        for number in range(10):
+            await cluster.produce(1, batch("x" * 40, timestamp_ms=100 + number))
+        bases = [segment.base_offset for segment in cluster.partition(1).log.segments]
+        assert len(bases) > 3
+        newest_first = [10, *reversed(bases)]
+        assert (await ask(cluster, LATEST, version=0)).old_style_offsets == newest_first
+        assert (await ask(cluster, EARLIEST, version=0)).old_style_offsets == [0]
+        second = bases[2] - 1 + 100  # when the second segment's last record was written
+        assert (await ask(cluster, second, version=0)).old_style_offsets == [bases[1], 0]
+        assert (await ask(cluster, 99, version=0)).old_style_offsets == []
+        cluster.partition(1).high_watermark = bases[-1] - 1
+        assert (await ask(cluster, LATEST, version=0)).old_style_offsets == [bases[-1] - 1, *reversed(bases[:-1])]
+
+    run(scenario, 1, log_segment_bytes=300)

@@ -278,7 +278,7 @@ def test_rot_is_not_copied() -> None:
     log.close()
     path = f"c-0/{list(log.segments)[2].base_offset:020d}.log"
     content = bytearray(files.read_file(path) or b"")
-    content[-3] ^= 1
+    content[-2] ^= 1
     files.write_file(path, bytes(content))
     again = PartitionLog.open(files, "c-0", COMPACT, NOW_MS, recovery_point=log.recovery_point, clean=True)
     assert code_of(clean, files, again) is ErrorCode.CORRUPT_MESSAGE

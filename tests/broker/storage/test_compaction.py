@@ -90,6 +90,9 @@ def test_what_the_map_does_not_cover_stays() -> None:
     left, _ = kept(a_filter({b"a": 10}, end=11), batch)
     assert [record.offset for record in iter_records(left)] == [10, 11]
     assert a_filter({b"a": 10}, end=12).keep(batch, read_header(batch)) is batch, "older keys are not in the map"
+    loose = a_batch([(None, b"1"), (None, b"2")], at=10)
+    left, _ = kept(a_filter({}, end=11), loose)
+    assert [record.offset for record in iter_records(left)] == [11]
 
 
 def test_a_tombstone_waits_for_its_horizon() -> None:

@@ -85,6 +85,11 @@ def test_an_epoch_begins_on_a_full_disk_and_is_written_before_it_matters() -> No
         log.flush()
     assert log.recovery_point == 0
     files.full = False
+    log.roll(1)
+    files.full = True
+    assert code_of(log.flush_sealed) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (log.recovery_point, log.failure) == (0, None)
+    files.full = False
     log.flush()
     assert b"4 1" in (files.read_file("t-0/leader-epoch-checkpoint") or b"")
     assert log.recovery_point == 1

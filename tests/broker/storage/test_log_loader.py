@@ -93,6 +93,18 @@ def test_a_mark_of_a_clean_stop_that_came_back_is_not_believed(files: Files) -> 
     assert state(again) == state(later)
 
 
+def test_a_last_segment_that_lost_whole_batches_ends_where_it_ends(files: Files) -> None:
+    log = written(files)
+    log.close()
+    active = log.segments.active
+    *_, (position, header) = list(active.headers())
+    path = f"t-0/{active.base_offset:020d}.log"
+    files.write_file(path, (files.read_file(path) or b"")[:position])
+    again = reopened(files, log.recovery_point)
+    assert again.log_end_offset == header.base_offset
+    assert again.recovery_point == header.base_offset
+
+
 @pytest.mark.parametrize("suffix", ["index", "timeindex", "txnindex", "snapshot"])
 @pytest.mark.parametrize("damage", ["missing", "torn", "scrambled"])
 def test_whatever_stands_beside_the_batches_is_made_again(files: Files, suffix: str, damage: str) -> None:

@@ -1,0 +1,95 @@
+"""DeleteRecords: let a partition begin later, and answer when every live replica does (KIP-107).
+
+The leader moves its log start at once; followers take it over with their next fetch, and tell so with the one after
+that. The low watermark in the answer is the start that all of them have reached. A compacted topic deletes by key, and
+what the coordinators keep in internal topics is not for deletion. Versions 0 to 2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.api import INTERNAL_TOPICS, RequestContext, handles
+from protocol.apis.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.replication.partition import Partition
+    from broker.replication.replica_manager import ReplicaManager
+
+NO_LOW_WATERMARK = -1
+
+
+class DeletionWait:
+    """A partition whose followers have yet to delete; its row is what the answer says of it now."""
+
+    __slots__ = ("partition", "required_offset", "row")
+
+    def __init__(self, partition: Partition, required_offset: int, row: DeleteRecordsPartitionResult) -> None:
+        self.partition = partition
+        self.required_offset = required_offset
+        self.row = row
+
+    def settled(self) -> bool:
+        """Whether the outcome is known by now; until then the row says that the time is up."""
+        if not self.partition.is_leader:
+            self.row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            self.row.low_watermark = NO_LOW_WATERMARK
+            return True
+        self.row.low_watermark = self.partition.low_watermark
+        if self.row.low_watermark < self.required_offset:
+            self.row.error_code = ErrorCode.REQUEST_TIMED_OUT
+            return False
+        self.row.error_code = ErrorCode.NONE
+        return True
+
+
+@handles(DeleteRecordsRequest, versions="0-2")
+async def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """Delete everywhere here, then wait for the followers."""
+    replicas = ctx.services.replicas
+    waits: list[DeletionWait] = []
+    topics = [
+        DeleteRecordsTopicResult(
+            name=topic.name, partitions=[delete(replicas, topic.name, asked, waits) for asked in topic.partitions]
+        )
+        for topic in request.topics
+    ]
+    await wait_deleted(replicas, waits, request.timeout_ms)
+    return DeleteRecordsResponse(topics=topics)
+
+
+def delete(
+    replicas: ReplicaManager, topic: str, asked: DeleteRecordsPartition, waits: list[DeletionWait]
+) -> DeleteRecordsPartitionResult:
+    """The row of one partition; joins `waits` unless it was refused."""
+    row = DeleteRecordsPartitionResult(
+        partition_index=asked.partition_index, low_watermark=NO_LOW_WATERMARK, error_code=ErrorCode.NONE
+    )
+    try:
+        if topic in INTERNAL_TOPICS:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal")
+        partition = replicas.leader_of(topic, asked.partition_index)
+        waits.append(DeletionWait(partition, partition.delete_records_before(asked.offset), row))
+    except KafkaError as error:
+        row.error_code = error.code
+    return row
+
+
+async def wait_deleted(replicas: ReplicaManager, waits: list[DeletionWait], timeout_ms: int) -> None:
+    """Wait until all are settled or the time is up."""
+    waiting = [wait for wait in waits if not wait.settled()]
+    if not waiting or timeout_ms <= 0:
+        return
+
+    def ready(changed: Partition) -> bool:
+        waiting[:] = [wait for wait in waiting if wait.partition is not changed or not wait.settled()]
+        return not waiting
+
+    await replicas.park(replicas.deletions, tuple({wait.partition for wait in waiting}), timeout_ms, ready)

@@ -1,0 +1,107 @@
+"""DeleteRecords: what is deleted, when it is answered, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from protocol.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from protocol.errors import ErrorCode
+from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, run, until
+
+
+async def delete(
+    cluster: ReplicaCluster, offset: int, *, timeout_ms: int = 20_000, topic: str = "t", broker_id: int = 1, **more: Any
+) -> Any:
+    asked = DeleteRecordsTopic(name=topic, partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)])
+    request = DeleteRecordsRequest(topics=[asked], timeout_ms=timeout_ms)
+    response = await cluster.call(cluster[broker_id], request, **more)
+    row = response.topics[0].partitions[0]
+    return ErrorCode(row.error_code), row.low_watermark
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_every_replica_begins_later(version: int) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1)
+        for value in "abcdef":
+            await cluster.produce(1, batch(value))
+        assert await delete(cluster, 4, version=version) == (ErrorCode.NONE, 4)
+        for broker_id in (1, 2, 3):
+            assert cluster.partition(broker_id).log.log_start_offset == 4
+            assert log_values(cluster.partition(broker_id)) == ["e", "f"]
+        assert (await cluster.fetch(1, 3)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert await delete(cluster, 2) == (ErrorCode.NONE, 4), "what is gone stays gone"
+        assert await delete(cluster, -1) == (ErrorCode.NONE, 6)
+        assert (await cluster.produce(1, batch("g"))).base_offset == 6
+
+    run(scenario, 3, replica_fetch_wait_max_ms=20)
+
+
+def test_the_new_start_survives_a_restart() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        for value in "abc":
+            await cluster.produce(1, batch(value))
+        await delete(cluster, 2)
+        cluster[1].replicas.checkpoint()
+        await cluster.restart(1)
+        await cluster.lead(1, replicas=(1,))
+        assert log_values(cluster.partition(1)) == ["c"]
+
+    run(scenario, 1)
+
+
+def test_the_answer_waits_for_a_live_follower_and_not_for_a_dead_one() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1, 2), only=(1,))
+        await cluster.produce(1, batch("a", "b"), acks=1)
+        cluster.partition(1).high_watermark = 2
+        assert await delete(cluster, 1, timeout_ms=30) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+        waiting = asyncio.create_task(delete(cluster, 1))
+        await until(lambda: len(cluster[1].replicas.deletions) == 1)
+        await cluster.tell("t", 0, only=(2,))
+        assert await waiting == (ErrorCode.NONE, 1)
+        await cluster.kill(2)
+        await cluster.publish()
+        assert await delete(cluster, 2) == (ErrorCode.NONE, 2)
+
+    run(scenario, 2, replica_fetch_wait_max_ms=20)
+
+
+def test_a_leader_that_resigns_says_so() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1, 2), only=(1,))
+        await cluster.produce(1, batch("a"), acks=1)
+        cluster.partition(1).high_watermark = 1
+        waiting = asyncio.create_task(delete(cluster, 1))
+        await until(lambda: len(cluster[1].replicas.deletions) == 1)
+        await cluster.lead(2, replicas=(1, 2))
+        assert await waiting == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+    run(scenario, 2)
+
+
+def test_what_is_refused() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1, 2))
+        await cluster.produce(1, batch("a"))
+        assert await delete(cluster, 2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+        assert await delete(cluster, -2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+        assert await delete(cluster, 1, broker_id=2) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        assert await delete(cluster, 1, topic="u") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+        assert await delete(cluster, 1, topic="__consumer_offsets") == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
+        assert cluster.partition(1).log.log_start_offset == 0
+
+    run(scenario, 2)
+
+
+def test_a_compacted_topic_is_not_deleted_from() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await cluster.produce(1, batch("a"))
+        assert await delete(cluster, 1) == (ErrorCode.POLICY_VIOLATION, -1)
+
+    run(scenario, 1, log_cleanup_policy="compact")
