@@ -1,0 +1,183 @@
+"""Contract F18 of the callbacks, and who commits what at a boundary."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+import pytest
+
+from anabranch.cluster import Cluster
+from clients import Admin, Consumer, PartitionKeyRebalanceListener, Producer, TopicPartition
+from tests.clients.consumer.groups import TOPIC, History, Reader, against_a_cluster, make_topic, readers, resize, send
+
+WHERE = TopicPartition(TOPIC, 0)
+
+
+class Failing(PartitionKeyRebalanceListener):
+    """Fails once in each callback."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        if self.calls.count(name) == 1:
+            raise LookupError(name)
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self._call("assigned")
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self._call("revoked")
+
+    def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self._call("maybe_revoked")
+
+    async def on_partition_key_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self._call("key_assigned")
+
+
+async def a_backlog_with_a_cut(cluster: Cluster, admin: Admin) -> None:
+    """20 records, a resize from 1 to 2, 20 records."""
+    await make_topic(admin, 1)
+    async with Producer(cluster.bootstrap_servers, audit=True) as producer:
+        await send(producer, admin, 20)
+        await resize(admin, 2)
+        await send(producer, admin, 20)
+
+
+def consumer_of(cluster: Cluster, listener: PartitionKeyRebalanceListener, *, automatic: bool = True) -> Consumer:
+    return Consumer(
+        TOPIC,
+        bootstrap_servers=cluster.bootstrap_servers,
+        group_id="g",
+        auto_offset_reset="earliest",
+        enable_auto_commit=automatic,
+        auto_commit_interval_ms=60_000,
+        fetch_max_wait_ms=20,
+        listener=listener,
+    )
+
+
+def test_a_callback_that_fails_is_heard_and_runs_again_before_anything_that_follows_it() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await a_backlog_with_a_cut(cluster, admin)
+        listener = Failing()
+        consumer = consumer_of(cluster, listener)
+        await consumer.start()
+        failures: list[str] = []
+        offsets: list[tuple[int, int]] = []
+        while len(offsets) < 40:
+            try:
+                batch = await consumer.getmany(timeout_ms=500)
+            except LookupError as error:
+                failures.append(str(error.args[0]))
+                if failures[-1] == "maybe_revoked":
+                    assert await consumer.committed(WHERE) in (None, 0), "not committed before it is flushed"
+            else:
+                offsets += [(one.partition, one.offset) for records in batch.values() for one in records]
+        assert failures == ["assigned", "maybe_revoked", "key_assigned"]
+        assert listener.calls == ["assigned"] * 2 + ["maybe_revoked"] * 2 + ["key_assigned"] * 2
+        assert len(set(offsets)) == 40, "nothing twice"
+        with pytest.raises(LookupError, match="revoked"):
+            await consumer.stop()
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith(("gates", "heartbeat"))]
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_callbacks_may_commit_and_seek() -> None:
+    class Busy(PartitionKeyRebalanceListener):
+        committed_at: list[int | None] = []
+
+        async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+            consumer.seek(WHERE, 10)
+
+        async def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
+            await consumer.commit()
+            self.committed_at.append(await consumer.committed(WHERE))
+
+        async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+            await consumer.commit()
+
+    consumer: Consumer
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        nonlocal consumer
+        await a_backlog_with_a_cut(cluster, admin)
+        listener = Busy()
+        async with consumer_of(cluster, listener, automatic=False) as consumer:
+            offsets: list[tuple[int, int]] = []
+            while len(offsets) < 30:
+                batch = await consumer.getmany(timeout_ms=500)
+                offsets += [(one.partition, one.offset) for records in batch.values() for one in records]
+            assert (0, 9) not in offsets
+            assert listener.committed_at[0] == 20
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_without_auto_commit_a_boundary_waits_for_the_application() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await a_backlog_with_a_cut(cluster, admin)
+        history = History(cluster, group="g")
+        async with consumer_of(cluster, Reader("m", history).listener, automatic=False) as consumer:
+            count = 0
+            while count < 20:
+                batch = await consumer.getmany(timeout_ms=500, max_records=3)
+                count += sum(len(records) for records in batch.values())
+            for _ in range(5):
+                assert await consumer.getmany(timeout_ms=50) == {}, "it has not said that anything is processed"
+            names = [event.name for event in history.events]  # type: ignore[union-attr]
+            assert names.count("maybe_revoked") == 1, "told once, however often it asks"
+            assert await consumer.committed(WHERE) == 0
+            await consumer.commit({WHERE: 19})
+            assert await consumer.getmany(timeout_ms=50) == {}
+            await consumer.commit({WHERE: 20})
+            while count < 40:
+                batch = await consumer.getmany(timeout_ms=500)
+                assert batch
+                count += sum(len(records) for records in batch.values())
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_the_applications_own_commit_at_a_boundary_is_preceded_by_the_flush() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await a_backlog_with_a_cut(cluster, admin)
+        history = History(cluster, group="g")
+        seen: list[int] = []
+
+        class Watching(PartitionKeyRebalanceListener):
+            def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
+                seen.append(history.committed(0))
+
+        async with consumer_of(cluster, Watching(), automatic=False) as consumer:
+            count = 0
+            while count < 20:
+                batch = await consumer.getmany(timeout_ms=500, max_records=5)
+                count += sum(len(records) for records in batch.values())
+                await consumer.commit()
+            assert seen[-1] < 20
+            assert history.committed(0) == 20
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_without_auto_commit_what_was_never_handed_out_is_committed_for_the_application() -> None:
+    """An empty parent has no record whose commit could open the child."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1)
+        await resize(admin, 2)
+        history = History(cluster)
+        async with (
+            Producer(cluster.bootstrap_servers, audit=True) as producer,
+            readers(history, 2, enable_auto_commit=False),
+        ):
+            await send(producer, admin, 20)
+            await history.until(lambda: len(history.distinct) == 20)
+            assert history.committed(0) == 0
+
+    against_a_cluster(story, brokers=1)
