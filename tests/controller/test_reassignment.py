@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller import events
+from controller import events, resize
 from controller.model import TopicPartition
 from protocol.apis.leader_and_isr import LeaderAndIsrRequest
 from protocol.apis.stop_replica import StopReplicaRequest
@@ -264,6 +264,10 @@ def test_a_victim_is_moved_before_it_is_removed() -> None:
     assert term.reassign({3: [2, 3]}) == {3: 0}
     world.offsets[TopicPartition("t", 3)] = (7, 7)
     term.happen(events.TimerFired("drained"))
+    for offset in (-2, -1):  # answers to questions that were asked before it began to move
+        epoch = world.state("t", 3).leader_epoch
+        reported = resize.offset_reported(term.state, TopicPartition("t", 3), epoch, timestamp=offset, offset=7)
+        assert reported == []
     assert 3 in world.topics["t"].body.assignment, "not while it moves"
     term.join_isr(3)
     assert assignment(world, 3) == ((2, 3), None, None)

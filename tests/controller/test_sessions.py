@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 from kazoo.client import KazooClient
 
 from controller import topic_admin
+from controller.events import BrokersRead
 from controller.zk import paths
 from controller.zk.kazoo_session import KazooSession, open_kazoo
 from controller.zk.session import ZkSession
@@ -58,16 +60,18 @@ def test_out_of_touch_it_rests_and_says_so() -> None:
         session = controller.session_under_test  # type: ignore[attr-defined]
         runner = controller._runner
         assert runner is not None
-        cluster.zookeeper.suspend(session)
-        await cluster.until(lambda: not controller.active)
         sent = sum(len(broker.requests) for broker in cluster.brokers.values())
+        moved = {one: replace(broker, rack="elsewhere") for one, broker in runner.state.brokers.items()}
+        cluster.zookeeper.suspend(session)
+        runner._queue.put_nowait(BrokersRead(moved))  # it would be told to everybody, without any read or write
+        await cluster.until(lambda: not controller.active)
         assert await controller._ask(lambda token: pytest.fail("nobody is asked")) is None
         request = CreatePartitionsRequest(topics=[], timeout_ms=100, validate_only=False)
         assert (await controller.create_partitions(request)).results == []
         await cluster.brokers[1].die()
         await topic_admin.create_topic(cluster.client, name="u", topic_id=b"u" * 16, assignment={0: [2, 3]}, configs={})
-        for _ in range(20):
-            await asyncio.sleep(0)
+        for _ in range(50):
+            await asyncio.sleep(0.001)  # time in which something could be sent
         assert sum(len(broker.requests) for broker in cluster.brokers.values()) == sent
         cluster.zookeeper.resume(session)
         await cluster.until(lambda: controller.active)
