@@ -211,7 +211,7 @@ class Controller:
             await asyncio.sleep(self._settings.retry_backoff_ms / 1000)
         finally:
             self._runner = None
-            if not self._expired:
+            if self._in_touch.is_set():  # otherwise nobody hears it, and the end of the session says the same
                 await candidacy.resign(term)
                 self._reached("resign")
 
