@@ -48,6 +48,16 @@ _OUT_OF_SEQUENCE: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
+_REFUSED_BEFORE_APPEND: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.INVALID_PARTITION_METADATA,
+    }
+)
+"""Retriable refusals that leave no doubt: the batch is not in the log."""
 _STORED: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 
 
@@ -175,6 +185,21 @@ class Accumulator:
         known = topic.generation
         if switch.adopt(topic, topic_id, lineage if stamped else None, live):
             self.statistics.switches += topic.generation > known
+        self._settle(topic, force=True)
+
+    def note_gone(self, name: str, listed: Collection[int]) -> None:
+        """Which partitions exist. One that was merged away and then removed answers nothing any more.
+
+        What it was seen to refuse is partitioned again. A batch whose outcome is unknown may have been stored there,
+        and read, before it was removed: sent elsewhere it would come twice, so its delivery timeout decides (E4).
+        """
+        topic = self.topics[name]
+        for queue in topic.queues.values():
+            if queue.live or queue.index in listed:
+                continue
+            for batch in [one for one in queue.unresolved if not one.on_wire and not one.doubtful]:
+                self.statistics.refused_batches += 1
+                switch.refuse(batch, queue.stamp)
         self._settle(topic, force=True)
 
     def note_condition(self, name: str, *, leaderless: Collection[int], starved: Collection[int]) -> None:
@@ -326,6 +351,7 @@ class Accumulator:
             queue.restart = queue.restart or batch is queue.unresolved[0]
             self._later(batch, now)
         elif code.retriable:
+            batch.doubtful = batch.doubtful or code not in _REFUSED_BEFORE_APPEND
             self._later(batch, now)
         else:
             self._refused(batch, code, message)
@@ -333,6 +359,7 @@ class Accumulator:
     def lost(self, batch: Batch, now: float) -> None:
         """Nobody knows what became of a batch: it is sent again as it is, and the leader recognises duplicates."""
         batch.on_wire = False
+        batch.doubtful = True
         if not batch.done:
             self._later(batch, now)
 

@@ -103,6 +103,7 @@ class Batch:
         "built",
         "created_at",
         "done",
+        "doubtful",
         "key_class",
         "on_wire",
         "ordinal",
@@ -132,6 +133,8 @@ class Batch:
         self.retry_at = 0.0
         self.on_wire = False
         self.done = False
+        self.doubtful = False
+        """Whether a transmission of it had an outcome that nobody told us, so that it may be in the log."""
 
     def bytes_with(self, compression: str) -> bytes:
         """The batch as it travels. Built once, unless its sequence numbers change."""

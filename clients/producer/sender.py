@@ -94,6 +94,8 @@ class Sender:
             live = topic.live if stamped else tuple(sorted(topic.partitions))
             if live:
                 self._accumulator.adopt(name, topic.topic_id, topic.lineage, live, stamped=stamped)
+                if stamped:
+                    self._accumulator.note_gone(name, topic.partitions.keys())
                 counts = self._config.require_min_in_sync_acks and self._config.acks == ALL
                 starved = [index for index in live if counts and not topic.in_sync_enough(index)]
                 leaderless = [index for index in live if metadata.leader(name, index) == NO_LEADER]

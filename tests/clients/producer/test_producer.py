@@ -14,7 +14,9 @@ import pytest
 
 from anabranch.cluster import Cluster
 from clients import Admin, NewTopic, Producer
+from controller.settings import ControllerSettings
 from protocol.errors import ErrorCode, KafkaError
+from protocol.hashing import murmur2
 from tests.clients.cluster_log import disorders, dump
 
 Story = Callable[[Cluster, Admin], Awaitable[None]]
@@ -163,6 +165,39 @@ def test_an_explicit_partition_is_respected_until_it_is_sealed() -> None:
             assert (await producer.send_and_wait("t", b"v", b"k")).partition == 0
 
     against_a_cluster(story)
+
+
+@pytest.mark.parametrize("doubtful", [False, True], ids=["refused", "outcome unknown"])
+def test_a_partition_that_is_removed_before_the_producer_heard_of_its_end(
+    doubtful: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is left to say that it was merged away. What it refused goes to the survivor; what it may have stored
+    does not, for it would come twice."""
+    real = ControllerSettings.__init__
+    monkeypatch.setattr(
+        ControllerSettings,
+        "__init__",
+        lambda self, *args, **given: real(self, *args, **{**given, "drained_check_interval_ms": 50}),
+    )
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await topic(admin, "t", 2, 1)
+        of_the_victim = next(b"%d" % n for n in range(100) if murmur2(b"%d" % n) % 2 == 1)
+        async with Producer(cluster.bootstrap_servers, delivery_timeout_ms=1500) as producer:
+            assert await producer.partitions_for("t") == (0, 1)
+            await admin.create_partitions("t", 1, allow_shrink=True)
+            await admin.wait_until(lambda metadata: sorted(metadata.topics["t"].partitions) == [0], "t")
+            assert producer.generation("t") == 0
+            receipt = await producer.send("t", b"x", of_the_victim)
+            if not doubtful:
+                assert (await receipt).partition == 0
+                return
+            batch = producer._accumulator.topics["t"].queues[1].waiting[0]
+            batch.doubtful = True
+            with pytest.raises(KafkaError, match="not stored within"):
+                await receipt
+
+    against_a_cluster(story, brokers=1)
 
 
 def test_topics_without_order_grow_as_kafka_does() -> None:

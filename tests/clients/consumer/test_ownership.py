@@ -1,0 +1,136 @@
+"""Whose partitions are whose: groups in which another client leads, partitions that are gone, leaders that lag."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from anabranch.cluster import Cluster
+from clients import Admin, Producer
+from controller.settings import ControllerSettings
+from tests.clients.consumer.groups import TOPIC, History, against_a_cluster, make_topic, readers, resize, send
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+
+
+class Other(threading.Thread):
+    """A member of another make, with the range assignor, in a thread of its own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(name="librdkafka")
+        self.read: set[tuple[int, int]] = set()
+        self.owned: set[int] = set()
+        self._end = threading.Event()
+        self._settings = {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "readers",
+            "auto.offset.reset": "earliest",
+            "partition.assignment.strategy": "range",
+            "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 100,
+            "topic.metadata.refresh.interval.ms": 200,
+            "auto.commit.interval.ms": 100,
+        }
+
+    def run(self) -> None:
+        consumer = confluent_kafka.Consumer(self._settings)
+        consumer.subscribe([TOPIC])
+        while not self._end.is_set():
+            message = consumer.poll(0.05)
+            self.owned = {one.partition for one in consumer.assignment()}
+            if message is not None and message.error() is None:
+                self.read.add((message.partition(), message.offset()))
+        consumer.close()
+
+    async def end(self) -> None:
+        self._end.set()
+        await asyncio.get_running_loop().run_in_executor(None, self.join)
+
+
+@pytest.mark.interop
+def test_a_group_that_another_client_leads() -> None:
+    """It names no generations and gates nothing; our member still waits for its parents, and everything is read."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 2)
+        history = History(cluster)
+        other = Other(cluster)
+        other.start()
+        try:
+            async with Producer(cluster.bootstrap_servers, audit=True) as producer:
+                await history.until(lambda: len(other.owned) == 2)
+                async with readers(history, 1) as (ours,):
+                    await history.until(lambda: len(other.owned) == len(ours.owned) == 1)
+                    assert not ours.consumer._session.membership.is_leader  # type: ignore[union-attr]
+                    assert ours.consumer._session.membership.protocol == "range"  # type: ignore[union-attr]
+                    await send(producer, admin, 100)
+                    await resize(admin, 4)
+                    await send(producer, admin, 100)
+                    await history.until(lambda: len(history.distinct | other.read) == 200)
+                    assert [one for one in history.wrong if one.startswith("I4'")] == []
+                await other.end()
+        finally:
+            await other.end()
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_a_partition_that_is_removed_once_it_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The survivor's gate waited for it; what is gone is done (F13), and nobody asks for its end for ever."""
+    real = ControllerSettings.__init__
+    monkeypatch.setattr(
+        ControllerSettings,
+        "__init__",
+        lambda self, *args, **given: real(self, *args, **{**given, "drained_check_interval_ms": 50}),
+    )
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 2)
+        history = History(cluster)
+        async with (
+            Producer(cluster.bootstrap_servers, audit=True) as producer,
+            readers(history, 2, pause_s=0.01, batch=10) as members,
+        ):
+            for _ in range(40):
+                await producer.send(TOPIC, b"x", b"of partition 0", partition=0)
+            await producer.flush()
+            await resize(admin, 1)
+            await admin.wait_until(lambda metadata: sorted(metadata.topics[TOPIC].partitions) == [0], TOPIC)
+            await send(producer, admin, 40)
+            await history.until(lambda: len(history.distinct) == 80)
+            await history.until(lambda: sorted(len(one.owned) for one in members) == [0, 1])
+            assert [one.gated for one in members] == [set(), set()]
+            assert not [one for one in members if one.consumer._gatekeeper._ends_wanted]
+            assert history.wrong == []
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_a_leader_that_knows_less_is_asked_again() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1)
+        history = History(cluster)
+        async with (
+            Producer(cluster.bootstrap_servers, audit=True) as producer,
+            readers(history, 2, metadata_max_age_ms=300_000) as members,
+        ):
+            await history.until(lambda: sorted(len(one.owned) for one in members) == [0, 1])
+            leader = next(one for one in members if one.consumer._session.membership.is_leader)  # type: ignore[union-attr]
+            follower = next(one for one in members if one is not leader)
+            network = leader.consumer._network
+            apply, network._apply = network._apply, lambda response: None  # type: ignore[method-assign]
+            await resize(admin, 2)
+            rounds = follower.consumer._session.membership.generation  # type: ignore[union-attr]
+            follower.consumer._network.request_refresh()
+            await history.until(
+                lambda: follower.consumer._session.membership.generation > rounds  # type: ignore[union-attr]
+            )
+            assert leader.owned | follower.owned <= {0}
+            network._apply = apply  # type: ignore[method-assign]
+            await history.until(lambda: leader.owned | follower.owned == {0, 1})
+            await send(producer, admin, 20)
+            await history.until(lambda: len(history.distinct) == 20)
+
+    against_a_cluster(story, brokers=1)
