@@ -1,6 +1,6 @@
 # Anabranch: every target does its own set-up in .venv. Start with `make demo`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench sim docs interop up clean
+.PHONY: help demo test check bench sim chaos docs interop up clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -9,6 +9,7 @@ READY  := $(VENV)/.ready
 EXTRAS := audit,fast,demo,testing,dev
 PORT   ?= 9092
 SEED   ?=
+DURATION ?= 600
 export SPARK_LOCAL_IP ?= 127.0.0.1
 
 help:  ## what there is
@@ -40,6 +41,9 @@ sim: $(READY)  ## the model-based tests only, with more cases (SEED=n repeats on
 
 docs: $(READY)  ## draw the controller's state tables into DESIGN.md
 	$(BIN)/python -m controller.describe DESIGN.md
+
+chaos: $(READY)  ## ten minutes of kills, cuts and expiries on real processes, and a verdict (DURATION=seconds, SEED=n)
+	$(BIN)/python -m chaos run --duration $(DURATION) $(if $(SEED),--seed $(SEED))
 
 interop: $(READY)  ## other Kafka clients against a cluster of processes
 	$(BIN)/python -m pytest -m interop -v

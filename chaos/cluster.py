@@ -11,7 +11,7 @@ import contextlib
 import os
 import shutil
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -168,3 +168,21 @@ class ChaosCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+
+async def serve(directory: Path, *, brokers: int, controllers: int, zookeepers: int, say: Callable[[str], None]) -> int:
+    """Run a cluster until told to stop, its proxy at the orders of other processes."""
+    from anabranch.running import StopSignal
+    from chaos.control import SOCKET_NAME, Control
+
+    stop = StopSignal()
+    async with ChaosCluster(directory, brokers, controllers, zookeepers) as cluster:
+        control = Control(cluster.proxy)
+        await control.listen(directory / SOCKET_NAME)
+        say(f"ready bootstrap={cluster.bootstrap_servers} zookeeper={cluster.zookeeper} at={directory}")
+        try:
+            await stop.wait()
+        finally:
+            await control.close()
+            (directory / SOCKET_NAME).unlink(missing_ok=True)
+    return 0

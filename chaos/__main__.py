@@ -1,0 +1,326 @@
+"""`python -m chaos`: break a running cluster on purpose, by hand. Every command prints what it did.
+
+Nodes are found by their ids among this machine's processes. Links can be broken in clusters whose traffic passes a
+proxy: `python -m chaos up` starts such a cluster, and says where its proxy takes orders (`--at`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+from chaos import disk, nodes
+from chaos.control import SOCKET_NAME, Refused, order
+from chaos.nodes import FoundNode, NotFound
+from chaos.proxy import ANYBODY
+from chaos.session import NoSession
+from controller.failpoints import STEPS
+
+Command = Callable[[argparse.Namespace], Awaitable[int]]
+APIS: Final = {
+    "produce": 0,
+    "fetch": 1,
+    "leader-and-isr": 4,
+    "stop-replica": 5,
+    "update-metadata": 6,
+    "controlled-shutdown": 7,
+    "offset-commit": 8,
+    "join-group": 11,
+    "alter-partition": 56,
+}
+EPILOG: Final = """\
+examples:
+  python -m chaos up --directory /tmp/c          three brokers, two spare controllers, three ZooKeeper servers, a proxy
+  python -m chaos nodes
+  python -m chaos kill 2                         SIGKILL
+  python -m chaos stop 1 --for 8                 SIGSTOP, and SIGCONT after 8 seconds
+  python -m chaos expire 1                       its ZooKeeper session ends now
+  python -m chaos cut 1 2 --at /tmp/c            reset and refuse connections from node 1 to node 2
+  python -m chaos drop client 2 --at /tmp/c --for 5
+  python -m chaos hold 1 '*' --api alter-partition --at /tmp/c
+  python -m chaos heal --at /tmp/c
+  python -m chaos crash-controller-at resize:after-plan
+  python -m chaos fill-disk 2 --leave 4096
+  python -m chaos run --duration 60 --seed 7     everything at once, with a verdict
+"""
+
+
+def say(line: str) -> None:
+    """One line of what was done."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def found(options: argparse.Namespace) -> FoundNode:
+    """The node that the options mean."""
+    return nodes.find_node(options.node, cluster=options.cluster)
+
+
+async def list_nodes(options: argparse.Namespace) -> int:
+    """What runs here."""
+    for node in nodes.running_nodes():
+        state = "stopped" if nodes.is_stopped(node.pid) else "running"
+        where = node.directory or "started by hand"
+        say(f"node {node.node_id}: pid {node.pid}, {state}, {where}, --zookeeper {node.zookeeper}")
+    return 0
+
+
+async def kill(options: argparse.Namespace) -> int:
+    """SIGKILL."""
+    node = found(options)
+    nodes.send(node.pid, signal.SIGKILL)
+    say(f"killed node {node.node_id} (pid {node.pid})")
+    return 0
+
+
+async def stop(options: argparse.Namespace) -> int:
+    """SIGSTOP."""
+    node = found(options)
+    nodes.send(node.pid, signal.SIGSTOP)
+    say(f"stopped node {node.node_id} (pid {node.pid})")
+    if options.seconds:
+        await asyncio.sleep(options.seconds)
+        return await resume(options)
+    return 0
+
+
+async def resume(options: argparse.Namespace) -> int:
+    """SIGCONT."""
+    node = found(options)
+    nodes.send(node.pid, signal.SIGCONT)
+    say(f"resumed node {node.node_id} (pid {node.pid})")
+    return 0
+
+
+async def expire(options: argparse.Namespace) -> int:
+    """End a ZooKeeper session."""
+    from chaos import session
+
+    node = found(options)
+    victim = await session.session_of(node.zookeeper, node.node_id)
+    begun = time.perf_counter()
+    await session.expire(node.zookeeper, victim)
+    took_ms = (time.perf_counter() - begun) * 1000
+    say(f"ended session {victim:#x} of node {node.node_id} (pid {node.pid}) in {took_ms:.0f} ms")
+    return 0
+
+
+async def break_link(options: argparse.Namespace) -> int:
+    """Cut, drop, delay or hold a link."""
+    details: dict[str, Any] = {"kind": options.command, "source": options.source, "target": options.target}
+    if options.command == "delay":
+        details["delay_s"] = options.by
+    if options.command == "hold":
+        details["api_key"] = APIS[options.api]
+    if options.direction != "both":
+        details["direction"] = options.direction
+    begun = await order(options.at, "begin", **details)
+    say(f"began: {begun['what']}")
+    if options.seconds:
+        await asyncio.sleep(options.seconds)
+        ended = await order(options.at, "end", fault=begun["fault"])
+        say(f"ended: {ended['what']}, met {ended['hits']} times")
+    return 0
+
+
+async def heal(options: argparse.Namespace) -> int:
+    """End all link faults."""
+    say(f"ended {(await order(options.at, 'heal'))['count']} link faults")
+    return 0
+
+
+async def reset(options: argparse.Namespace) -> int:
+    """Reset the connections of a link once."""
+    answer = await order(options.at, "reset", source=options.source, target=options.target)
+    say(f"reset {answer['count']} connections {options.source} -> {options.target}")
+    return 0
+
+
+async def links(options: argparse.Namespace) -> int:
+    """What passes the proxy, and what is wrong with it."""
+    answer = await order(options.at, "links")
+    for source, target, count in answer["links"]:
+        say(f"{source} -> {target}: {count} connections")
+    for line in answer["faults"]:
+        say(f"fault: {line}")
+    return 0
+
+
+async def fill_disk(options: argparse.Namespace) -> int:
+    """Take a node's room away."""
+    node = found(options)
+    if options.file_limit is not None:
+        disk.limit_files(node.pid, options.file_limit if options.file_limit >= 0 else None)
+        what = f"files of at most {options.file_limit:,} bytes" if options.file_limit >= 0 else "files of any size"
+        say(f"node {node.node_id} (pid {node.pid}) may write {what}")
+        return 0
+    if options.release:
+        say(f"removed a ballast of {disk.release(node.inside):,} bytes from {node.data_dir}")
+        return 0
+    size = disk.fill(node.inside, leave_bytes=options.leave)
+    say(f"wrote a ballast of {size:,} bytes to {node.data_dir}; {disk.free_bytes(node.inside):,} bytes are left")
+    if options.seconds:
+        await asyncio.sleep(options.seconds)
+        say(f"removed a ballast of {disk.release(node.inside):,} bytes")
+    return 0
+
+
+async def crash_controller_at(options: argparse.Namespace) -> int:
+    """Bring a controller into office that dies at a step."""
+    from chaos.crash import crash_at
+
+    fitting = [node for node in nodes.running_nodes() if node.belongs_to(options.cluster)]
+    clusters = {node.directory or node.zookeeper for node in fitting}
+    if len(clusters) != 1:
+        raise NotFound(
+            f"name one of the running clusters with --cluster: {', '.join(sorted(clusters)) or 'there is none'}"
+        )
+    return await crash_at(fitting[0].zookeeper, options.step, within_s=options.within, say=say)
+
+
+async def up(options: argparse.Namespace) -> int:
+    """A cluster whose every wire can be cut."""
+    from chaos.cluster import serve
+
+    directory = options.directory.resolve()
+    directory.mkdir(parents=True, exist_ok=True)
+    return await serve(
+        directory,
+        brokers=options.brokers,
+        controllers=options.controllers,
+        zookeepers=options.zookeepers,
+        say=say,
+    )
+
+
+async def run(options: argparse.Namespace) -> int:
+    """A chaos run with a verdict."""
+    from chaos.run import Plan, chaos, report
+
+    seed = options.seed if options.seed is not None else int(time.time_ns() // 1_000_000_000)  # chosen once, and told
+    say(f"chaos for {options.duration:g} s, seed {seed}")
+    plan = Plan(duration_s=options.duration, seed=seed, rate=options.rate, pace_s=options.pace)
+    verdict = await chaos(plan, say=say, directory=options.directory)
+    for line in report(verdict):
+        say(line)
+    return 0 if verdict.good else 1
+
+
+LINK_COMMANDS: Final = {
+    "cut": "reset a link's connections and refuse new ones",
+    "drop": "let nothing through; what is under way arrives after the end",
+    "delay": "let everything arrive later",
+    "hold": "let requests of one API wait",
+}
+
+
+class Commands:
+    """The command line, put together."""
+
+    def __init__(self) -> None:
+        self.parser = argparse.ArgumentParser(
+            prog="python -m chaos",
+            description=__doc__,
+            epilog=EPILOG,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        self._commands = self.parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+        self._add_nodes()
+        self._add_links()
+        self._add_clusters()
+
+    def _add(self, name: str, function: Command, help_text: str) -> argparse.ArgumentParser:
+        one = self._commands.add_parser(name, help=help_text, description=help_text)
+        one.set_defaults(function=function)
+        return one
+
+    def _of_node(self, name: str, function: Command, help_text: str) -> argparse.ArgumentParser:
+        one = self._add(name, function, help_text)
+        one.add_argument("node", type=int, help="its id")
+        one.add_argument("--cluster", default="", help="its directory or ensemble, if several clusters run here")
+        return one
+
+    def _add_nodes(self) -> None:
+        self._add("nodes", list_nodes, "list the node processes of this machine")
+        self._of_node("kill", kill, "SIGKILL a node")
+        lasting(self._of_node("stop", stop, "SIGSTOP a node: it freezes, and believes that no time passes"))
+        self._of_node("resume", resume, "SIGCONT a node")
+        self._of_node("expire", expire, "end a node's ZooKeeper session")
+        one = lasting(self._of_node("fill-disk", fill_disk, "leave a node no room to write"))
+        one.add_argument("--leave", type=int, default=0, help="bytes that stay free")
+        one.add_argument("--release", action="store_true", help="remove the ballast again")
+        one.add_argument("--file-limit", type=int, help="limit the size of its files instead; -1 lifts the limit")
+        one = self._add("crash-controller-at", crash_controller_at, "let the active controller die at a step")
+        one.add_argument("step", choices=sorted(STEPS), metavar="STEP", help=", ".join(STEPS))
+        one.add_argument("--cluster", default="", help="its directory or ensemble, if several run here")
+        one.add_argument("--within", type=float, default=60.0, help="seconds to wait until the step comes up")
+
+    def _add_links(self) -> None:
+        for name, help_text in LINK_COMMANDS.items():
+            one = lasting(proxied(self._add(name, break_link, help_text)))
+            one.add_argument("source", help="a node's id, client, or *")
+            one.add_argument("target", help="a node's id, zookeeper-1 and so on, or *")
+            one.add_argument("--direction", choices=("both", "there", "back"), default="both")
+            if name == "delay":
+                one.add_argument("--by", type=float, required=True, help="seconds")
+            if name == "hold":
+                one.add_argument("--api", choices=sorted(APIS), required=True)
+        proxied(self._add("heal", heal, "end all link faults"))
+        one = proxied(self._add("reset", reset, "reset a link's present connections once"))
+        one.add_argument("source", nargs="?", default=ANYBODY)
+        one.add_argument("target", nargs="?", default=ANYBODY)
+        proxied(self._add("links", links, "list the proxy's connections and faults"))
+
+    def _add_clusters(self) -> None:
+        one = self._add("up", up, "start a cluster whose every wire passes a proxy")
+        one.add_argument("--directory", type=Path, required=True, help="for data, logs and the proxy's socket")
+        one.add_argument("--brokers", type=int, default=3)
+        one.add_argument("--controllers", type=int, default=2, help="spare ones, that hold no data")
+        one.add_argument("--zookeepers", type=int, default=3)
+        one = self._add("run", run, "a cluster under load and faults, and a verdict")
+        one.add_argument("--duration", type=float, default=600.0, help="seconds of faults")
+        one.add_argument("--seed", type=int, help="which faults, when and where")
+        one.add_argument("--rate", type=float, default=25.0, help="records per second and producer")
+        one.add_argument("--pace", type=float, default=3.0, help="mean seconds between bursts of faults")
+        one.add_argument("--directory", type=Path, help="keep data and logs there")
+
+
+def lasting(one: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """A fault that can be undone after a while."""
+    one.add_argument("--for", dest="seconds", type=float, default=0.0, help="undo it after so many seconds")
+    return one
+
+
+def proxied(one: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """A command to a proxy."""
+    one.add_argument("--at", type=at_proxy, required=True, help="the proxy's socket, or the directory of `up`")
+    return one
+
+
+def at_proxy(text: str) -> Path:
+    """The control socket, or the directory in which it is."""
+    path = Path(text)
+    return path / SOCKET_NAME if path.is_dir() else path
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; what cannot be done ends in one line and status 2."""
+    options = Commands().parser.parse_args(arguments)
+    try:
+        status: int = asyncio.run(options.function(options))
+    except (NotFound, NoSession, Refused, disk.TooLarge, OSError) as error:
+        sys.stderr.write(f"chaos: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

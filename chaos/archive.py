@@ -1,0 +1,97 @@
+"""Reads what a cluster has stored when all is over: states from ZooKeeper, records from the brokers' directories.
+
+The directories are read as files, after the brokers have ended, so that no broker can answer better than it remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from chaos.history import History, Place, Published, StateWritten, Stored
+from controller.model import LeaderAndIsr
+from controller.zk import paths, znodes
+from controller.zk.session import NoNode, ZkSession
+from protocol.records.batch import iter_batches, iter_records
+
+LOG_SUFFIX: Final = ".log"
+CONTROL: Final = 0x20
+
+
+@dataclass
+class ClusterHistory(History):
+    """A history whose generations are known from the partitions' own record of them, and not from every state."""
+
+    gen_start: dict[Place, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    """Place -> (class generation, first leader epoch) pairs."""
+
+    def generation_of(self, place: Place, leader_epoch: int) -> int:
+        """The class generation that a partition served in a leader epoch."""
+        begun = [generation for generation, epoch in self.gen_start.get(place, ()) if epoch <= leader_epoch]
+        return max(begun, default=0)
+
+
+async def read_states(session: ZkSession, topic: str, history: ClusterHistory) -> dict[Place, LeaderAndIsr]:
+    """The topic's present state, which goes into the history too."""
+    data, _ = await session.get(paths.topic(topic))
+    body = znodes.decode_topic(paths.topic(topic), data)
+    history.published.append(Published(history.tick(), topic, body.base, tuple(body.history)))
+    found: dict[Place, LeaderAndIsr] = {}
+    for index in sorted(body.assignment):
+        path = paths.partition_state(topic, index)
+        try:
+            data, stat = await session.get(path)
+        except NoNode:
+            continue  # a plan has named it, and it is not made yet
+        state = znodes.decode_partition_state(path, data)
+        place = (topic, index)
+        found[place] = state
+        history.gen_start[place] = tuple(state.gen_start)
+        history.states.append(
+            StateWritten(
+                history.tick(),
+                place,
+                stat.version,
+                state.leader,
+                state.leader_epoch,
+                tuple(state.isr),
+                state.controller_epoch,
+                state.generation,
+                state.sealed,
+            )
+        )
+    return found
+
+
+def read_logs(directories: Mapping[int, Path], states: Mapping[Place, LeaderAndIsr], history: ClusterHistory) -> None:
+    """All replicas' bytes, and the records of the leaders' logs."""
+    for place, state in states.items():
+        replicas = {broker: content(directory, place) for broker, directory in directories.items()}
+        history.replicas[place] = replicas
+        history.stored += records(place, replicas[state.leader])
+
+
+def content(directory: Path, place: Place) -> bytes:
+    """One replica's log, all segments."""
+    segments = sorted((directory / f"{place[0]}-{place[1]}").glob(f"*{LOG_SUFFIX}"))
+    return b"".join(segment.read_bytes() for segment in segments)
+
+
+def records(place: Place, log: bytes) -> Iterator[Stored]:
+    """The records of a log."""
+    for position, header in iter_batches(log):
+        if header.attributes & CONTROL:
+            continue
+        for index, record in enumerate(iter_records(log[position : position + header.size_bytes])):
+            yield Stored(
+                place,
+                record.offset,
+                header.partition_leader_epoch,
+                (record.key or b"").decode(),
+                (record.value or b"").decode(),
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence + index,
+            )

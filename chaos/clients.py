@@ -1,0 +1,326 @@
+"""The applications of a chaos run: producers, members of one group, and somebody who resizes the topic.
+
+They use the public clients as applications do (a client that raises is thrown away and made anew) and record what they
+asked and what they heard. All run in this process, so there is one order of events; the brokers are far away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from chaos.history import Begun, Callback, Commit, Delivery, Died, History, Place, Send
+from clients import Admin, Consumer, PartitionKeyRebalanceListener, Producer
+from clients.consumer.positions import PartitionProgress
+from clients.consumer.session import GroupSession
+from clients.producer.queues import RecordMetadata
+from protocol.errors import KafkaError
+from protocol.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+TOPIC: Final = "orders"
+GROUP: Final = "billing"
+CLIENT_FAILURES: Final = (KafkaError, ConnectionError, TimeoutError)
+STOP_TIMEOUT_S: Final = 60.0
+
+_reader: ContextVar[Reader | None] = ContextVar("reader", default=None)
+
+
+@dataclass
+class Record:
+    """What is measured about the run, next to what is judged: times on the loop's clock."""
+
+    history: History = field(default_factory=History)
+    sent_s: dict[str, float] = field(default_factory=dict)
+    acked_s: dict[str, float] = field(default_factory=dict)
+    delivered_s: dict[str, float] = field(default_factory=dict)
+    """Value -> when it was delivered first."""
+    resizes: list[tuple[float, float, int]] = field(default_factory=list)
+    """Asked, published, count."""
+
+    @property
+    def outstanding(self) -> int:
+        """Records that are neither acknowledged nor given up."""
+        return len(self.sent_s) - len(self.acked_s)
+
+
+class Writer:
+    """Sends keyed, numbered records at a steady rate, idempotently and with acks=all."""
+
+    def __init__(self, name: str, servers: str, record: Record, rng: random.Random, *, keys: int, rate: float) -> None:
+        self.name = name
+        self._servers = servers
+        self._record = record
+        self._rng = rng
+        self._keys = [f"{name}-k{number}" for number in range(keys)]
+        self._rate = rate
+        self._sequences: dict[str, int] = {}
+        self.stopping = False
+
+    async def run(self) -> None:
+        """Send until told to stop, then wait until all is acknowledged."""
+        producer = Producer(
+            self._servers,
+            client_id=self.name,
+            linger_ms=10,
+            request_timeout_ms=5000,
+            delivery_timeout_ms=600_000,
+            max_block_ms=120_000,
+            metadata_max_age_ms=5000,
+            audit=True,
+        )
+        await producer.start()
+        loop = asyncio.get_running_loop()
+        begun, sent = loop.time(), 0
+        while not self.stopping:
+            due = int((loop.time() - begun) * self._rate) + 1
+            if due - sent > self._rate:  # what a stall of the whole machine missed is not caught up with
+                begun, sent = loop.time(), 0
+                continue
+            while sent < due:
+                sent += 1
+                await self._send(producer)
+            await asyncio.sleep(1 / self._rate)
+        async with asyncio.timeout(STOP_TIMEOUT_S):
+            await producer.stop()
+
+    async def _send(self, producer: Producer) -> None:
+        history, loop = self._record.history, asyncio.get_running_loop()
+        key = self._rng.choice(self._keys)
+        sequence = self._sequences.get(key, 0)
+        value = f"{key}/{sequence}"
+        send = Send(history.tick(), self.name, key, sequence, value)
+        begun = loop.time()
+        try:
+            receipt = await producer.send(TOPIC, value.encode(), key.encode())
+        except CLIENT_FAILURES as error:
+            log.warning("%s: send refused: %s", self.name, error)
+            return
+        self._sequences[key] = sequence + 1
+        history.sends.append(send)
+        self._record.sent_s[value] = begun
+        receipt.add_done_callback(lambda done: self._settled(send, done))
+
+    def _settled(self, send: Send, receipt: asyncio.Future[RecordMetadata]) -> None:
+        if receipt.cancelled():
+            return
+        self._record.acked_s[send.value] = asyncio.get_running_loop().time()
+        send.acked_order = self._record.history.tick()
+        error = receipt.exception()
+        if error is None:
+            stored = receipt.result()
+            send.outcome, send.place, send.offset = "ok", (stored.topic, stored.partition), stored.offset
+        else:
+            log.warning("%s failed: %s", send.value, error)
+
+
+class Reader(PartitionKeyRebalanceListener):
+    """One member of the group; commits automatically."""
+
+    def __init__(self, name: str, servers: str, record: Record) -> None:
+        self.name = name
+        self.life = 0
+        self.restarts = 0
+        self.stopping = False
+        self._servers = servers
+        self._record = record
+        self.consumer: Consumer | None = None
+        self._runs: dict[Place, int] = {}
+        self._leave = asyncio.Event()
+
+    @property
+    def identity(self) -> str:
+        """This life of the member."""
+        return f"{self.name}.{self.life}"
+
+    async def run(self) -> None:
+        """Read until told to stop."""
+        _reader.set(self)
+        while not self.stopping:
+            self.life += 1
+            consumer = self.consumer = self._make()
+            self._leave.clear()
+            try:
+                await consumer.start()
+                while not self.stopping and not self._leave.is_set():
+                    await self._poll(consumer)
+            except CLIENT_FAILURES as error:
+                self.restarts += 1
+                self._record.history.died.append(Died(self._record.history.tick(), self.identity))
+                log.info("%s starts over: %s", self.identity, error)
+            with contextlib.suppress(*CLIENT_FAILURES):
+                async with asyncio.timeout(STOP_TIMEOUT_S):
+                    await consumer.stop()
+            if not self.stopping:
+                await asyncio.sleep(0.2)
+
+    def replace(self) -> None:
+        """Leave the group, and join again as a new member."""
+        self._leave.set()
+
+    async def crash(self) -> bool:
+        """Vanish: the group learns of it by the end of the member's session; whether there was anybody."""
+        consumer = self.consumer
+        if consumer is None or self._leave.is_set():
+            return False
+        self._leave.set()
+        self._record.history.died.append(Died(self._record.history.tick(), self.identity))
+        await consumer._network.close()  # whatever it would still say, nobody hears
+        return True
+
+    def _make(self) -> Consumer:
+        return Consumer(
+            TOPIC,
+            bootstrap_servers=self._servers,
+            client_id=self.identity,
+            group_id=GROUP,
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=1000,
+            session_timeout_ms=6000,
+            rebalance_timeout_ms=8000,
+            heartbeat_interval_ms=1000,
+            request_timeout_ms=10000,
+            metadata_max_age_ms=5000,
+            listener=self,
+        )
+
+    async def _poll(self, consumer: Consumer) -> None:
+        history, now = self._record.history, asyncio.get_running_loop().time
+        for partition, records in (await consumer.getmany(timeout_ms=500)).items():
+            place = (partition.topic, partition.partition)
+            generation = self.group_generation
+            for record in records:
+                value = (record.value or b"").decode()
+                self._record.delivered_s.setdefault(value, now())
+                history.deliveries.append(
+                    Delivery(
+                        history.tick(),
+                        self.identity,
+                        self._runs.get(place, 0),
+                        place,
+                        record.offset,
+                        (record.key or b"").decode(),
+                        value,
+                        record.generation,
+                        generation,
+                    )
+                )
+
+    @property
+    def group_generation(self) -> int:
+        """The generation of the group that the consumer believes in."""
+        session = None if self.consumer is None else self.consumer._session
+        return -1 if session is None else session.membership.generation
+
+    # --- what is seen of the client's inside
+
+    def begin(self, place: Place, offset: int) -> None:
+        """The consumer will read a partition from here on."""
+        run = self._runs[place] = self._runs.get(place, 0) + 1
+        history = self._record.history
+        history.begun.append(Begun(history.tick(), self.identity, run, place, offset, self.group_generation))
+
+    @contextlib.contextmanager
+    def committing(self, offsets: Mapping[Place, int], generation: int) -> Iterator[None]:
+        """Around a commit."""
+        history = self._record.history
+        row = Commit(history.tick(), self.identity, offsets, generation)
+        history.commits.append(row)
+        try:
+            yield
+        except KafkaError as error:
+            row.outcome = "info" if error.code.retriable else "fail"
+            raise
+        row.outcome, row.acked_order = "ok", history.tick()
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Whole partitions go to others: what belongs to their keys is flushed."""
+        self._called_back("revoked", partitions)
+
+    def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Keys go elsewhere."""
+        self._called_back("revoked", partitions)
+
+    def on_partition_key_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """Keys arrive."""
+        self._called_back("assigned", partitions)
+
+    def _called_back(self, kind: Literal["revoked", "assigned"], partitions: Collection[TopicPartition]) -> None:
+        places = tuple((one.topic, one.partition) for one in sorted(partitions))
+        history = self._record.history
+        history.callbacks.append(Callback(history.tick(), self.identity, kind, places))
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[None]:
+    """Let readers see where their consumers begin and what they commit, which the public interface does not tell."""
+    seek, commit = PartitionProgress.seek, GroupSession.commit
+
+    def seen_seek(progress: PartitionProgress, offset: int) -> None:
+        seek(progress, offset)
+        reader = _reader.get()
+        if reader is not None:
+            reader.begin((progress.partition.topic, progress.partition.partition), offset)
+
+    async def seen_commit(session: GroupSession, offsets: Mapping[TopicPartition, int]) -> None:
+        reader = _reader.get()
+        if reader is None or not offsets:
+            await commit(session, offsets)
+            return
+        places = {(one.topic, one.partition): offset for one, offset in sorted(offsets.items())}
+        with reader.committing(places, session.membership.generation):
+            await commit(session, offsets)
+
+    PartitionProgress.seek = seen_seek  # type: ignore[method-assign,assignment]
+    GroupSession.commit = seen_commit  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        PartitionProgress.seek = seek  # type: ignore[method-assign]
+        GroupSession.commit = commit  # type: ignore[method-assign]
+
+
+class Operator:
+    """Resizes the topic to one count after another."""
+
+    def __init__(self, servers: str, record: Record, rng: random.Random, *, pause_s: float) -> None:
+        self._servers = servers
+        self._record = record
+        self._rng = rng
+        self._pause_s = pause_s
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        """Begin no more resizes."""
+        self._stop.set()
+
+    async def run(self, choose: Callable[[int], int]) -> None:
+        """Resize now and then until told to stop; a resize that was begun is finished."""
+        while not self._stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause_s * (0.5 + self._rng.random())):
+                    await self._stop.wait()
+                    return
+            await self.resize(choose(self._record.resizes[-1][2] if self._record.resizes else 0))
+
+    async def resize(self, count: int) -> None:
+        """Ask until it is so."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        while True:
+            try:
+                async with Admin(self._servers, request_timeout_ms=15000) as admin:
+                    if (await admin.describe_topic(TOPIC)).live != tuple(range(count)):
+                        await admin.create_partitions(TOPIC, count, allow_shrink=True)
+                break
+            except CLIENT_FAILURES as error:
+                log.info("resize to %d: %s", count, error)
+                await asyncio.sleep(0.3)
+        self._record.resizes.append((begun, loop.time(), count))

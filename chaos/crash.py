@@ -1,0 +1,73 @@
+"""Lets the controller of any running cluster die at a named step: a candidate that is armed is brought into office.
+
+The armed node is one more controller without data, so nothing but its own death is lost with it. It gets into office
+because `/controller` is deleted, which makes whoever held it step down, until the armed candidate wins the race.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from anabranch.processes import SMALL_CLUSTER, NodeProcess, free_ports
+from chaos.session import active_controller, resign_active_controller
+
+HOST: Final = "127.0.0.1"
+FIRST_ID: Final = 900
+TRIES: Final = 50
+PAUSE_S: Final = 0.3
+SUCCESSION_S: Final = 60.0
+
+
+async def crash_at(hosts: str, step: str, *, within_s: float, say: Callable[[str], None]) -> int:
+    """Arm, elect, wait; 0 if it died at the step, 1 if the step did not come up in time."""
+    with tempfile.TemporaryDirectory(prefix="anabranch-armed-") as directory:
+        node = NodeProcess(
+            node_id=FIRST_ID + os.getpid() % 1000,
+            roles="controller",
+            host=HOST,
+            port=free_ports(HOST, 1)[0],
+            directory=Path(directory),
+            zookeeper=hosts,
+            properties=SMALL_CLUSTER,
+        )
+        await node.start(extra={"crash.at": step})
+        try:
+            ended = asyncio.ensure_future(node.ended())
+            elections = await bring_into_office(node, hosts, ended)
+            say(f"node {node.node_id} (pid {node.pid}) is the controller after {elections} elections, armed at {step}")
+            done, _ = await asyncio.wait([ended], timeout=within_s)
+            if not done:
+                ended.cancel()
+                say(f"{step} did not come up within {within_s:g} s; disarmed")
+                return 1
+            died_s = asyncio.get_running_loop().time()
+            say(f"node {node.node_id} died at {step}")
+            successor = await successor_of(node.node_id, hosts)
+            say(f"node {successor} took over after {asyncio.get_running_loop().time() - died_s:.1f} s")
+            return 0
+        finally:
+            await node.kill()
+
+
+async def successor_of(node_id: int, hosts: str) -> int:
+    """Wait until another node is the controller: when the session of the dead one has ended."""
+    async with asyncio.timeout(SUCCESSION_S):
+        while (active := await active_controller(hosts)) in (-1, node_id):  # noqa: ASYNC110
+            await asyncio.sleep(PAUSE_S)
+        return active
+
+
+async def bring_into_office(node: NodeProcess, hosts: str, ended: asyncio.Future[int]) -> int:
+    """Have elections until this candidate has won, or has died winning; how many there were."""
+    await node.wait_ready()
+    for count in range(TRIES):
+        if ended.done() or await active_controller(hosts) == node.node_id:
+            return count
+        await resign_active_controller(hosts)
+        await asyncio.sleep(PAUSE_S)
+    raise TimeoutError(f"node {node.node_id} was not elected in {TRIES} elections")

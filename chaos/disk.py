@@ -1,0 +1,60 @@
+"""Takes a disk's room away: with a ballast file on the node's file system, or with a limit on the size of its files.
+
+A ballast file is what a full disk is (ENOSPC for everybody on it), and is refused on a large file system, which others
+live on too. A limit (RLIMIT_FSIZE of the process, EFBIG for each file that would grow past it) concerns one node alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from pathlib import Path
+from typing import Final
+
+BALLAST: Final = "chaos-ballast"
+LARGE_BYTES: Final = 1 << 30
+CHUNK_BYTES: Final = 1 << 20
+
+
+class TooLarge(ValueError):
+    """The file system is not one that exists for this."""
+
+
+def free_bytes(directory: Path) -> int:
+    """What is left on the file system of a directory."""
+    found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize
+
+
+def fill(directory: Path, *, leave_bytes: int = 0, at_most_bytes: int = LARGE_BYTES) -> int:
+    """Write a ballast file until only so much is left; how many bytes it has. `TooLarge` when it would be huge."""
+    wanted = free_bytes(directory) - leave_bytes
+    if wanted > at_most_bytes:
+        raise TooLarge(f"{directory} has {free_bytes(directory):,} bytes free: give it a small file system of its own")
+    written = 0
+    with (directory / BALLAST).open("ab") as ballast:
+        while written < wanted:
+            chunk = min(CHUNK_BYTES, wanted - written)
+            try:
+                os.posix_fallocate(ballast.fileno(), written, chunk)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                break
+            written += chunk
+    return written
+
+
+def release(directory: Path) -> int:
+    """Remove the ballast; how many bytes it had."""
+    ballast = directory / BALLAST
+    size = ballast.stat().st_size if ballast.exists() else 0
+    ballast.unlink(missing_ok=True)
+    return size
+
+
+def limit_files(pid: int, size_bytes: int | None) -> None:
+    """Let no file of the process grow past a size; None lifts the limit."""
+    _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard if size_bytes is None else size_bytes, hard))

@@ -1,0 +1,404 @@
+"""The fault menu of a chaos run: each entry does something to a cluster of processes, mends it, and says what it did.
+
+A fault chooses its victim by role: the active controller, the leader of a busy partition, or anybody. Whatever a fault
+breaks it mends in `finally`, so a run that ends early leaves nothing behind. What fired is counted by the run: a fault
+that found no victim, or whose effect nobody met, returns None and does not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from anabranch.processes import FIRST_CONTROLLER_ID, NodeFailed
+from anabranch.zookeeper import ZooKeeperUnavailable
+from chaos import disk
+from chaos.clients import TOPIC, Reader
+from chaos.cluster import ChaosCluster
+from chaos.proxy import CLIENT, LinkFault
+from chaos.session import NoSession, active_controller, resign_active_controller
+from clients import Admin
+from controller.failpoints import STEPS
+from controller.zk.session import ZkError
+
+ALTER_PARTITION: Final = 56
+ELECTION_TRIES: Final = 8
+ARMED_S: Final = 12.0
+SESSION_S: Final = 6.0
+LOOKING_FAILED: Final = (ZkError, OSError, TimeoutError)
+EVERY_STEP: Final = tuple(
+    step for step in STEPS if step not in ("resign", "remove:after-retire", "remove:after-remove")
+)
+"""What comes up by itself in a run: topics are neither deleted nor drained there."""
+
+Resize = Callable[[], Awaitable[None]]
+
+
+@dataclass
+class Scene:
+    """What faults act on."""
+
+    cluster: ChaosCluster
+    rng: random.Random
+    resize: Resize
+    """Has the topic resized now: gives a controller something to die in."""
+    readers: Sequence[Reader]
+    busy: set[int]
+    """Nodes that some fault has its hands on."""
+
+    def free(self, nodes: Sequence[int]) -> list[int]:
+        """Those that run and that no other fault has."""
+        return [one for one in nodes if one not in self.busy and self.cluster.nodes[one].running]
+
+    async def victim(self, *, brokers_only: bool = False) -> int | None:
+        """A node, chosen by its role; None when all are taken."""
+        role = self.rng.random()
+        wanted = [await self._active()] if role < 0.35 else await self._leaders() if role < 0.7 else []
+        # Nothing may be awaited from here to the caller's `hands_on`: another fault could take the same node.
+        nodes = self.free(self.cluster.brokers if brokers_only else list(self.cluster.nodes))
+        if not nodes:
+            return None
+        return self.rng.choice([one for one in wanted if one in nodes] or nodes)
+
+    async def _active(self) -> int:
+        with contextlib.suppress(*LOOKING_FAILED):
+            return await active_controller(self.cluster.zookeeper)
+        return -1
+
+    async def _leaders(self) -> list[int]:
+        try:
+            async with asyncio.timeout(5), Admin(self.cluster.bootstrap_servers) as admin:
+                topic = await admin.describe_topic(TOPIC)
+        except Exception:
+            return []
+        return [one.leader for one in topic.partitions.values()]
+
+    def pause(self) -> float:
+        """Much shorter than, about, and longer than a session's timeout."""
+        return self.rng.choice((0.3, 1.0, 3.0, 6.0, 8.0)) * (0.8 + 0.4 * self.rng.random())
+
+    async def restart(self, node_id: int) -> None:
+        """Start a node again, however often it takes: one that cannot start yet exits, and is started again."""
+        while True:
+            try:
+                await self.cluster.restart(node_id)
+                return
+            except NodeFailed:
+                await self.cluster.kill(node_id)
+                await asyncio.sleep(1)
+
+
+Fault = Callable[[Scene], Awaitable[str | None]]
+FAULTS: Final[dict[str, Fault]] = {}
+
+
+def fault(name: str) -> Callable[[Fault], Fault]:
+    """Put a fault on the menu."""
+
+    def enter(function: Fault) -> Fault:
+        FAULTS[name] = function
+        return function
+
+    return enter
+
+
+@contextlib.contextmanager
+def hands_on(scene: Scene, *nodes: int) -> Iterator[None]:
+    """Keep other faults away from these nodes."""
+    scene.busy |= set(nodes)
+    try:
+        yield
+    finally:
+        scene.busy -= set(nodes)
+
+
+@fault("kill")
+async def kill(scene: Scene) -> str | None:
+    """SIGKILL; started again before or after others have noticed."""
+    victim = await scene.victim()
+    if victim is None:
+        return None
+    with hands_on(scene, victim):
+        await scene.cluster.kill(victim)
+        await asyncio.sleep(scene.pause())
+        await scene.restart(victim)
+    return f"node {victim}"
+
+
+@fault("kill the controller")
+async def kill_controller(scene: Scene) -> str | None:
+    """SIGKILL whoever is in office."""
+    victim = await scene._active()
+    if victim not in scene.free(list(scene.cluster.nodes)):
+        return None
+    with hands_on(scene, victim):
+        await scene.cluster.kill(victim)
+        await asyncio.sleep(scene.pause())
+        await scene.restart(victim)
+    return f"node {victim}"
+
+
+@fault("kill two brokers")
+async def kill_two(scene: Scene) -> str | None:
+    """Fewer replicas than acks=all needs: writes must wait, and go on."""
+    free = scene.free(scene.cluster.brokers)
+    if len(free) < 2:
+        return None
+    victims = scene.rng.sample(free, 2)
+    with hands_on(scene, *victims):
+        for one in victims:
+            await scene.cluster.kill(one)
+            await asyncio.sleep(scene.rng.random())
+        await asyncio.sleep(scene.pause())
+        await asyncio.gather(*(scene.restart(one) for one in victims))
+    return f"nodes {victims}"
+
+
+@fault("stop in order")
+async def stop_in_order(scene: Scene) -> str | None:
+    """SIGTERM, which moves leaderships away first."""
+    victim = await scene.victim()
+    if victim is None:
+        return None
+    with hands_on(scene, victim):
+        await scene.cluster.nodes[victim].stop()
+        await asyncio.sleep(scene.rng.random())
+        await scene.restart(victim)
+    return f"node {victim}"
+
+
+@fault("freeze")
+async def freeze(scene: Scene) -> str | None:
+    """SIGSTOP and SIGCONT: the process believes that no time has passed."""
+    victim = await scene.victim()
+    if victim is None:
+        return None
+    pid = scene.cluster.nodes[victim].pid
+    with hands_on(scene, victim):
+        scene.cluster.freeze(pid)
+        pause = scene.pause()
+        try:
+            await asyncio.sleep(pause)
+        finally:
+            scene.cluster.thaw(pid)
+    return f"node {victim} for {pause:.1f} s"
+
+
+@fault("expire a session")
+async def expire_session(scene: Scene) -> str | None:
+    """The ZooKeeper session of a live process ends."""
+    victim = await scene.victim()
+    if victim is None:
+        return None
+    with hands_on(scene, victim):
+        try:
+            session_id = await scene.cluster.expire(victim)
+        except (NoSession, *LOOKING_FAILED):
+            return None
+        await asyncio.sleep(1)
+    return f"node {victim}, {session_id:#x}"
+
+
+async def _disturb(scene: Scene, faults: Sequence[LinkFault], pause: float) -> str | None:
+    proxy = scene.cluster.proxy
+    try:
+        for one in faults:
+            proxy.begin(one)
+        await asyncio.sleep(pause)
+    finally:
+        for one in faults:
+            proxy.end(one)
+    hits = sum(one.hits for one in faults)
+    return f"{', '.join(map(str, faults))} for {pause:.1f} s, met {hits} times" if hits else None
+
+
+def _two(scene: Scene) -> tuple[str, str]:
+    one, other = scene.rng.sample(list(scene.cluster.nodes), 2)
+    return str(one), str(other)
+
+
+@fault("cut a link")
+async def cut(scene: Scene) -> str | None:
+    """Two nodes cannot reach each other; everybody else reaches both."""
+    one, other = _two(scene)
+    return await _disturb(scene, [LinkFault("cut", one, other), LinkFault("cut", other, one)], scene.pause())
+
+
+@fault("drop one way")
+async def drop(scene: Scene) -> str | None:
+    """What one node sends to another, as asker or as answerer, arrives much later."""
+    one, other = _two(scene)
+    lost = [LinkFault("drop", one, other, "there"), LinkFault("drop", other, one, "back")]
+    return await _disturb(scene, lost, scene.pause())
+
+
+@fault("isolate")
+async def isolate(scene: Scene) -> str | None:
+    """A node is cut off from all nodes and clients, and only ZooKeeper still sees it."""
+    chosen = await scene.victim()
+    if chosen is None:
+        return None
+    victim = str(chosen)
+    others = [str(one) for one in scene.cluster.nodes if str(one) != victim] + [CLIENT]
+    gone = [LinkFault("drop", victim, one) for one in others if one != CLIENT]
+    gone += [LinkFault("drop", one, victim) for one in others]
+    return await _disturb(scene, gone, scene.pause())
+
+
+@fault("delay a node")
+async def delay(scene: Scene) -> str | None:
+    """Everything to and from a node is slow."""
+    chosen = await scene.victim()
+    if chosen is None:
+        return None
+    victim = str(chosen)
+    by = 0.05 + scene.rng.random() * 0.45
+    slow = [LinkFault("delay", victim, delay_s=by), LinkFault("delay", target=victim, delay_s=by)]
+    return await _disturb(scene, slow, scene.pause())
+
+
+@fault("hold AlterPartition")
+async def hold_alter_partition(scene: Scene) -> str | None:
+    """What a leader asks of the controller arrives late: members may have come and gone."""
+    held = LinkFault("hold", str(scene.rng.choice(scene.cluster.brokers)), api_key=ALTER_PARTITION)
+    return await _disturb(scene, [held], scene.pause())
+
+
+@fault("full disk")
+async def full_disk(scene: Scene) -> str | None:
+    """No file of a broker can grow: whatever it writes fails."""
+    victim = await scene.victim(brokers_only=True)
+    if victim is None:
+        return None
+    pid = scene.cluster.nodes[victim].pid
+    with hands_on(scene, victim):
+        disk.limit_files(pid, 1)
+        pause = scene.pause()
+        await asyncio.sleep(pause)
+        node = scene.cluster.nodes[victim]
+        if not node.running:
+            await scene.restart(victim)
+            return f"node {victim}, which gave up"
+        disk.limit_files(pid, None)
+    return f"node {victim} for {pause:.1f} s"
+
+
+@fault("crash a consumer")
+async def crash_consumer(scene: Scene) -> str | None:
+    """A member of the group vanishes without leaving; another life of it joins."""
+    reader = scene.rng.choice(scene.readers)
+    return f"{reader.identity}" if await reader.crash() else None
+
+
+@fault("replace a consumer")
+async def replace_consumer(scene: Scene) -> str | None:
+    """A member leaves the group in order; another life of it joins."""
+    reader = scene.rng.choice(scene.readers)
+    reader.replace()
+    return f"{reader.identity}"
+
+
+@fault("reset connections")
+async def reset(scene: Scene) -> str | None:
+    """All connections to a node are reset, and may come back."""
+    victim = await scene.victim()
+    count = scene.cluster.proxy.reset(target=str(victim))
+    return f"{count} to node {victim}" if count else None
+
+
+@fault("lose ZooKeeper")
+async def lose_zookeeper(scene: Scene) -> str | None:
+    """A node reaches no ZooKeeper server, for shorter or longer than its session lasts."""
+    victim = await scene.victim()
+    if victim is None:
+        return None
+    kind = scene.rng.choice(("cut", "drop"))
+    servers = scene.cluster.ensemble.servers
+    gone = [LinkFault(kind, str(victim), f"zookeeper-{number}") for number in servers]  # type: ignore[arg-type]
+    return await _disturb(scene, gone, scene.rng.choice((2.0, 5.0, 9.0)))
+
+
+@fault("kill a ZooKeeper server")
+async def kill_zookeeper(scene: Scene) -> str | None:
+    """One of three; it comes back with its data."""
+    ensemble = scene.cluster.ensemble
+    number = scene.rng.choice(list(ensemble.servers))
+    if not _quorum_whole(scene):
+        return None
+    await ensemble.kill(number)
+    try:
+        await asyncio.sleep(scene.pause())
+    finally:
+        with contextlib.suppress(ZooKeeperUnavailable):
+            await ensemble.restart(number)
+    return f"server {number}"
+
+
+@fault("freeze a ZooKeeper server")
+async def freeze_zookeeper(scene: Scene) -> str | None:
+    """SIGSTOP and SIGCONT; the others elect another leader if it was that."""
+    if not _quorum_whole(scene):
+        return None
+    number = scene.rng.choice(list(scene.cluster.ensemble.servers))
+    pid = scene.cluster.ensemble.servers[number].pid
+    assert pid is not None
+    scene.cluster.freeze(pid)
+    pause = scene.pause()
+    try:
+        await asyncio.sleep(pause)
+    finally:
+        scene.cluster.thaw(pid)
+    return f"server {number} for {pause:.1f} s"
+
+
+def _quorum_whole(scene: Scene) -> bool:
+    """Only one server at a time, or there is no ZooKeeper at all."""
+    servers = scene.cluster.ensemble.servers.values()
+    return all(one.pid is not None and one.pid not in scene.cluster.frozen for one in servers)
+
+
+@fault("crash the controller at a step")
+async def crash_at_step(scene: Scene) -> str | None:
+    """A controller that dies at a chosen step is brought into office, and given something to do."""
+    spares = scene.free([one for one in scene.cluster.nodes if one >= FIRST_CONTROLLER_ID])
+    if not spares:
+        return None
+    armed, step = scene.rng.choice(spares), scene.rng.choice(EVERY_STEP)
+    node = scene.cluster.nodes[armed]
+    with hands_on(scene, armed):
+        await scene.cluster.kill(armed)
+        died = await arm_and_wait(scene, armed, step)
+        await scene.cluster.kill(armed)
+        await scene.restart(armed)
+    return f"node {node.node_id} at {step}" if died else None
+
+
+async def arm_and_wait(scene: Scene, armed: int, step: str) -> bool:
+    """Start the node so that it dies at the step, get it elected, resize; whether it died."""
+    node, hosts = scene.cluster.nodes[armed], scene.cluster.zookeeper
+    await node.start(extra={"crash.at": step})
+    ended = asyncio.ensure_future(node.ended())
+    try:
+        with contextlib.suppress(NodeFailed, *LOOKING_FAILED):
+            await node.wait_ready()
+            for _ in range(ELECTION_TRIES):
+                if ended.done() or await active_controller(hosts) == armed:
+                    break
+                await resign_active_controller(hosts)
+                await asyncio.sleep(0.3)
+        if not ended.done() and await scene._active() != armed:
+            return False
+        resizing = asyncio.ensure_future(scene.resize())
+        try:
+            await asyncio.wait([ended], timeout=ARMED_S)
+        finally:
+            with contextlib.suppress(asyncio.CancelledError):
+                resizing.cancel()
+                await asyncio.gather(resizing, return_exceptions=True)
+        return ended.done()
+    finally:
+        ended.cancel()

@@ -1,0 +1,273 @@
+"""What happened in a run, as data: what clients asked and heard, what brokers did, what ZooKeeper committed.
+
+Checkers are functions of a `History` alone, so each can be tried on a few hand-written events. Events carry their place
+in the one order in which things happened (`order`); a simulation has a single thread, so there is such an order.
+
+`outcome` is Jepsen's: "ok" happened, "fail" did not, "info" is not known (a timeout, a lost connection, a crash).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from protocol.lineage import Lineage
+
+Outcome = Literal["ok", "fail", "info"]
+Place = tuple[str, int]
+"""A topic and an index."""
+
+
+@dataclass(slots=True)
+class Send:
+    """One record given to a producer. `value` names it; `sequence` counts within (producer, key)."""
+
+    order: int
+    producer: str
+    key: str
+    sequence: int
+    value: str
+    outcome: Outcome = "info"
+    place: Place | None = None
+    offset: int = -1
+    acked_order: int = -1
+
+
+@dataclass(slots=True)
+class Delivery:
+    """One record handed to an application by one member of a group, in one run of reading its partition."""
+
+    order: int
+    consumer: str
+    run: int
+    place: Place
+    offset: int
+    key: str
+    value: str
+    generation: int
+    group_generation: int
+
+
+@dataclass(slots=True)
+class Begun:
+    """A member begins (or goes back, or jumps) to read a partition at an offset: a new run."""
+
+    order: int
+    consumer: str
+    run: int
+    place: Place
+    offset: int
+    group_generation: int
+
+
+@dataclass(slots=True)
+class Callback:
+    """A listener's callback ran to its end."""
+
+    order: int
+    consumer: str
+    kind: Literal["revoked", "assigned"]
+    places: tuple[Place, ...]
+
+
+@dataclass(slots=True)
+class Died:
+    """A member was killed, or its application threw it away: what it had not flushed is gone with it."""
+
+    order: int
+    consumer: str
+
+
+@dataclass(slots=True)
+class Commit:
+    """A member committed offsets. `acked_order` -1: it never heard that it succeeded."""
+
+    order: int
+    consumer: str
+    offsets: Mapping[Place, int]
+    group_generation: int
+    outcome: Outcome = "info"
+    acked_order: int = -1
+
+
+@dataclass(slots=True)
+class Stored:
+    """One record in the log of a leader when all was over."""
+
+    place: Place
+    offset: int
+    leader_epoch: int
+    key: str
+    value: str
+    producer_id: int = -1
+    producer_epoch: int = -1
+    sequence: int = -1
+
+
+@dataclass(slots=True)
+class StateWritten:
+    """A partition's state as committed in ZooKeeper; in zxid order."""
+
+    order: int
+    place: Place
+    version: int
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    generation: int = 0
+    sealed: bool = False
+    session_id: int = 0
+    registered: tuple[int, ...] = ()
+    """Brokers whose registration existed then."""
+
+
+@dataclass(slots=True)
+class EpochWritten:
+    """/controller_epoch was raised by a session."""
+
+    order: int
+    epoch: int
+    session_id: int
+
+
+@dataclass(slots=True)
+class Led:
+    """A broker began to lead a partition."""
+
+    order: int
+    node: int
+    life: int
+    place: Place
+    leader_epoch: int
+
+
+@dataclass(slots=True)
+class HighWatermark:
+    """A replica moved its high watermark. A leader's move comes with what justified it: the log ends of its ISR."""
+
+    order: int
+    node: int
+    life: int
+    place: Place
+    leader_epoch: int
+    leads: bool
+    before: int
+    after: int
+    ends: Mapping[int, int] = field(default_factory=dict)
+    """Broker -> the log end that its replica really has, for each member of the maximal ISR; -1 unknown (dead)."""
+
+
+@dataclass(slots=True)
+class Truncated:
+    """A replica cut its log."""
+
+    order: int
+    node: int
+    place: Place
+    leader_epoch: int
+    offset: int
+    high_watermark: int
+
+
+@dataclass(slots=True)
+class Acked:
+    """A leader answered a produce with acks=all: how many were in its ISR, and who had the records really."""
+
+    order: int
+    node: int
+    place: Place
+    end_offset: int
+    isr: tuple[int, ...]
+    ends: Mapping[int, int]
+    min_isr: int
+
+
+@dataclass(slots=True)
+class Proposed:
+    """The controller committed an ISR that a leader had asked for; with the epochs it named and those registered."""
+
+    order: int
+    place: Place
+    isr: tuple[int, ...]
+    named: Mapping[int, int]
+    registered: Mapping[int, int]
+
+
+@dataclass(slots=True)
+class Seen:
+    """A process believes in a number that must never go back: an epoch, a generation."""
+
+    order: int
+    process: str
+    what: str
+    number: int
+
+
+@dataclass(slots=True)
+class Published:
+    """A topic's history of resizes, as committed."""
+
+    order: int
+    topic: str
+    base: int
+    history: tuple[tuple[int, int], ...]
+
+
+@dataclass
+class History:
+    """Everything, in order."""
+
+    sends: list[Send] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
+    begun: list[Begun] = field(default_factory=list)
+    callbacks: list[Callback] = field(default_factory=list)
+    died: list[Died] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+    states: list[StateWritten] = field(default_factory=list)
+    epochs: list[EpochWritten] = field(default_factory=list)
+    led: list[Led] = field(default_factory=list)
+    high_watermarks: list[HighWatermark] = field(default_factory=list)
+    truncations: list[Truncated] = field(default_factory=list)
+    acks: list[Acked] = field(default_factory=list)
+    proposals: list[Proposed] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
+    published: list[Published] = field(default_factory=list)
+    stored: list[Stored] = field(default_factory=list)
+    replicas: dict[Place, dict[int, bytes]] = field(default_factory=dict)
+    """Each replica's bytes up to the leader's high watermark when all was over."""
+    complete: bool = True
+    """Whether the run came to its end, so that everything there is was read and delivered."""
+    failures: list[str] = field(default_factory=list)
+    """What the run itself found wrong: unhandled exceptions, bugs logged, no convergence."""
+    story: list[tuple[float, str]] = field(default_factory=list)
+    _order: int = 0
+
+    def tick(self) -> int:
+        """The next place in the order."""
+        self._order += 1
+        return self._order
+
+    def tell(self, at_s: float, line: str) -> None:
+        """A line of the story."""
+        self.story.append((at_s, line))
+
+    def lineage(self, topic: str) -> Lineage | None:
+        """How the topic was resized, to the end."""
+        last = next((one for one in reversed(self.published) if one.topic == topic), None)
+        return None if last is None or not last.history else Lineage(last.base, last.history)
+
+    def generation_of(self, place: Place, leader_epoch: int) -> int:
+        """The class generation that a partition served in a leader epoch, as committed by the controller."""
+        found = [one.generation for one in self.states if one.place == place and one.leader_epoch <= leader_epoch]
+        return found[-1] if found else 0
+
+    def fingerprint(self) -> str:
+        """Equal runs have equal fingerprints: nearly everything that was observed is in it."""
+        digest = hashlib.sha256()
+        for name in ("story", "sends", "deliveries", "commits", "states", "high_watermarks", "acks", "stored"):
+            for event in getattr(self, name):
+                digest.update(repr(event).encode())
+        return digest.hexdigest()[:16]

@@ -1,0 +1,111 @@
+"""Finds the processes of a running cluster on this machine: by what they were started as, or by a state file.
+
+`anabranch node --id 2 --zookeeper HOSTS ...` names itself on its command line, so node 2 of any running cluster can be
+found by its id; the ensemble tells clusters apart where several run. A process is only ever signalled by its pid.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+PROC: Final = Path("/proc")
+NODE_WORDS: Final = ("node", "--id")
+
+
+class NotFound(LookupError):
+    """No process, or more than one, fits the description."""
+
+
+@dataclass(frozen=True)
+class FoundNode:
+    """A node's process."""
+
+    node_id: int
+    pid: int
+    zookeeper: str
+    arguments: tuple[str, ...]
+
+    @property
+    def data_dir(self) -> str:
+        """Where its logs lie; empty for a node that keeps none."""
+        return option(self.arguments, "--data-dir")
+
+    @property
+    def directory(self) -> str:
+        """Where its launcher keeps its data and its log; empty for a node that was started by hand, without either."""
+        if self.data_dir:
+            return str(self._absolute.parent)
+        try:
+            log = (PROC / str(self.pid) / "fd" / "2").readlink()
+        except OSError:
+            return ""
+        return str(log.parent) if log.suffix == ".log" else ""
+
+    def belongs_to(self, cluster: str) -> bool:
+        """Whether a description of a cluster fits: its ensemble, its directory, or none given."""
+        return cluster in ("", self.zookeeper, self.directory)
+
+    @property
+    def inside(self) -> Path:
+        """Its data directory as the process sees it, in whatever mount namespace it runs."""
+        return PROC / str(self.pid) / "root" / self._absolute.relative_to("/")
+
+    @property
+    def _absolute(self) -> Path:
+        where = Path(self.data_dir)
+        return where if where.is_absolute() else (PROC / str(self.pid) / "cwd").readlink() / where
+
+
+def option(arguments: tuple[str, ...], name: str) -> str:
+    """The value that follows an option; empty if it is not there."""
+    for place, word in enumerate(arguments):
+        if word == name and place + 1 < len(arguments):
+            return arguments[place + 1]
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
+    return ""
+
+
+def running_nodes() -> list[FoundNode]:
+    """Every node process of this user's clusters."""
+    found = []
+    for entry in PROC.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = tuple((entry / "cmdline").read_text(errors="replace").split("\0")[:-1])
+        except OSError:
+            continue  # it ended meanwhile, or is not ours
+        node_id = option(words, "--id")
+        is_node = "node" in words and any("anabranch" in Path(word).name for word in words[:5])
+        if is_node and node_id.isdigit():
+            found.append(FoundNode(int(node_id), int(entry.name), option(words, "--zookeeper"), words))
+    return sorted(found, key=lambda one: (one.zookeeper, one.node_id))
+
+
+def find_node(node_id: int, *, cluster: str = "") -> FoundNode:
+    """The process of a node. `NotFound` says what there is instead."""
+    nodes = running_nodes()
+    fitting = [one for one in nodes if one.node_id == node_id and one.belongs_to(cluster)]
+    if len(fitting) == 1:
+        return fitting[0]
+    seen = "".join(
+        f"\n  node {one.node_id}: pid {one.pid}, --cluster {one.directory or one.zookeeper}" for one in nodes
+    )
+    what = "no running node has" if not fitting else "several running nodes have"
+    raise NotFound(f"{what} id {node_id}{f' in {cluster}' if cluster else ''}; running are:{seen or ' none'}")
+
+
+def send(pid: int, what: signal.Signals) -> None:
+    """Signal one process."""
+    os.kill(pid, what)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped, as SIGSTOP leaves it."""
+    status = (PROC / str(pid) / "stat").read_text()
+    return status.rpartition(")")[2].split()[0] == "T"

@@ -1,0 +1,347 @@
+"""A chaos run: real processes under load and faults, then an end without faults, and a verdict.
+
+While faults come in bursts with quiet times between, producers send keyed records, a group reads them and the topic is
+resized. Then all is healed and started, and the cluster must converge: every replica in sync, every record
+acknowledged, delivered and committed. Then the logs are read from the brokers' directories and the history is judged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import statistics
+import tempfile
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from chaos import archive, checkers
+from chaos.archive import ClusterHistory
+from chaos.clients import CLIENT_FAILURES, TOPIC, Operator, Reader, Record, Writer, watching
+from chaos.cluster import ChaosCluster
+from chaos.faults import FAULTS, Scene
+from chaos.history import Place
+from clients import Admin, NewTopic
+from controller.model import LeaderAndIsr
+from controller.zk.kazoo_session import open_kazoo
+from controller.zk.session import ZkError
+
+log = logging.getLogger(__name__)
+
+CONVERGENCE_S: Final = 90.0
+POLL_S: Final = 0.25
+FIRST_COUNT: Final = 4
+COUNTS: Final = (1, 2, 3, 4, 5, 6, 8)
+NOT_SEEN_HERE: Final = frozenset({"A18 delivered-unsafe", "C11 stale-controller"})
+"""Judged by what only a simulation sees: every move of a high watermark, and who wrote each znode."""
+PROPERTIES: Final = {
+    "min.insync.replicas": "2",
+    "replica.lag.time.max.ms": "5000",
+    "request.timeout.ms": "8000",
+    "group.min.session.timeout.ms": "3000",
+    "auto.create.topics.enable": "false",
+    "log.segment.bytes": "65536",
+}
+Say = Callable[[str], None]
+
+
+@dataclass
+class Plan:
+    """What a run is to be."""
+
+    duration_s: float = 600.0
+    seed: int = 0
+    pace_s: float = 3.0
+    """Mean time between bursts of faults."""
+    writers: int = 2
+    readers: int = 2
+    keys: int = 20
+    rate: float = 25.0
+    """Records per second and writer."""
+    resize_every_s: float = 15.0
+    faults: tuple[str, ...] = tuple(FAULTS)
+
+
+@dataclass
+class Fired:
+    """One fault that happened, on the loop's clock."""
+
+    name: str
+    what: str
+    begun_s: float
+    ended_s: float
+
+
+@dataclass
+class Verdict:
+    """What became of a run."""
+
+    plan: Plan
+    anomalies: list[str]
+    fired: list[Fired]
+    record: Record
+    elapsed_s: float
+    restarts: int
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing was wrong, and something had been done to make it go wrong."""
+        return not self.anomalies and bool(self.fired)
+
+
+class ChaosRun:
+    """One run on one cluster."""
+
+    def __init__(self, plan: Plan, cluster: ChaosCluster, *, say: Say) -> None:
+        self.plan = plan
+        self.cluster = cluster
+        self.history = ClusterHistory(complete=False)
+        self.record = Record(self.history)
+        self.fired: list[Fired] = []
+        self._say = say
+        self._rng = random.Random(plan.seed)
+        servers = cluster.bootstrap_servers
+        self._writers = [
+            Writer(f"w{one}", servers, self.record, self._chance(f"w{one}"), keys=plan.keys, rate=plan.rate)
+            for one in range(plan.writers)
+        ]
+        self._readers = [Reader(f"r{one}", servers, self.record) for one in range(plan.readers)]
+        self._operator = Operator(servers, self.record, self._chance("operator"), pause_s=plan.resize_every_s)
+        self.scene = Scene(cluster, self._chance("victims"), self._resize, self._readers, set())
+        self._begun_s = 0.0
+
+    def _chance(self, purpose: str) -> random.Random:
+        return random.Random(f"{self.plan.seed}/{purpose}")
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _tell(self, line: str) -> None:
+        at = self._now() - self._begun_s
+        self.history.tell(at, line)
+        self._say(f"{at:7.1f}  {line}")
+
+    # --- the phases
+
+    async def run(self) -> Verdict:
+        """Faults, convergence, verdict."""
+        self._begun_s = self._now()
+        async with Admin(self.cluster.bootstrap_servers) as admin:
+            await admin.create_topics([NewTopic(name=TOPIC, partitions=FIRST_COUNT, replication_factor=3)])
+            await admin.wait_for_topic(TOPIC, replicas=3)
+        with watching():
+            readers = [asyncio.create_task(one.run(), name=one.name) for one in self._readers]
+            writers = [asyncio.create_task(one.run(), name=one.name) for one in self._writers]
+            operator = asyncio.create_task(self._operator.run(self._other_count), name="operator")
+            try:
+                await self._watched(self._disturb(), [*readers, *writers, operator])
+                await self._converge(operator, writers)
+            finally:
+                for one in self._readers:
+                    one.stopping = True
+                    one.replace()
+                _, late = await asyncio.wait(readers, timeout=20)
+                for task in (*late, *writers, operator):
+                    task.cancel()
+                await asyncio.gather(*readers, *writers, operator, return_exceptions=True)
+        await self._collect()
+        return Verdict(
+            self.plan,
+            [*(f"run: {line}" for line in self.history.failures), *self._judge()],
+            self.fired,
+            self.record,
+            self._now() - self._begun_s,
+            sum(one.restarts for one in self._readers),
+        )
+
+    async def _watched(self, work: Awaitable[None], clients: Iterable[asyncio.Task[None]]) -> None:
+        """Do the work, unless a client dies of a bug."""
+        working = asyncio.ensure_future(work)
+        done, _ = await asyncio.wait([working, *clients], return_when=asyncio.FIRST_COMPLETED)
+        if working not in done:
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+        for one in done:
+            one.result()
+
+    def _other_count(self, count: int) -> int:
+        others = [one for one in COUNTS if one != (count or FIRST_COUNT)]
+        return self._chance(f"count {len(self.record.resizes)}").choice(others)
+
+    async def _resize(self) -> None:
+        known = self.record.resizes[-1][2] if self.record.resizes else FIRST_COUNT
+        await self._operator.resize(self._other_count(known))
+
+    async def _disturb(self) -> None:
+        end = self._now() + self.plan.duration_s
+        under_way: set[asyncio.Task[None]] = set()
+        try:
+            while (left := end - self._now()) > 0:
+                await asyncio.sleep(min(left, self._rng.expovariate(1 / self.plan.pace_s)))
+                for _ in range(self._rng.choice((1, 1, 1, 2, 2, 3))):  # faults that meet are the interesting ones
+                    name = self._rng.choice(self.plan.faults)
+                    under_way.add(asyncio.create_task(self._fault(name), name=name))
+                for task in [task for task in under_way if task.done()]:
+                    under_way.discard(task)
+                    task.result()
+            self._tell("no more faults")
+            await asyncio.gather(*under_way)
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+
+    async def _fault(self, name: str) -> None:
+        begun = self._now()
+        what = await FAULTS[name](self.scene)
+        if what is not None:
+            self.fired.append(Fired(name, what, begun, self._now()))
+            self._tell(f"{name}: {what} (began {begun - self._begun_s:.1f})")
+
+    async def _converge(self, operator: asyncio.Task[None], writers: list[asyncio.Task[None]]) -> None:
+        """Everything must come right by itself now."""
+        self.cluster.proxy.heal()
+        self._operator.stop()
+        for one in self._writers:
+            one.stopping = True
+        await self._until(lambda: all(task.done() for task in writers), "the writers' records are acknowledged")
+        await self._until(operator.done, "the last resize is done")
+        for task in (operator, *writers):
+            if task.done() and task.exception() is not None:
+                self.history.failures.append(f"{task.get_name()} failed: {task.exception()!r}")
+        await self._until(self._in_sync, "all replicas are in sync")
+        self.history.complete = await self._until(self._all_delivered, "every record is delivered and committed")
+        if not self.history.complete:
+            self.history.failures += self._undelivered()
+
+    async def _until(self, condition: Callable[[], bool | Awaitable[bool]], what: str) -> bool:
+        begun = self._now()
+        while True:
+            holds = condition()
+            if holds if isinstance(holds, bool) else await holds:
+                self._tell(f"{what} ({self._now() - begun:.1f} s)")
+                return True
+            if self._now() - begun > CONVERGENCE_S:
+                self.history.failures.append(f"L1 no convergence: {what} did not happen within {CONVERGENCE_S:g} s")
+                self._tell(self.history.failures[-1])
+                return False
+            await asyncio.sleep(POLL_S)
+
+    async def _states(self) -> dict[Place, LeaderAndIsr]:
+        session = await open_kazoo(self.cluster.zookeeper)
+        try:
+            return await archive.read_states(session, TOPIC, self.history)
+        finally:
+            await session.close()
+
+    async def _in_sync(self) -> bool:
+        try:
+            states = await self._states()
+        except (ZkError, OSError):
+            return False
+        return all(state.leader > 0 and len(state.isr) == len(self.cluster.brokers) for state in states.values())
+
+    def _ends(self) -> dict[Place, int]:
+        ends: dict[Place, int] = {}
+        for send in self.history.sends:
+            if send.outcome == "ok" and send.place is not None:
+                ends[send.place] = max(ends.get(send.place, 0), send.offset + 1)
+        return ends
+
+    def _committed(self) -> dict[Place, int]:
+        committed: dict[Place, int] = {}
+        for commit in self.history.commits:
+            if commit.outcome == "ok":
+                for place, offset in commit.offsets.items():
+                    committed[place] = max(offset, committed.get(place, 0))
+        return committed
+
+    def _all_delivered(self) -> bool:
+        committed = self._committed()
+        return all(committed.get(place, 0) >= end for place, end in self._ends().items())
+
+    def _undelivered(self) -> Iterator[str]:
+        committed = self._committed()
+        for place, end in self._ends().items():
+            if committed.get(place, 0) < end:
+                yield f"{place} committed to {committed.get(place, 0)} of {end}"
+        for reader in self._readers:
+            if reader.consumer is not None:
+                with contextlib.suppress(*CLIENT_FAILURES):
+                    yield f"{reader.identity}: {sorted(reader.consumer.assignment())}, gates {reader.consumer.gates()}"
+
+    async def _collect(self) -> None:
+        """Read what is stored, from ended brokers' directories."""
+        try:
+            states = await self._states()
+        except (ZkError, OSError) as error:
+            self.history.failures.append(f"the states cannot be read: {error}")
+            return
+        for node_id in self.cluster.brokers:
+            await self.cluster.kill(node_id)
+        directories = {one: self.cluster.directory / f"node-{one}" for one in self.cluster.brokers}
+        led = {place: state for place, state in states.items() if state.leader > 0}
+        archive.read_logs(directories, led, self.history)
+
+    def _judge(self) -> list[str]:
+        return [
+            f"{name}: {line}"
+            for name, check in checkers.CHECKERS.items()
+            if name not in NOT_SEEN_HERE
+            for line in check(self.history)
+        ]
+
+
+# --- what is printed
+
+
+def recoveries(fired: Fired, record: Record) -> tuple[float, float]:
+    """(the longest wait for an acknowledgement among records sent during the fault, how long after it all were)."""
+    longest, after = 0.0, 0.0
+    for value, sent in record.sent_s.items():
+        if fired.begun_s <= sent <= fired.ended_s and value in record.acked_s:
+            longest = max(longest, record.acked_s[value] - sent)
+            after = max(after, record.acked_s[value] - fired.ended_s)
+    return longest, after
+
+
+def report(verdict: Verdict) -> Iterator[str]:
+    """The table of a run, line by line."""
+    record, history = verdict.record, verdict.record.history
+    by_name: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for one in verdict.fired:
+        by_name[one.name].append(recoveries(one, record))
+    yield f"{'fault':34} {'fired':>5} {'longest wait s':>15} {'recovered after s':>18} {'(median)':>9}"
+    for name in FAULTS:
+        rows = by_name.get(name, [])
+        waits, after = [row[0] for row in rows], [row[1] for row in rows]
+        figures = f"{max(waits):15.1f} {max(after):18.1f} {statistics.median(after):9.1f}" if rows else ""
+        yield f"{name:34} {len(rows):5} {figures}"
+    acked = sum(send.outcome == "ok" for send in history.sends)
+    lags = sorted(record.delivered_s[one] - record.sent_s[one] for one in record.delivered_s if one in record.sent_s)
+    yield (
+        f"{len(history.sends)} records sent, {acked} acknowledged, {len(history.deliveries)} deliveries, "
+        f"{len(record.resizes)} resizes, {verdict.restarts} restarts of readers, {verdict.elapsed_s:.0f} s"
+    )
+    if lags:
+        middle, most = lags[len(lags) // 2], lags[-1]
+        yield f"from send to first delivery: median {middle * 1000:.0f} ms, most {most:.1f} s"
+    yield f"{len(verdict.anomalies)} anomalies in {len(checkers.CHECKERS) - len(NOT_SEEN_HERE)} checks"
+    yield from (f"  {line}" for line in verdict.anomalies[:50])
+
+
+async def chaos(plan: Plan, *, say: Say, directory: Path | None = None, module: str = "anabranch.main") -> Verdict:
+    """Start a cluster, run, and end it. The directory, if one is given, stays: logs of nodes lie there.
+
+    `module` is what nodes run, which may be a product with a mistake in it.
+    """
+    with contextlib.ExitStack() as stack:
+        place = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-chaos-")))
+        cluster = ChaosCluster(place, controller_count=2, properties=PROPERTIES, module=module)
+        async with cluster:
+            return await ChaosRun(plan, cluster, say=say).run()
