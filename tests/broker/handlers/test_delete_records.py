@@ -58,6 +58,7 @@ def test_the_answer_waits_for_a_live_follower_and_not_for_a_dead_one() -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.lead(1, replicas=(1, 2), only=(1,))
         await cluster.produce(1, batch("a", "b"), acks=1)
+        assert await delete(cluster, 1) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1), "not committed yet"
         cluster.partition(1).high_watermark = 2
         assert await delete(cluster, 1, timeout_ms=30) == (ErrorCode.REQUEST_TIMED_OUT, -1)
         waiting = asyncio.create_task(delete(cluster, 1))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -156,34 +157,17 @@ def test_an_idle_log_in_memory_is_small() -> None:
         tracemalloc.stop()
 
 
-WRITER = """
-import sys
-from broker.storage.files import OsFiles
-from broker.storage.log import LogSettings, PartitionLog
-from tests.broker.storage.batches import batch
-
-log = PartitionLog.open(OsFiles(sys.argv[1]), "t-0", LogSettings(segment_bytes=5_000), 0)
-number = 0
-while True:
-    info = log.append_as_leader(batch(3, producer=(7, 0, 3 * number)), leader_epoch=number // 50, now_ms=0)
-    print(info.last_offset, flush=True)
-    number += 1
-"""
-
-
-def test_what_was_acknowledged_survives_a_killed_process(tmp_path: Path) -> None:
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert writer.stdout is not None
-    with writer:
-        said = "".join(writer.stdout.readline() for _ in range(500))
-        writer.kill()
-        said += writer.stdout.read()
-    acknowledged = int(said[: said.rindex("\n")].splitlines()[-1])
-    disk = OsFiles(tmp_path)
-    log = opened(disk, LogSettings(segment_bytes=5_000))
-    assert log.log_end_offset > acknowledged
-    assert log.segment_count > 3
-    assert [header.base_offset for header in everything(log)] == list(range(0, log.log_end_offset, 3))
-    assert [entry.start_offset for entry in log.epochs.entries] == list(range(0, log.log_end_offset, 150))
-    assert log.find_duplicate(batch(3, producer=(7, 0, log.log_end_offset - 3))) is not None
-    disk.close()
+def test_a_log_directory_killed_200_times_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    """See `killed_writer`: processes that append, roll, flush, compact, retain, and die by SIGKILL."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.broker.storage.killed_writer", str(tmp_path), "200", "7"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    figures = re.match(r"200 kills, (\d+) records and (\d+) values acknowledged, none lost; (.*)", ran.stdout)
+    assert figures, ran.stdout
+    assert int(figures[1]) > 5000
+    for work in ("cleaned", "closed", "retained", "scanned segments"):
+        assert re.search(rf"\d+ {work}", figures[3]), f"{work} never happened: {figures[3]}"

@@ -1,0 +1,131 @@
+"""Kafka's own dump tool reads what a log leaves on disk.
+
+Needs Kafka's jars, which are not part of this project: point ANABRANCH_KAFKA_JARS at a directory that has
+kafka_2.13-3.9.0.jar and all that it depends on, for example one that Maven has filled with
+
+    mvn dependency:copy-dependencies -DoutputDirectory=...        # of a project that depends on kafka_2.13
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from broker.storage.cleaner import Cleaning, dirt_of
+from broker.storage.files import OsFiles
+from broker.storage.log import LogSettings, PartitionLog
+from protocol.records.batch import BatchBuilder, iter_batches, iter_records
+from protocol.records.control import build_end_transaction
+
+pytestmark = pytest.mark.kafka_jars
+
+NOW_MS = 1_700_000_000_000
+VARIABLE = "ANABRANCH_KAFKA_JARS"
+COMPLAINTS = re.compile(
+    r"mismatch|not valid|invalid|corrupt|exception|error|non-consecutive|out of order", re.IGNORECASE
+)
+
+
+@pytest.fixture(scope="module")
+def jars() -> Path:
+    """Where Kafka's jars are; their absence is said aloud, because nothing else compares our files with Kafka."""
+    given = os.environ.get(VARIABLE, "")
+    if not given or not list(Path(given).glob("kafka_2.13-*.jar")) or shutil.which("java") is None:
+        pytest.skip(f"NOT COMPARED WITH KAFKA: {VARIABLE}={given!r} has no kafka_2.13 jar, or there is no java")
+    return Path(given)
+
+
+def dump(jars: Path, paths: list[Path], *options: str, may_complain: str = "(?i)log4j|slf4j") -> str:
+    """What DumpLogSegments prints; a complaint of any kind fails the test."""
+    command = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", "kafka.tools.DumpLogSegments"]
+    files = ",".join(str(path) for path in paths)
+    ran = subprocess.run([*command, *options, "--files", files], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert not COMPLAINTS.search(without_flags(ran.stdout)), ran.stdout
+    assert not [line for line in ran.stderr.splitlines() if not re.search(may_complain, line)]
+    return ran.stdout
+
+
+def without_flags(text: str) -> str:
+    """`isvalid: true` says that all is well."""
+    return text.replace("isvalid: true", "")
+
+
+def written(files: OsFiles) -> PartitionLog:
+    """Every kind of batch: codecs, producers, transactions that commit and abort, tombstones, epochs, segments."""
+    settings = LogSettings(
+        segment_bytes=4000, index_interval_bytes=300, cleanup_policy="compact", delete_retention_ms=1000
+    )
+    log = PartitionLog.open(files, "t-0", settings, NOW_MS)
+    for number in range(120):
+        codec = ("none", "gzip", "snappy", "lz4", "zstd")[number % 5]
+        builder = BatchBuilder(codec)
+        for key in range(1 + number % 4):
+            value = None if number % 9 == 0 else b"value-%d" % number
+            builder.append(b"key-%d" % key, value, (("number", b"%d" % number),), NOW_MS + number)
+        producer_id = 1 + number % 3
+        transactional = producer_id == 3
+        sequence = sum(1 + earlier % 4 for earlier in range(number) if 1 + earlier % 3 == producer_id)
+        batch = builder.build(producer_id, 0, sequence, transactional)
+        log.append_as_leader(batch, leader_epoch=number // 40, now_ms=NOW_MS)
+        if transactional and number % 2:
+            marker = build_end_transaction(
+                commit=number % 4 == 1,
+                producer_id=3,
+                producer_epoch=0,
+                coordinator_epoch=2,
+                timestamp_ms=NOW_MS + number,
+            )
+            log.append_as_leader(marker, leader_epoch=number // 40, now_ms=NOW_MS, origin="coordinator")
+    return log
+
+
+def offsets_of(log: PartitionLog) -> list[int]:
+    found, offset = [], 0
+    while data := log.read(offset, 1 << 20):
+        for position, header in iter_batches(data):
+            found += [record.offset for record in iter_records(data, position)]
+            offset = header.next_offset
+    return found
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_kafka_reads_segments_indexes_and_snapshots(tmp_path: Path, jars: Path, compacted: bool) -> None:
+    files = OsFiles(tmp_path)
+    log = written(files)
+    if compacted:
+        for pass_ in range(3):
+            log.cleaned_to = 0
+            cleaning = Cleaning(files, log, dirt_of(log, log.log_end_offset, NOW_MS), NOW_MS + 600 * pass_)
+            while cleaning.step():
+                pass
+    wanted, aborted = offsets_of(log), list(log.producers.aborted)
+    producers = {entry.producer_id: entry for entry in log.producers.entries}
+    log.close()
+    files.close()
+    found = {suffix: sorted((tmp_path / "t-0").glob(f"*.{suffix}")) for suffix in ("log", "snapshot", "txnindex")}
+    gaps = "(?i)log4j|slf4j|^Non-consecutive offsets in|^  \\d+ is followed by" if compacted else "(?i)log4j|slf4j"
+    batches = dump(jars, found["log"], "--deep-iteration", "--print-data-log", may_complain=gaps)
+    assert [int(one) for one in re.findall(r"^\| offset: (\d+)", batches, re.MULTILINE)] == wanted
+    assert set(re.findall(r"compresscodec: (\w+)", batches)) == {"none", "gzip", "snappy", "lz4", "zstd"}
+    assert ("deleteHorizonMs: OptionalLong[17" in batches) == compacted
+    for kind in ("index", "timeindex"):
+        paths = sorted((tmp_path / "t-0").glob(f"*.{kind}"))
+        assert dump(jars, paths, "--index-sanity-check").count("passed sanity check") == len(paths)
+        entries = dump(jars, paths)
+        assert entries.count("offset: ") > len(paths)
+    assert aborted
+    index = dump(jars, found["txnindex"])
+    shown = re.findall(r"producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)", index)
+    assert [tuple(map(int, one)) for one in shown] == [tuple(one) for one in aborted]
+    snapshot = dump(jars, found["snapshot"][-1:])
+    rows = re.findall(r"producerId: (\d+) producerEpoch: (\d+).*?lastSequence: (-?\d+).*?lastOffset: (-?\d+)", snapshot)
+    assert len(rows) == len(producers) == 3
+    for producer_id, epoch, sequence, offset in (map(int, row) for row in rows):
+        entry = producers[producer_id]
+        assert (epoch, sequence, offset) == (entry.epoch, entry.last_sequence, entry.batches[-1].last_offset)
