@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from controller import events
 from controller.candidacy import Term, fenced, persistently
@@ -27,9 +27,10 @@ from controller.zk.session import (
     Stat,
     ZkSession,
 )
-from controller.znode_reader import ZnodeReader
+from controller.znode_reader import ZnodeReader, chunks
 
-WRITES_AT_ONCE = 64
+WRITES_AT_ONCE = 200
+"""States in one transaction: far from the megabyte that ZooKeeper takes, and few enough that others get their turn."""
 
 
 class ZnodeWriter:
@@ -50,16 +51,16 @@ class ZnodeWriter:
         lost: dict[TopicPartition, Partition | None] = {}
         for name in sorted({write.partition.topic for write in effect.writes if write.expected_epoch is None}):
             await self._ensure(paths.partitions(name))
-        for start in range(0, len(effect.writes), self._at_once):
-            batch = effect.writes[start : start + self._at_once]
-            outcomes = await asyncio.gather(*(self._state(write) for write in batch))
-            for write, committed in zip(batch, outcomes, strict=True):
+        count = 0
+        for batch in chunks(effect.writes, self._at_once):
+            count += len(batch)
+            for write, committed in zip(batch, await self._batch(batch), strict=True):
                 ours = committed is not None and committed.state == write.state
                 if ours and committed is not None:
                     written[write.partition] = committed
                 else:
                     lost[write.partition] = committed
-            self._acted(f"{effect.label}:{start + len(batch)}")
+            self._acted(f"{effect.label}:{count}")
         if effect.writes:
             self._acted(effect.label)
         return events.PartitionsWritten(written, lost, effect.is_new, effect.then)
@@ -67,10 +68,8 @@ class ZnodeWriter:
     async def topic(self, effect: WriteTopic) -> events.TopicWritten | events.TopicWriteLost:
         """Write a topic's znode with the states that change with it, and remove the partitions it no longer names."""
         ops: list[Op] = [Set(paths.topic(effect.name), znodes.encode_topic(effect.body), effect.expected_version)]
-        expected: list[int] = []
         for write in effect.states:
             assert write.expected_epoch is not None, "a state that is written with its topic exists"
-            expected.append(write.expected_epoch)
             path = paths.partition_state(*write.partition)
             ops.append(Set(path, znodes.encode_partition_state(write.state), write.expected_epoch))
         for index in effect.removed:
@@ -87,10 +86,7 @@ class ZnodeWriter:
             version = topic.version
         self._acted(effect.label)
         # All was committed together, by this attempt or by an earlier one whose answer was lost: each once.
-        states = {
-            write.partition: Partition(write.state, epoch + 1)
-            for write, epoch in zip(effect.states, expected, strict=True)
-        }
+        states = {write.partition: Partition(write.state, version_after(write)) for write in effect.states}
         return events.TopicWritten(effect.name, effect.body, version, effect.label, effect.removed, states)
 
     async def remove_topic(self, name: str) -> events.TopicRemoved:
@@ -129,6 +125,21 @@ class ZnodeWriter:
         except NoNode:
             return []
 
+    async def _batch(self, batch: Sequence[PartitionWrite]) -> list[Partition | None]:
+        """Write some states in one transaction; if one of them is refused, each in its own."""
+        if len(batch) > 1:
+            ops: list[Op] = []
+            for write in batch:
+                path, data = paths.partition_state(*write.partition), znodes.encode_partition_state(write.state)
+                if write.expected_epoch is None:
+                    ops += [Create(paths.partition(*write.partition), b""), Create(path, data)]
+                else:
+                    ops.append(Set(path, data, write.expected_epoch))
+            with contextlib.suppress(BadVersion, NodeExists, NoNode):
+                await fenced(self._session, self._term, ops)
+                return [Partition(write.state, version_after(write)) for write in batch]
+        return list(await asyncio.gather(*(self._state(write) for write in batch)))
+
     async def _state(self, write: PartitionWrite) -> Partition | None:
         """Write one state; what is committed afterwards, None if there is no such partition."""
         name, index = write.partition
@@ -153,3 +164,8 @@ class ZnodeWriter:
         except NoNode:
             if then:
                 raise
+
+
+def version_after(write: PartitionWrite) -> int:
+    """The version of a state's znode once the write has happened: every write raises it by one."""
+    return 0 if write.expected_epoch is None else write.expected_epoch + 1

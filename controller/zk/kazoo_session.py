@@ -28,6 +28,7 @@ from kazoo.protocol.states import EventType, KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 
 from controller.zk import session as zk
+from controller.zk.multi_read import NO_NODE, MultiRead
 from controller.zk.session import (
     ANY_VERSION,
     Check,
@@ -204,6 +205,33 @@ class KazooSession:
         """See ZkSession."""
         data, stat = await self._ask(path, self._client.get_async, self._real(path), self._watcher(watch))
         return data or b"", stat_of(stat)
+
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        """See ZkSession. An ensemble before 3.6 does not know multiRead: then each znode is read on its own."""
+        if not paths:
+            return []
+        try:
+            found = await self._ask("", self._multi_read_async, [self._real(path) for path in paths])
+        except ZkError as error:
+            if type(error) is not ZkError:
+                raise
+            return list(await asyncio.gather(*(self._get_if_there(path) for path in paths)))
+        known: list[tuple[bytes, Stat] | None] = []
+        for path, one in zip(paths, found, strict=True):
+            if isinstance(one, int) and one != NO_NODE:
+                raise ZkError(f"{path} (error {one})")
+            known.append(None if isinstance(one, int) else one)
+        return known
+
+    def _multi_read_async(self, paths: Sequence[str]) -> Any:
+        answer = self._client.handler.async_result()
+        self._client._call(MultiRead(paths), answer)
+        return answer
+
+    async def _get_if_there(self, path: str) -> tuple[bytes, Stat] | None:
+        with contextlib.suppress(zk.NoNode):
+            return await self.get(path)
+        return None
 
     async def children(self, path: str, watch: WatchCallback | None = None) -> list[str]:
         """See ZkSession."""

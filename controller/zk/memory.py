@@ -179,6 +179,15 @@ class MemorySession:
 
         return await self._ask(read)
 
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        """See ZkSession."""
+
+        def read() -> list[tuple[bytes, Stat] | None]:
+            nodes = (self._server.tree.nodes.get(path) for path in paths)
+            return [None if node is None else (node.data, node.stat()) for node in nodes]
+
+        return await self._ask(read)
+
     async def children(self, path: str, watch: WatchCallback | None = None) -> list[str]:
         """See ZkSession."""
 

@@ -151,6 +151,9 @@ class ZkSession(Protocol):
     async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
         """Data and stat; the watch fires on changed and deleted, and is not set when this raises NoNode."""
 
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        """Data and stat of each znode as of one moment, None of those that do not exist; without watches."""
+
     async def children(self, path: str, watch: WatchCallback | None = None) -> list[str]:
         """Names of the children, sorted; the watch fires on children and deleted."""
 
