@@ -113,6 +113,8 @@ class ClusterMetadata:
 
     def updated(self, response: MetadataResponse, *, complete: bool) -> ClusterMetadata:
         """The snapshot after one more response. `complete`: it listed all topics, so those missing are gone."""
+        if not response.brokers and self.nodes:
+            return self  # from a node that has just started: it does not even know itself, and nothing of any topic
         topics = {} if complete else dict(self.topics)
         errors = {} if complete else dict(self.errors)
         lineages = dict(self.lineages)

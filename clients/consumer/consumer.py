@@ -190,8 +190,16 @@ class Consumer:
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Records by partition, in order; empty when none may be handed out within `timeout_ms`."""
         self._check_alive()
+        if self._session is not None:
+            self._session.at_work(asking=True)
+        try:
+            return await self._getmany(timeout_ms, self._max_poll_records if max_records is None else max_records)
+        finally:
+            if self._session is not None:
+                self._session.at_work(asking=False)
+
+    async def _getmany(self, timeout_ms: int, limit: int) -> dict[TopicPartition, list[ConsumerRecord]]:
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-        limit = self._max_poll_records if max_records is None else max_records
         while True:
             self._news.clear()
             await self._before_delivery()
@@ -293,10 +301,8 @@ class Consumer:
     def _check_alive(self) -> None:
         if not self._started:
             raise RuntimeError("the consumer is not started, or was stopped")
-        if self._session is not None:
-            self._session.at_work()
-            if self._session.failure is not None:
-                raise self._session.failure
+        if self._session is not None and self._session.failure is not None:
+            raise self._session.failure
         if self._gatekeeper.failure is not None:
             raise self._gatekeeper.failure
 

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from clients.metadata import NO_LEADER
 from clients.network import Network
 from protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from protocol.errors import ErrorCode, KafkaError
@@ -32,9 +33,15 @@ class OffsetResets:
     async def find(
         self, network: Network, partitions: Sequence[TopicPartition], resumed: Collection[str]
     ) -> dict[TopicPartition, int]:
-        """The starting offset of each partition. `resumed`: topics that the group has committed offsets of."""
+        """The starting offset of each partition that can be asked now. `resumed`: topics with offsets of the group.
+
+        One without a leader, or gone since, is left out: it must not hold up the others.
+        """
         found: dict[TopicPartition, int] = {}
         for partition in partitions:
+            if network.metadata.leader(*partition) == NO_LEADER:
+                network.request_refresh()
+                continue
             timestamp = self._timestamp(network, partition, resumed)
             found[partition] = await network.retry(functools.partial(_ask, network, partition, timestamp))
         return found
@@ -53,7 +60,7 @@ class OffsetResets:
 
 
 async def _ask(network: Network, partition: TopicPartition, timestamp: int) -> int:
-    leader = await network.leader_of(partition)
+    leader = network.metadata.leader(*partition)
     known = network.metadata.partition(*partition)
     epoch = known.leader_epoch if known is not None else -1
     question = ListOffsetsPartition(

@@ -158,11 +158,14 @@ class Ownership:
         self._made_from, self._told = self._shapes(), False
 
     def _drop_other_topics(self) -> None:
-        """Positions in a topic that is gone must not be committed to the next one of its name."""
+        """Positions in a topic must not be committed to the next one of its name.
+
+        A topic that is missing may still be there: a broker that has just started does not know it yet.
+        """
         shapes = self._shapes()
         for name, shape in (self._made_from or {}).items():
-            if name not in shapes or shapes[name].topic_id != shape.topic_id:
-                log.info("%s was deleted, or created anew: it is read from its start", name)
+            if name in shapes and shapes[name].topic_id != shape.topic_id:
+                log.info("%s was created anew: it is read from its start", name)
                 self._assignment.drop_topic(name)
 
     def _look_for_missing_topics(self) -> None:
@@ -199,7 +202,10 @@ class Ownership:
         starts = {partition: offset for partition, offset in starts.items() if self._needs_position(partition)}
         for partition, offset in starts.items():
             self._assignment[partition].begin(offset)
-        self._assignment.begun = True
+        known = self._network.metadata
+        self._assignment.begun = not any(
+            self._needs_position(partition) and known.partition(*partition) is not None for partition in todo
+        )
         await self._handover.commit_starts(starts)
 
     def _needs_position(self, partition: TopicPartition) -> bool:

@@ -74,6 +74,7 @@ class GroupSession:
         self._heart: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._worked_at = self._loop.time()
+        self._asking = False
         self._left = False
         self.failure: BaseException | None = None
         """Why the group will never have this member again: another took its instance id, or it may not take part."""
@@ -88,8 +89,9 @@ class GroupSession:
         """Whether the group has gone on without this member: what it commits now would overwrite what others did."""
         return self.membership.generation == NO_GENERATION
 
-    def at_work(self) -> None:
-        """The application asks for records: it is alive, not only this process."""
+    def at_work(self, *, asking: bool) -> None:
+        """The application asks for records, or has got its answer: it is alive, not only this process."""
+        self._asking = asking
         self._worked_at = self._loop.time()
 
     async def join(self) -> Assigned:
@@ -106,7 +108,6 @@ class GroupSession:
                 log.warning("%s cannot join yet: %s", self.membership.describe(), error)
                 await asyncio.sleep(RETRY_BACKOFF_S)
             else:
-                self.at_work()
                 if assigned is not None:
                     return assigned
 
@@ -277,7 +278,7 @@ class GroupSession:
             await asyncio.sleep(self._heartbeat_interval_s)
             if self.lost or self.membership.state not in (State.STABLE, State.UNJOINED):
                 continue
-            if self._loop.time() - self._worked_at > self._rebalance_timeout_ms / 1000:
+            if not self._asking and self._loop.time() - self._worked_at > self._rebalance_timeout_ms / 1000:
                 log.warning("%s leaves: nobody asked for records for so long", self.membership.describe())
                 await self._say_goodbye()
                 self.membership.lapse(forget_identity=True)
