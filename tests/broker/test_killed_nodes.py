@@ -1,0 +1,87 @@
+"""Nodes killed by SIGKILL, one by one and all at once, while a producer writes: what was acknowledged is there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from anabranch.processes import ProcessCluster
+from clients import Admin, Consumer, NewTopic, Producer
+
+pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
+PARTITIONS = 3
+PROPERTIES = {
+    "log.segment.bytes": "20000",
+    "min.insync.replicas": "2",
+    "log.flush.interval.messages": "500",
+    "zookeeper.session.timeout.ms": "2000",
+}
+
+
+class Writer:
+    """Sends numbered records until it is told to stop, and remembers which were acknowledged."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self.acknowledged: list[bytes] = []
+        self.stop = asyncio.Event()
+
+    async def run(self) -> None:
+        number = 0
+        while not self.stop.is_set():
+            values = [b"%d" % (number + one) for one in range(50)]
+            number += 50
+            sent = [await self._producer.send("t", value, key=value) for value in values]
+            for value, outcome in zip(values, await asyncio.gather(*sent, return_exceptions=True), strict=True):
+                if not isinstance(outcome, BaseException):
+                    self.acknowledged.append(value)
+
+    async def reach(self, count: int) -> None:
+        """Wait for so many more acknowledgements."""
+        goal = len(self.acknowledged) + count
+        while len(self.acknowledged) < goal:  # noqa: ASYNC110 -- the producer sets no event of ours
+            await asyncio.sleep(0.01)
+
+
+async def everything(bootstrap_servers: str) -> Counter[bytes | None]:
+    """All values of the topic, up to its present end."""
+    found: Counter[bytes | None] = Counter()
+    async with Consumer(
+        "t", bootstrap_servers=bootstrap_servers, group_id="g", auto_offset_reset="earliest"
+    ) as consumer:
+        idle = 0
+        while idle < 3 or not found:
+            records = [one for some in (await consumer.getmany(timeout_ms=700)).values() for one in some]
+            found.update(record.value for record in records)
+            idle = 0 if records else idle + 1
+    return found
+
+
+@pytest.mark.timeout(110)
+def test_what_was_acknowledged_survives_the_death_of_every_node() -> None:
+    async def scenario() -> None:
+        async with asyncio.timeout(100), ProcessCluster(3, controllers=1, properties=PROPERTIES) as cluster:
+            async with Admin(cluster.bootstrap_servers) as admin, Producer(cluster.bootstrap_servers) as producer:
+                await admin.create_topics([NewTopic(name="t", partitions=PARTITIONS, replication_factor=3)])
+                writer = Writer(producer)
+                writing = asyncio.create_task(writer.run())
+                for node_id in (1, 2):
+                    await writer.reach(500)
+                    await cluster.kill(node_id)
+                    await writer.reach(300)
+                    await cluster.restart(node_id)
+                    await admin.wait_for_topic("t", replicas=3)
+                await writer.reach(500)
+                await asyncio.gather(*(node.kill() for node in cluster.brokers))
+                await asyncio.gather(*(cluster.restart(node.node_id) for node in cluster.brokers))
+                await cluster.wait_brokers(3)
+                await writer.reach(300)
+                writer.stop.set()
+                await writing
+            found = await everything(cluster.bootstrap_servers)
+            assert len(writer.acknowledged) > 2000
+            assert [value for value in writer.acknowledged if found[value] != 1] == []
+
+    asyncio.run(scenario())
