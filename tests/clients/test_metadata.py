@@ -123,6 +123,14 @@ def test_a_topic_without_a_leader_for_now_is_kept() -> None:
     assert metadata.errors["t"] == ErrorCode.LEADER_NOT_AVAILABLE
 
 
+def test_a_node_that_knows_no_node_says_nothing_about_topics() -> None:
+    """It has just started: "unknown topic" from it must not look like a deletion."""
+    unknown = topic(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    known = after(response(topic(partition(0))))
+    assert known.updated(response(unknown, nodes=()), complete=True).topics == known.topics
+    assert known.updated(response(unknown), complete=False).topics == {}
+
+
 def test_a_complete_answer_forgets_what_it_does_not_list() -> None:
     assert after(response(topic(partition(0))), response(), complete=True).topics == {}
     assert "t" in after(response(topic(partition(0))), response()).topics
