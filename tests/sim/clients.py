@@ -16,7 +16,7 @@ from clients.producer.queues import RecordMetadata
 from protocol.errors import ErrorCode, KafkaError
 from protocol.topic_partition import TopicPartition
 from tests.sim.cluster import EPOCH_MS, SimCluster
-from tests.sim.history import Begun, Callback, Commit, Delivery, Send
+from tests.sim.history import Begun, Callback, Commit, Delivery, Died, Send
 from tests.sim.loop import Process
 
 TOPIC: Final = "t"
@@ -56,6 +56,7 @@ class Application:
 
     def kill(self) -> None:
         assert self.process is not None
+        self.history.died.append(Died(self.history.tick(), self.identity))
         self.cluster.loop.kill(self.process)
         self.cluster.network.process_died(self.process, silently=False)
 
@@ -140,6 +141,12 @@ class _Listener(PartitionKeyRebalanceListener):
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self._reader.called_back("revoked", partitions)
+
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        self._reader.called_back("revoked", partitions)
+
     async def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
         await asyncio.sleep(self._reader.rng.random() * 0.05)
         self._reader.called_back("revoked", partitions)
@@ -170,6 +177,7 @@ class Reader(Application):
             except CLIENT_FAILURES as error:
                 self.tell(f"stopped with {error}")
             if not self.stopping:
+                self.history.died.append(Died(self.history.tick(), self.identity))
                 self.life += 1
                 await asyncio.sleep(0.2)
 

@@ -119,7 +119,7 @@ class Probes:
                     wait.required_offset,
                     tuple(partition.isr),
                     self.ends(partition),
-                    partition.effective_min_isr,
+                    min(partition.min_insync_replicas, len(partition.replicas)),
                 )
             )
         return done

@@ -1,0 +1,142 @@
+"""The command line of the simulation: runs of many seeds in several processes, one seed with its story, planted bugs."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import multiprocessing
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tests.sim.planted import PLANTS, Caught, catch, planted
+from tests.sim.schedule import FAULTS, Schedule
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is kept of one schedule."""
+
+    seed: int
+    violations: tuple[str, ...]
+    fingerprint: str
+    fired: Counter[str]
+    simulated_s: float
+    acknowledged: int
+    resizes: int
+
+
+def run_one(seed: int) -> Result:
+    """Run one schedule quietly."""
+    verdict = Schedule(seed).run()
+    acknowledged = sum(send.outcome == "ok" for send in verdict.history.sends)
+    return Result(
+        seed,
+        tuple(verdict.violations),
+        verdict.fingerprint,
+        verdict.fired,
+        verdict.simulated_s,
+        acknowledged,
+        verdict.resizes,
+    )
+
+
+def run_many(seeds: Iterable[int], processes: int) -> Iterator[Result]:
+    """Run schedules, in the order of their seeds."""
+    if processes == 1:
+        yield from map(run_one, seeds)
+        return
+    with multiprocessing.get_context("fork").Pool(processes, initializer=_begin) as pool:
+        yield from pool.imap(run_one, seeds, chunksize=4)
+
+
+def _begin() -> None:
+    logging.getLogger().setLevel(logging.ERROR)
+    gc.freeze()
+
+
+def tell(seed: int, bug: str | None) -> int:
+    """Run one schedule and print its story."""
+    logging.getLogger().setLevel(logging.INFO)
+    with planted(bug):
+        verdict = Schedule(seed).run()
+    for at_s, line in verdict.history.story:
+        print(f"{at_s:9.3f}  {line}")
+    print(f"seed {seed}: fingerprint {verdict.fingerprint}, {verdict.simulated_s:.1f} s simulated")
+    for line in verdict.violations:
+        print(f"VIOLATION  {line}")
+    print("no violation" if not verdict.violations else f"{len(verdict.violations)} violations")
+    return 1 if verdict.violations else 0
+
+
+def sweep(first: int, count: int, processes: int) -> int:
+    """Run many schedules and sum them up."""
+    began = time.monotonic()
+    fired: Counter[str] = Counter()
+    guilty = []
+    simulated_s = acknowledged = resizes = 0.0
+    done = 0
+    for result in run_many(range(first, first + count), processes):
+        done += 1
+        fired += result.fired
+        simulated_s += result.simulated_s
+        acknowledged += result.acknowledged
+        resizes += result.resizes
+        if result.violations:
+            guilty.append(result.seed)
+            print(f"seed {result.seed}: {len(result.violations)} violations, first {result.violations[0][:300]}")
+        if done % 100 == 0:
+            print(f"{done} schedules, {done / (time.monotonic() - began) * 60:.0f} per minute", flush=True)
+    took_s = time.monotonic() - began
+    print(f"{done} schedules in {took_s:.0f} s: {done / took_s * 60:.0f} per minute, {len(guilty)} with violations")
+    print(f"simulated {simulated_s / 3600:.1f} h, {acknowledged:.0f} acknowledged records, {resizes:.0f} resizes")
+    for name, times in sorted(fired.items(), key=lambda row: -row[1]):
+        print(f"  {times:8d}  {name}")
+    silent = sorted(name for name in FAULTS if not fired[f"fault: {name}"])
+    if silent:
+        print(f"never fired: {', '.join(silent)}")
+    for seed in guilty:
+        print(f"repeat with: make sim SEED={seed}")
+    return 1 if guilty or (silent and count >= 100) else 0
+
+
+def table(names: list[str], limit: int, processes: int) -> int:
+    """Plant each bug and print after how many schedules it was caught, and by which checker."""
+    rows: list[Caught] = []
+    with multiprocessing.get_context("fork").Pool(processes, initializer=_begin) as pool:
+        print("| planted bug | schedules | caught by |\n|---|---:|---|")
+        for row in pool.imap(_catch, [(name, limit) for name in names]):
+            rows.append(row)
+            print(f"| {row.name} | {row.schedules} | {row.checker or 'NOT CAUGHT'} |", flush=True)
+    missed = [row.name for row in rows if not row.found]
+    print(f"\n{len(rows) - len(missed)} of {len(rows)} caught within {limit} schedules")
+    return 1 if missed else 0
+
+
+def _catch(asked: tuple[str, int]) -> Caught:
+    return catch(asked[0], limit=asked[1])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """What `python -m tests.sim` does."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    parser.add_argument("seed", nargs="?", type=int, help="run this schedule and print its story")
+    parser.add_argument("--schedules", type=int, default=500, help="how many to run (500)")
+    parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--planted", nargs="*", metavar="BUG", help="plant bugs, all or these, and print the table")
+    parser.add_argument("--with", dest="bug", metavar="BUG", choices=sorted(PLANTS), help="plant one in a single run")
+    options = parser.parse_args(arguments)
+    logging.getLogger().setLevel(logging.ERROR)
+    if options.planted is not None:
+        return table(options.planted or list(PLANTS), options.schedules, options.processes)
+    if options.seed is not None:
+        return tell(options.seed, options.bug)
+    return sweep(options.first, options.schedules, options.processes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
