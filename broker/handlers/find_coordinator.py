@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker import admin
 from broker.api import RequestContext, handles
+from controller.zk.session import ZkError
 from protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.errors import ErrorCode, KafkaError
 from protocol.hashing import partition_of_group
@@ -78,4 +79,7 @@ async def create_offsets_topic(services: Services) -> None:
         if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             services.log.warning("cannot create %s: %s", OFFSETS_TOPIC, error)
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from None
+    except ZkError as error:
+        services.log.warning("cannot create %s: %s", OFFSETS_TOPIC, error)
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "ZooKeeper does not answer.") from None
     await admin.settle(services, {OFFSETS_TOPIC: services.settings.offsets_topic_num_partitions}, SETTLE_MS)
