@@ -68,6 +68,7 @@ class WritePartitions:
     label: str
     is_new: bool = False
     then: Then | None = None
+    quiet: bool = False
 
 
 @value

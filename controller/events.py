@@ -45,6 +45,13 @@ class TakenOver:
 
 
 @value
+class Introduce:
+    """Posted by a new controller behind its first elections: tell all brokers everything, then go on deleting."""
+
+    deletions: frozenset[str]
+
+
+@value
 class BrokersRead:
     """/brokers/ids as it is now."""
 
@@ -106,6 +113,7 @@ class PartitionsWritten:
     lost: Mapping[TopicPartition, Partition | None]
     is_new: bool
     then: Then | None
+    quiet: bool = False
 
 
 @value
@@ -212,6 +220,7 @@ class ReplyDue:
 
 Event = (
     TakenOver
+    | Introduce
     | BrokersRead
     | BrokersJoined
     | TopicsRead

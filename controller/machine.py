@@ -31,6 +31,7 @@ from controller.events import (
     DeletionsRead,
     ElectionAsked,
     Event,
+    Introduce,
     PartitionsAsked,
     PartitionsWritten,
     ReassignmentAsked,
@@ -66,6 +67,8 @@ def step(state: ClusterState, event: Event) -> list[Effect]:
     match event:
         case TakenOver():
             return on_taken_over(state, event)
+        case Introduce():
+            return on_introduce(state, event)
         case BrokersRead():
             return on_brokers_read(state, event)
         case BrokersJoined():
@@ -122,20 +125,25 @@ def on_taken_over(state: ClusterState, event: TakenOver) -> list[Effect]:
         topics.load(state, snapshot)
         decided += topics.complete(snapshot)
     state.deleting |= event.deletions & state.topics.keys()
+    gone = {replica for partition in state.all_partitions() for replica in state.assignment(partition)}
+    decided += partitions.lose(state, frozenset(gone - state.brokers.keys()), quiet=True)
+    settings = state.settings
+    if settings.auto_leader_rebalance_enable:
+        decided.append(effects.SetTimer(REBALANCE_TIMER, settings.leader_imbalance_first_check_ms))
+    decided.append(effects.SetTimer(DRAINED_TIMER, settings.drained_check_interval_ms))
+    return [*decided, effects.Post(Introduce(event.deletions)), effects.Post(Settle())]
+
+
+def on_introduce(state: ClusterState, event: Introduce) -> list[Effect]:
+    """The first elections are written: all brokers learn everything at once, with their outcome."""
     everything = RequestBatch(state)
     for partition in state.all_partitions():
         if partition in state.partitions:
             everything.lead(partition)
     everything.tell_everything()
-    decided += everything.flush()
-    gone = {replica for partition in state.all_partitions() for replica in state.assignment(partition)}
-    decided += partitions.lose(state, frozenset(gone - state.brokers.keys()))
+    decided = everything.flush()
     pending, state.deleting = state.deleting, set()
-    decided += topics.mark_for_deletion(state, event.deletions | pending)
-    settings = state.settings
-    if settings.auto_leader_rebalance_enable:
-        decided.append(effects.SetTimer(REBALANCE_TIMER, settings.leader_imbalance_first_check_ms))
-    return [*decided, effects.SetTimer(DRAINED_TIMER, settings.drained_check_interval_ms), effects.Post(Settle())]
+    return [*decided, *topics.mark_for_deletion(state, event.deletions | pending)]
 
 
 def on_settle(state: ClusterState) -> list[Effect]:
@@ -228,7 +236,7 @@ def on_partitions_written(state: ClusterState, event: PartitionsWritten) -> list
         decided = alter_partition.written(state, event.then, event.written, event.lost)
         decided += schedule_preferred(state, event)
     else:
-        decided = partitions.after_write(state, event.written, is_new=event.is_new)
+        decided = partitions.after_write(state, event.written, is_new=event.is_new, quiet=event.quiet)
     if isinstance(event.then, Shutdown):
         decided.append(shutdown_reply(state, event.then))
     elif isinstance(event.then, Election):

@@ -167,8 +167,11 @@ def imbalanced(state: ClusterState, percentage: int) -> list[TopicPartition]:
     return found
 
 
-def lose(state: ClusterState, gone: frozenset[int]) -> list[Effect]:
-    """These brokers vanished: elect where they led, and take them out of every ISR, in one write per partition."""
+def lose(state: ClusterState, gone: frozenset[int], *, quiet: bool = False) -> list[Effect]:
+    """These brokers vanished: elect where they led, and take them out of every ISR, in one write per partition.
+
+    `quiet`: nobody is told yet, because everybody is about to be told everything.
+    """
     writes = []
     for partition in state.hosted_by(gone):
         for replica in gone.intersection(state.assignment(partition)):
@@ -188,7 +191,7 @@ def lose(state: ClusterState, gone: frozenset[int]) -> list[Effect]:
             left = elected or left
         if (left.leader, left.isr) != (committed.state.leader, committed.state.isr):
             writes.append(PartitionWrite(partition, led(committed, left, state.controller_epoch), committed.epoch))
-    return [effects.WritePartitions(tuple(writes), "lose")] if writes else []
+    return [effects.WritePartitions(tuple(writes), "lose", quiet=quiet)] if writes else []
 
 
 def shut_down(state: ClusterState, broker: int, token: int) -> list[Effect]:
@@ -220,6 +223,7 @@ def after_write(
     *,
     is_new: bool,
     led_anew: bool = True,
+    quiet: bool = False,
 ) -> list[Effect]:
     """These states are committed: believe them and tell the brokers; LeaderAndIsr only when there is a new epoch."""
     batch = RequestBatch(state)
@@ -232,6 +236,8 @@ def after_write(
         for replica in state.online_replicas(partition):
             if is_new:
                 replicas.move(state, partition, replica, replicas.ONLINE)
+        if quiet:
+            continue
         if led_anew:
             batch.lead(partition, is_new=is_new)
         else:

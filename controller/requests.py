@@ -76,12 +76,18 @@ class RequestBatch:
     def flush(self) -> list[Effect]:
         """The requests, in the order in which they must be sent."""
         found: list[Effect] = []
+        leaderships = Leaderships(self._state)
         for broker, leads in sorted(self._leads.items()):
-            request = leader_and_isr_request(self._state, broker, leads)
+            request = leader_and_isr_request(self._state, broker, leads, leaderships)
             if request.topic_states:
                 found.append(self._send(broker, request))
+        topics: dict[tuple[TopicPartition, ...], list[meta.UpdateMetadataTopicState]] = {}
         for broker, told in sorted(self._told.items()):
-            found.append(self._send(broker, update_metadata_request(self._state, broker, told, broker in self._full)))
+            same = tuple(told)
+            if same not in topics:  # most often everybody is told the same
+                topics[same] = update_metadata_topics(self._state, same)
+            full = broker in self._full
+            found.append(self._send(broker, update_metadata_request(self._state, broker, topics[same], full)))
         for broker, stops in sorted(self._stops.items()):
             found.append(self._send(broker, stop_replica_request(self._state, broker, stops)))
         return found
@@ -90,8 +96,24 @@ class RequestBatch:
         return effects.SendToBroker(broker, self._state.brokers[broker].epoch, request)
 
 
+class Leaderships:
+    """The rows of LeaderAndIsr requests: each is made once, whichever and however many brokers get it."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._rows: dict[tuple[TopicPartition, bool], lai.LeaderAndIsrPartitionState] = {}
+
+    def row(self, partition: TopicPartition, is_new: bool) -> lai.LeaderAndIsrPartitionState:
+        """The row of a partition that has a state."""
+        row = self._rows.get((partition, is_new))
+        if row is None:
+            topic, committed = self._state.topics[partition.topic], self._state.partitions[partition]
+            row = self._rows[partition, is_new] = _leadership(topic, partition.partition, committed, is_new)
+        return row
+
+
 def leader_and_isr_request(
-    state: ClusterState, broker: int, leads: dict[TopicPartition, bool]
+    state: ClusterState, broker: int, leads: dict[TopicPartition, bool], leaderships: Leaderships
 ) -> lai.LeaderAndIsrRequest:
     """One broker's LeaderAndIsr."""
     topics: dict[str, lai.LeaderAndIsrTopicState] = {}
@@ -107,7 +129,7 @@ def leader_and_isr_request(
                 partition_states=[],
                 undeleted_partition_count=topic.body.undeleted_partition_count,
             )
-        topics[partition.topic].partition_states.append(_leadership(topic, partition.partition, committed, is_new))
+        topics[partition.topic].partition_states.append(leaderships.row(partition, is_new))
         leaders.add(committed.state.leader)
     return lai.LeaderAndIsrRequest(
         controller_id=state.settings.node_id,
@@ -148,10 +170,8 @@ def _leadership(topic: Topic, index: int, committed: Partition, is_new: bool) ->
     )
 
 
-def update_metadata_request(
-    state: ClusterState, broker: int, told: Iterable[TopicPartition], full: bool
-) -> meta.UpdateMetadataRequest:
-    """One broker's UpdateMetadata: the given partitions and always the whole list of live brokers."""
+def update_metadata_topics(state: ClusterState, told: Iterable[TopicPartition]) -> list[meta.UpdateMetadataTopicState]:
+    """What UpdateMetadata says about these partitions, to whomever."""
     topics: dict[str, meta.UpdateMetadataTopicState] = {}
     for partition in told:
         topic = state.topics.get(partition.topic)
@@ -161,12 +181,19 @@ def update_metadata_request(
         if partition.topic not in topics:
             topics[partition.topic] = _topic_metadata(state, topic)
         topics[partition.topic].partition_states.append(described)
+    return list(topics.values())
+
+
+def update_metadata_request(
+    state: ClusterState, broker: int, topics: list[meta.UpdateMetadataTopicState], full: bool
+) -> meta.UpdateMetadataRequest:
+    """One broker's UpdateMetadata: these topics and always the whole list of live brokers."""
     return meta.UpdateMetadataRequest(
         controller_id=state.settings.node_id,
         type=FULL_UPDATE if full else 0,
         controller_epoch=state.controller_epoch,
         broker_epoch=state.brokers[broker].epoch,
-        topic_states=list(topics.values()),
+        topic_states=topics,
         live_brokers=[_live_broker(state, one) for one in sorted(state.brokers)],
     )
 

@@ -63,7 +63,7 @@ class ZnodeWriter:
             self._acted(f"{effect.label}:{count}")
         if effect.writes:
             self._acted(effect.label)
-        return events.PartitionsWritten(written, lost, effect.is_new, effect.then)
+        return events.PartitionsWritten(written, lost, effect.is_new, effect.then, effect.quiet)
 
     async def topic(self, effect: WriteTopic) -> events.TopicWritten | events.TopicWriteLost:
         """Write a topic's znode with the states that change with it, and remove the partitions it no longer names."""

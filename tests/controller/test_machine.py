@@ -188,3 +188,30 @@ def test_an_answer_from_an_earlier_life_of_a_broker_counts_for_nothing() -> None
     term.happen(replace(late, broker_epoch=old))
     held = [effect for effect in machine.step(term.state, events.Settle()) if isinstance(effect, effects.WriteTopic)]
     assert not held, "another phase waits for its own confirmations"
+
+
+def test_a_new_controller_elects_first_and_tells_everything_once() -> None:
+    """What a broker hears at first is the outcome already: no state is told that is out of date when it arrives."""
+    world, _ = started(partitions=6, replication=3)
+    del world.brokers[1]
+    begun = len(world.sent)
+    Term(world).take_over()
+    for broker in world.brokers:
+        told = [request for request in sent_to(world, broker, begun) if isinstance(request, LeaderAndIsrRequest)]
+        assert len(told) == 1
+        rows = told[0].topic_states[0].partition_states
+        assert len(rows) == 6 and all(row.leader in world.brokers and 1 not in row.isr for row in rows)
+        updates = [one for one in sent_to(world, broker, begun) if isinstance(one, UpdateMetadataRequest)]
+        assert [(one.type, len(one.topic_states)) for one in updates] == [(0, 0), (2, 1)]
+
+
+def test_brokers_that_are_told_the_same_are_told_the_same_rows() -> None:
+    world, term = started(partitions=2, replication=3)
+    begun = len(world.sent)
+    term.resize("t", 4)
+    rows: dict[tuple[int, int], set[int]] = {}
+    for _, request in world.sent[begun:]:
+        if isinstance(request, LeaderAndIsrRequest):
+            for row in request.topic_states[0].partition_states:
+                rows.setdefault((row.partition_index, row.leader_epoch), set()).add(id(row))
+    assert rows and all(len(made) == 1 for made in rows.values()), "made once for all three"

@@ -36,7 +36,11 @@ def test_the_partitions_own_generation_travels_never_the_plans() -> None:
     _, term = started(partitions=2)
     topic = term.state.topics["t"]
     term.state.put_topic(replace(topic, body=topic.body.with_plan(Plan(1, 2, 4))))
-    row = requests.leader_and_isr_request(term.state, 1, {T0: False}).topic_states[0].partition_states[0]
+    row = (
+        requests.leader_and_isr_request(term.state, 1, {T0: False}, requests.Leaderships(term.state))
+        .topic_states[0]
+        .partition_states[0]
+    )
     assert (row.generation, row.leader_epoch) == (0, 0)
 
 
@@ -53,7 +57,9 @@ def test_stop_replica_epochs() -> None:
 def test_a_topic_being_deleted_is_shown_with_leader_minus_two() -> None:
     _, term = started(partitions=1)
     term.state.deleting.add("t")
-    request = requests.update_metadata_request(term.state, 1, [T0], full=False)
+    request = requests.update_metadata_request(
+        term.state, 1, requests.update_metadata_topics(term.state, [T0]), full=False
+    )
     row = request.topic_states[0].partition_states[0]
     assert (row.leader, row.leader_epoch) == (-2, 0)
     assert [one.endpoints[0].host for one in request.live_brokers] == ["host1", "host2", "host3"]
@@ -63,7 +69,7 @@ def test_replicas_on_dead_brokers_are_named_offline() -> None:
     world, term = started(partitions=1, replication=2)
     del world.brokers[2]
     term.brokers_changed()
-    row = requests.update_metadata_request(term.state, 1, [T0], full=False).topic_states[0].partition_states[0]
+    row = requests.update_metadata_topics(term.state, [T0])[0].partition_states[0]
     assert (row.offline_replicas, row.isr) == ([2], [1])
 
 

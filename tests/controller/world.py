@@ -249,12 +249,12 @@ class Term:
         """Decide about these events, and about all answers that brokers give, until nothing is left to do."""
         self._arrived.extend(happened)
         while self._arrived:
-            pending = deque([self._arrived.popleft()])
-            while pending:
-                for effect in machine.step(self.state, pending.popleft()):
+            outcomes, posted = deque([self._arrived.popleft()]), deque()  # in the runner's order
+            while outcomes or posted:
+                for effect in machine.step(self.state, outcomes.popleft() if outcomes else posted.popleft()):
                     outcome = self._act(effect)
                     if outcome is not None:
-                        pending.append(outcome)
+                        (posted if isinstance(effect, effects.Post) else outcomes).append(outcome)
             self.state.check()
 
     def resize(self, name: str, count: int, *, allow_shrink: bool = True, timeout_ms: int = 1000) -> Any:
@@ -368,7 +368,7 @@ class Term:
             else:
                 lost[write.partition] = self.world.states.get(write.partition)
             self._count()
-        return events.PartitionsWritten(written, lost, effect.is_new, effect.then)
+        return events.PartitionsWritten(written, lost, effect.is_new, effect.then, effect.quiet)
 
     def _count(self) -> None:
         self.acted += 1
