@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
+import os
 import socket
 import sys
 import tempfile
@@ -26,11 +28,16 @@ if TYPE_CHECKING:
     from anabranch.zookeeper import LocalZooKeeper
 
 log: Final = logging.getLogger(__name__)
+_candidates: Final = itertools.count(os.getpid() * 101)
+"""Launchers that run side by side begin at different places."""
 
 READY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
 FIRST_CONTROLLER_ID: Final = 100
 LOG_TAIL_BYTES: Final = 2000
+FIRST_PORT: Final = 15000
+PORTS: Final = 17000
+"""Ends below 32768, where Linux begins to hand out ports."""
 SMALL_CLUSTER: Final[Mapping[str, str]] = {
     "offsets.topic.num.partitions": "8",
     "group.initial.rebalance.delay.ms": "0",
@@ -293,12 +300,19 @@ async def known_brokers(host: str, port: int) -> int:
 
 
 def free_ports(host: str, count: int) -> list[int]:
-    """Ports that nobody listens on right now."""
+    """Ports that nobody listens on right now, and that no outgoing connection will get.
+
+    The system takes those from a range above: a node that is down must find its port free when it comes back.
+    """
+    found: list[int] = []
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((host, 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+        while len(found) < count:
+            port = FIRST_PORT + next(_candidates) % PORTS
+            one = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                one.bind((host, port))
+                found.append(port)
+    return found
 
 
 async def serve_processes(
