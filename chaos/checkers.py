@@ -382,8 +382,8 @@ def b9_illegal_replay(history: History) -> Iterator[str]:
 
 
 def b12_callbacks(history: History) -> Iterator[str]:
-    """Whoever got the last record of a segment flushes, or dies, before the first record of one that waited for it; and
-    the owner of that one is told before."""
+    """Whoever got the last record of a segment flushes before the first record of one that waited for it, unless it is
+    dead by then, or the group gave the partition to somebody else without it; and the new owner is told before."""
     opened: dict[tuple[Place, int], int] = {}
     last: dict[tuple[Place, int], tuple[int, str]] = {}
     seen: set[tuple[Place, int]] = set()
@@ -402,6 +402,9 @@ def b12_callbacks(history: History) -> Iterator[str]:
             else:
                 told[place].append(callback.order)
     died = {one.consumer: one.order for one in history.died}
+    taken: dict[Place, list[tuple[int, str]]] = defaultdict(list)
+    for begun in history.begun:
+        taken[begun.place].append((begun.order, begun.consumer))
     for (place, generation), order in opened.items():
         lineage = history.lineage(place[0])
         before = () if lineage is None else _predecessors(lineage, Segment(place[1], generation))
@@ -411,6 +414,8 @@ def b12_callbacks(history: History) -> Iterator[str]:
             parent = (place[0], one.partition)
             ended, consumer = last.get((parent, one.generation), (order, ""))
             if ended >= order or ended < died.get(consumer, -1) < order:
+                continue
+            if any(ended < at < order and other != consumer for at, other in taken[parent]):
                 continue
             orders = flushed[parent, consumer]
             if bisect_left(orders, order) == bisect_left(orders, ended):

@@ -17,7 +17,7 @@ from typing import Final
 from anabranch.processes import FIRST_CONTROLLER_ID, NodeFailed
 from anabranch.zookeeper import ZooKeeperUnavailable
 from chaos import disk
-from chaos.clients import TOPIC, Reader
+from chaos.clients import CLIENT_FAILURES, TOPIC, Reader
 from chaos.cluster import ChaosCluster
 from chaos.proxy import CLIENT, LinkFault
 from chaos.session import NoSession, active_controller, resign_active_controller
@@ -28,7 +28,7 @@ from controller.zk.session import ZkError
 ALTER_PARTITION: Final = 56
 ELECTION_TRIES: Final = 8
 ARMED_S: Final = 12.0
-SESSION_S: Final = 6.0
+RESTART_S: Final = 60.0
 LOOKING_FAILED: Final = (ZkError, OSError, TimeoutError)
 EVERY_STEP: Final = tuple(
     step for step in STEPS if step not in ("resign", "remove:after-retire", "remove:after-remove")
@@ -57,23 +57,25 @@ class Scene:
     async def victim(self, *, brokers_only: bool = False) -> int | None:
         """A node, chosen by its role; None when all are taken."""
         role = self.rng.random()
-        wanted = [await self._active()] if role < 0.35 else await self._leaders() if role < 0.7 else []
+        wanted = [await self.active()] if role < 0.35 else await self.leaders() if role < 0.7 else []
         # Nothing may be awaited from here to the caller's `hands_on`: another fault could take the same node.
         nodes = self.free(self.cluster.brokers if brokers_only else list(self.cluster.nodes))
         if not nodes:
             return None
         return self.rng.choice([one for one in wanted if one in nodes] or nodes)
 
-    async def _active(self) -> int:
+    async def active(self) -> int:
+        """The controller in office; -1 if nobody knows."""
         with contextlib.suppress(*LOOKING_FAILED):
             return await active_controller(self.cluster.zookeeper)
         return -1
 
-    async def _leaders(self) -> list[int]:
+    async def leaders(self) -> list[int]:
+        """The leaders of the topic's partitions, as far as anybody tells."""
         try:
             async with asyncio.timeout(5), Admin(self.cluster.bootstrap_servers) as admin:
                 topic = await admin.describe_topic(TOPIC)
-        except Exception:
+        except CLIENT_FAILURES:
             return []
         return [one.leader for one in topic.partitions.values()]
 
@@ -82,12 +84,15 @@ class Scene:
         return self.rng.choice((0.3, 1.0, 3.0, 6.0, 8.0)) * (0.8 + 0.4 * self.rng.random())
 
     async def restart(self, node_id: int) -> None:
-        """Start a node again, however often it takes: one that cannot start yet exits, and is started again."""
+        """Start a node again: one that cannot start yet exits, and is started again. `NodeFailed` if it never can."""
+        deadline = asyncio.get_running_loop().time() + RESTART_S
         while True:
             try:
                 await self.cluster.restart(node_id)
                 return
             except NodeFailed:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
                 await self.cluster.kill(node_id)
                 await asyncio.sleep(1)
 
@@ -132,7 +137,7 @@ async def kill(scene: Scene) -> str | None:
 @fault("kill the controller")
 async def kill_controller(scene: Scene) -> str | None:
     """SIGKILL whoever is in office."""
-    victim = await scene._active()
+    victim = await scene.active()
     if victim not in scene.free(list(scene.cluster.nodes)):
         return None
     with hands_on(scene, victim):
@@ -390,7 +395,7 @@ async def arm_and_wait(scene: Scene, armed: int, step: str) -> bool:
                     break
                 await resign_active_controller(hosts)
                 await asyncio.sleep(0.3)
-        if not ended.done() and await scene._active() != armed:
+        if not ended.done() and await scene.active() != armed:
             return False
         resizing = asyncio.ensure_future(scene.resize())
         try:

@@ -15,10 +15,11 @@ import statistics
 import tempfile
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from anabranch.processes import NodeFailed
 from chaos import archive, checkers
 from chaos.archive import ClusterHistory
 from chaos.clients import CLIENT_FAILURES, TOPIC, Operator, Reader, Record, Writer, watching
@@ -86,7 +87,6 @@ class Verdict:
     record: Record
     elapsed_s: float
     restarts: int
-    failures: list[str] = field(default_factory=list)
 
     @property
     def good(self) -> bool:
@@ -198,7 +198,11 @@ class ChaosRun:
 
     async def _fault(self, name: str) -> None:
         begun = self._now()
-        what = await FAULTS[name](self.scene)
+        try:
+            what = await FAULTS[name](self.scene)
+        except NodeFailed as error:
+            self.history.failures.append(f"{name}: {error}")
+            return
         if what is not None:
             self.fired.append(Fired(name, what, begun, self._now()))
             self._tell(f"{name}: {what} (began {begun - self._begun_s:.1f})")
