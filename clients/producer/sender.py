@@ -165,6 +165,10 @@ class Sender:
             self._accumulator.producer_id = await self._network.retry(once, timeout_ms=_PRODUCER_ID_PATIENCE_MS)
         except (ConnectionError, TimeoutError) as error:
             log.debug("no producer id yet: %s", error)
+        except KafkaError as error:
+            if not error.code.retriable:
+                raise
+            log.debug("no producer id yet: %s", error)
         else:
             self._accumulator.wants_producer_id = False
 
