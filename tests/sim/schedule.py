@@ -239,8 +239,10 @@ class Schedule:
         return ends
 
     def _committed(self) -> dict[tuple[str, int], int]:
-        """What the members of the group were told is committed."""
+        """What the members of the group were told is committed: by an answer, or by where they are to begin."""
         committed: dict[tuple[str, int], int] = {}
+        for begun in self.cluster.history.begun:
+            committed[begun.place] = max(begun.offset, committed.get(begun.place, 0))
         for commit in self.cluster.history.commits:
             if commit.outcome == "ok":
                 for place, offset in commit.offsets.items():
@@ -551,7 +553,7 @@ async def power_failure(schedule: Schedule) -> bool:
     if not target or (target == cluster.active_controller() and not schedule.shape.flushes):
         return False
     schedule.fragile = True
-    lies = schedule.rng.random() < 0.3
+    lies = schedule.rng.random() < 0.3 and target != cluster.active_controller()
     if lies:
         cluster.machines[target].disk.lying = True
         await asyncio.sleep(schedule.rng.random() * 2)
