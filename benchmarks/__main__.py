@@ -14,7 +14,7 @@ from typing import Final
 
 from benchmarks.report import Figure, console, summary
 
-NAMES: Final = ("startup", "codec", "request_path", "log", "latency", "throughput")
+NAMES: Final = ("startup", "codec", "request_path", "log", "latency", "throughput", "failover")
 MUST_HOLD: Final = frozenset({"codec"})
 
 

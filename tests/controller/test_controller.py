@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,11 @@ from controller.zk import paths
 from controller.zk.kazoo_session import open_kazoo
 from controller.zk.session import ZkSession
 from protocol.apis.alter_partition import AlterPartitionRequest
+from protocol.apis.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from protocol.apis.controlled_shutdown import ControlledShutdownRequest
 from protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from tests.conftest import run_strictly
@@ -105,6 +111,49 @@ def test_stopping_hands_the_office_over_at_once() -> None:
         await cluster.until(lambda: second.active)
 
     run(scenario)
+
+
+def test_a_failover_asks_zookeeper_a_few_dozen_times_however_many_partitions_there_are() -> None:
+    async def scenario(cluster: TestCluster) -> None:
+        requests: dict[int, int] = {}
+        told = cluster.brokers[3]
+        for count in (10, 1000):
+            assignment = {index: [1, 2, 3] for index in range(count)}
+            await topic_admin.create_topic(
+                cluster.client, name=f"t{count}", topic_id=b"%16d" % count, assignment=assignment, configs={}
+            )
+            await told.until(lambda name=f"t{count}", count=count: len(told.metadata.get(name, (0, ()))[1]) == count)
+            first = cluster.controller
+            second = await cluster.add_controller(first._settings.node_id + 1)
+            asked = count_requests(second.session_under_test)  # type: ignore[attr-defined]
+            await cluster.brokers[1].die()
+            cluster.zookeeper.expire(first.session_under_test)  # type: ignore[attr-defined]
+            await told.until(lambda: told.metadata and 1 not in told.live_brokers and leaders_of(told) == {2})
+            assert second.active
+            requests[count] = len(asked)
+            await cluster.add_broker(1)
+            await cluster.until(lambda: 1 in told.live_brokers)
+        assert requests[1000] < requests[10] + 20, requests
+
+    run(scenario)
+
+
+def count_requests(session: Any) -> list[None]:
+    """A list that grows by one with each request from now on."""
+    asked: list[None] = []
+    ask = session._ask
+
+    def counted(request: Any) -> Any:
+        asked.append(None)
+        return ask(request)
+
+    session._ask = counted
+    return asked
+
+
+def leaders_of(broker: Any) -> set[int]:
+    """Whom a broker believes to lead anything."""
+    return {row.leader for _, partitions in broker.metadata.values() for row in partitions.values()}
 
 
 def test_somebody_removes_controller_by_hand() -> None:
@@ -230,8 +279,17 @@ def test_all_of_it_on_a_real_zookeeper(zookeeper_hosts: str) -> None:
             await first.session_under_test.close()  # type: ignore[attr-defined]
             await cluster.until(lambda: cluster.controllers[1].active)
             assert (await cluster.resize("t", 3)).error_code == 0
+            kept = (await cluster.topic("t")).assignment[0][1]
+            rows = [ReassignablePartition(partition_index=0, replicas=[kept])]
+            moves = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="t", partitions=rows)])
+            moved = await cluster.controller.alter_partition_reassignments(moves)
+            assert moved.responses[0].partitions[0].error_code == 0
+            state = (await cluster.states("t"))[0]
+            assert (state.leader, state.isr, (await cluster.topic("t")).assignment[0]) == (kept, (kept,), (kept,))
             await cluster.brokers[1].die()
-            await cluster.until_states("t", lambda states: all(1 not in state.isr for state in states.values()))
+            await cluster.until_states(
+                "t", lambda states: all(1 not in s.isr or s.isr == (1,) for s in states.values())
+            )
             await cluster.add_broker(1)
             await topic_admin.delete_topic(cluster.client, "t")
             await cluster.until(lambda: cluster.seen("topic deleted"))
