@@ -188,6 +188,10 @@ class ReplicaManager:
         """The name behind a topic id, as LeaderAndIsr or UpdateMetadata told it."""
         return self._names.get(topic_id) or self._metadata.topic_name(topic_id)
 
+    def now_ms(self) -> float:
+        """The event loop's clock, by which followers are judged."""
+        return self._loop.time() * 1000
+
     def partitions(self) -> Iterable[Partition]:
         """All replicas that live here."""
         return self._partitions.values()
@@ -502,6 +506,8 @@ async def _in_steps(interval_ms: float, step: Callable[[], bool]) -> None:
             while step():
                 await asyncio.sleep(loop.time() - began)
                 began = loop.time()
+        except OSError as error:
+            log.error("housekeeping has to wait for its next turn: %s", error)
         except Exception:
             log.exception("bug in %s", step)
             raise

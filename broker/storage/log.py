@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from broker.storage import validation
 from broker.storage.epochs import LeaderEpochCache
 from broker.storage.files import Files
-from broker.storage.log_loader import control_of, load_log, newest_snapshot, remove_snapshots, replay
+from broker.storage.log_loader import LoadedLog, control_of, load_log, newest_snapshot, remove_snapshots, replay
 from broker.storage.producer_snapshot import encode_snapshot, snapshot_path
 from broker.storage.producer_state import BatchMetadata, ProducerStates
 from broker.storage.segments import Segments, TimestampedOffset
@@ -92,27 +92,7 @@ class PartitionLog:
         "settings",
     )
 
-    def __init__(
-        self,
-        files: Files,
-        directory: str,
-        settings: LogSettings,
-        now_ms: int,
-        *,
-        log_start_offset: int = 0,
-        recovery_point: int = 0,
-        clean: bool = False,
-    ) -> None:
-        """Use `open`."""
-        loaded = load_log(
-            files,
-            directory,
-            settings,
-            now_ms,
-            log_start_offset=log_start_offset,
-            recovery_point=recovery_point,
-            clean=clean,
-        )
+    def __init__(self, files: Files, directory: str, settings: LogSettings, loaded: LoadedLog, now_ms: int) -> None:
         self._files = files
         self.directory = directory
         self.settings = settings
@@ -152,7 +132,7 @@ class PartitionLog:
         `recovery_point` is up to where the last life has flushed; `clean`, whether it ended with `close`.
         """
         files.make_directory(directory)
-        return cls(
+        loaded = load_log(
             files,
             directory,
             settings,
@@ -161,6 +141,7 @@ class PartitionLog:
             recovery_point=recovery_point,
             clean=clean,
         )
+        return cls(files, directory, settings, loaded, now_ms)
 
     def __repr__(self) -> str:
         span = f"{self.log_start_offset}..{self.log_end_offset}"

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from broker.config import BrokerSettings, TopicConfig
-from broker.storage.checkpoints import decode_checkpoint, encode_checkpoint
-from broker.storage.files import MemoryFiles
+from broker.storage.files import Files, MemoryFiles
+from broker.storage.log import PartitionLog
 from broker.storage.log_manager import LogManager, read_topic_id
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchBuilder
+from tests.broker.storage.faulty_files import FaultyFiles
 
 TOPIC_ID = bytes(range(16))
 
 
-def manager(files: MemoryFiles, config: TopicConfig | None = None) -> LogManager:
-    logs = LogManager(files, BrokerSettings(), lambda _: config or TopicConfig(), lambda: 0)
+def manager(files: Files, config: TopicConfig | None = None, clock_ms: Callable[[], int] = lambda: 0) -> LogManager:
+    logs = LogManager(files, BrokerSettings(), lambda _: config or TopicConfig(), clock_ms)
     logs.load_checkpoints()
     return logs
 
@@ -26,16 +29,9 @@ def one_record() -> bytes:
     return builder.build()
 
 
-def test_checkpoints_are_written_as_kafka_writes_them() -> None:
-    content = encode_checkpoint({("b-topic", 1): 7, ("a", 10): 0})
-    assert content == b"0\n2\na 10 0\nb-topic 1 7\n"
-    assert decode_checkpoint(content) == {("a", 10): 0, ("b-topic", 1): 7}
-
-
-@pytest.mark.parametrize("content", [b"", b"0\n", b"0\n2\na 1 5\n", b"1\n0\n", b"0\n1\na one 5\n", b"\xff\xfe"])
-def test_a_damaged_checkpoint_is_no_reason_not_to_start(content: bytes) -> None:
+def test_a_damaged_checkpoint_is_no_reason_not_to_start() -> None:
     files = MemoryFiles()
-    files.write_file("replication-offset-checkpoint", content)
+    files.write_file("replication-offset-checkpoint", b"nonsense")
     assert manager(files).high_watermark("a", 1) == 0
 
 
@@ -96,3 +92,130 @@ def test_logs_are_held_to_their_topics_configuration() -> None:
     with pytest.raises(KafkaError) as refused:
         log.append_as_leader(one_record(), leader_epoch=0, now_ms=1)
     assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def fill(log: PartitionLog, count: int) -> None:
+    for _ in range(count):
+        log.append_as_leader(one_record(), leader_epoch=0, now_ms=1)
+
+
+def test_only_a_clean_stop_of_every_log_is_said_to_be_one() -> None:
+    for failing in (False, True):
+        files = FaultyFiles(MemoryFiles())
+        logs = manager(files)
+        fill(logs.open("t", 0, TOPIC_ID), 3)
+        fill(logs.open("u", 0, TOPIC_ID), 3)
+        files.failing_flush = failing
+        logs.close()
+        files.failing_flush = False
+        assert files.exists(".kafka_cleanshutdown") != failing
+        again = manager(files)
+        assert again.open("t", 0, TOPIC_ID).scanned_segments == failing
+        assert not files.exists(".kafka_cleanshutdown"), "this life has yet to earn its own"
+
+
+def test_recovery_points_move_with_the_flushes_and_go_back_with_a_cut() -> None:
+    files = FaultyFiles(MemoryFiles())
+    config = TopicConfig(segment_bytes=300)
+    logs = manager(files, config)
+    log = logs.open("t", 0, TOPIC_ID)
+    fill(log, 20)
+    sealed = log.segment_count - 1
+    assert sealed > 3
+    for flushed in range(1, sealed + 1):
+        assert logs.flush_step()
+        assert len(files.flushed) == flushed, "one segment a step"
+    assert not logs.flush_step()
+    logs.checkpoint([])
+    active = log.segments.active.base_offset
+    assert files.read_file("recovery-point-offset-checkpoint") == f"0\n1\nt 0 {active}\n".encode()
+    assert manager(files, config).open("t", 0, TOPIC_ID).scanned_segments == 1
+    log.truncate_to(5)
+    assert files.read_file("recovery-point-offset-checkpoint") == b"0\n1\nt 0 5\n", "at once"
+
+
+def test_a_flush_that_fails_ends_the_steps(caplog: pytest.LogCaptureFixture) -> None:
+    files = FaultyFiles(MemoryFiles())
+    logs = manager(files, TopicConfig(segment_bytes=300))
+    fill(logs.open("t", 0, TOPIC_ID), 20)
+    files.failing_flush = True
+    assert not logs.flush_step()
+    assert not logs.flush_step()
+    assert caplog.text.count("takes no more appends") == 1
+
+
+def test_deleted_logs_can_be_rescued_for_a_while() -> None:
+    files = MemoryFiles()
+    now_ms = 1000
+    logs = manager(files, TopicConfig(file_delete_delay_ms=500), lambda: now_ms)
+    fill(logs.open("t", 0, TOPIC_ID), 1)
+    logs.delete("t", 0)
+    fill(logs.open("t", 0, b"another-topic-id"), 2)
+    logs.delete("t", 0)
+    waiting = [name for name in files.names("") if name.endswith("-delete")]
+    assert len(waiting) == 2
+    assert all(name.startswith("t-0.") and files.exists(f"{name}/{0:020d}.log") for name in waiting)
+    now_ms += 499
+    logs.remove_deleted()
+    assert len([name for name in files.names("") if name.endswith("-delete")]) == 2
+    now_ms += 1
+    logs.remove_deleted()
+    assert not [name for name in files.names("") if name.endswith("-delete")]
+    fill(logs.open("t", 0, TOPIC_ID), 1)
+    logs.delete("t", 0)
+    manager(files)
+    assert not [name for name in files.names("") if name.endswith("-delete")], "the next start removes them"
+
+
+def test_the_dirtiest_log_is_cleaned_first_and_remembered() -> None:
+    files = MemoryFiles()
+    config = TopicConfig(segment_bytes=300, cleanup_policy="compact")
+    logs = manager(files, config)
+    few, many = logs.open("few", 0, TOPIC_ID), logs.open("many", 0, TOPIC_ID)
+    for log in (few, many):
+        fill(log, 20)
+    few.cleaned_to = few.segments.active.base_offset - 4
+
+    def high_watermarks() -> list[tuple[str, int, int]]:
+        return [("few", 0, few.log_end_offset), ("many", 0, many.log_end_offset), ("gone", 0, 5)]
+
+    while logs.clean_step(high_watermarks):
+        assert few.size_bytes > 1000 or many.size_bytes < 1000, "the other one first"
+    assert many.cleaned_to == many.segments.active.base_offset
+    assert many.size_bytes < few.size_bytes
+    logs.checkpoint([])
+    again = manager(files, config).open("many", 0, TOPIC_ID)
+    assert again.cleaned_to == many.cleaned_to
+
+
+def test_what_cannot_be_read_is_not_cleaned_again(caplog: pytest.LogCaptureFixture) -> None:
+    files = MemoryFiles()
+    config = TopicConfig(segment_bytes=300, cleanup_policy="compact")
+    first = manager(files, config)
+    log = first.open("t", 0, TOPIC_ID)
+    fill(log, 20)
+    path = f"t-0/{list(log.segments)[1].base_offset:020d}.log"
+    first.close()
+    content = bytearray(files.read_file(path) or b"")
+    content[-1] ^= 1
+    files.write_file(path, bytes(content))
+    logs = manager(files, config)
+    assert logs.open("t", 0, TOPIC_ID).scanned_segments == 0
+    steps = 0
+    while logs.clean_step(lambda: [("t", 0, 20)]):
+        steps += 1
+    assert 0 < steps < 50
+    assert caplog.text.count("not compacted any more") == 1
+    assert files.read_file(path) == bytes(content)
+
+
+def test_a_log_that_is_deleted_while_it_is_cleaned_is_let_go() -> None:
+    files = MemoryFiles()
+    logs = manager(files, TopicConfig(segment_bytes=300, cleanup_policy="compact", file_delete_delay_ms=0))
+    log = logs.open("t", 0, TOPIC_ID)
+    fill(log, 20)
+    assert logs.clean_step(lambda: [("t", 0, 20)])
+    assert logs.clean_step(lambda: [("t", 0, 20)])
+    logs.delete("t", 0)
+    assert not logs.clean_step(lambda: [("t", 0, 20)])
+    assert files.names("") == []

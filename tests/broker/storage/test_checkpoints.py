@@ -1,0 +1,60 @@
+"""The files of a data directory: Kafka's formats, and what damage costs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from broker.storage.checkpoints import (
+    OffsetCheckpoint,
+    decode_checkpoint,
+    encode_checkpoint,
+    mark_clean_shutdown,
+    take_clean_shutdown,
+)
+from broker.storage.files import MemoryFiles
+
+
+def test_checkpoints_are_written_as_kafka_writes_them() -> None:
+    content = encode_checkpoint({("b-topic", 1): 7, ("a", 10): 0})
+    assert content == b"0\n2\na 10 0\nb-topic 1 7\n"
+    assert decode_checkpoint(content) == {("a", 10): 0, ("b-topic", 1): 7}
+
+
+@pytest.mark.parametrize("content", [b"", b"0\n", b"0\n2\na 1 5\n", b"1\n0\n", b"0\n1\na one 5\n", b"\xff\xfe"])
+def test_a_damaged_checkpoint_is_no_reason_not_to_start(content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    files = MemoryFiles()
+    files.write_file("offsets", content)
+    checkpoint = OffsetCheckpoint(files, "offsets")
+    checkpoint.read()
+    assert checkpoint.offsets == {}
+    assert "offsets is damaged" in caplog.text
+    checkpoint.offsets["a", 1] = 5
+    checkpoint.write()
+    assert files.read_file("offsets") == b"0\n1\na 1 5\n"
+
+
+def test_only_changes_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = MemoryFiles()
+    written: list[bytes] = []
+    monkeypatch.setattr(files, "write_file", lambda _, content: written.append(content))
+    checkpoint = OffsetCheckpoint(files, "offsets")
+    checkpoint.read()
+    checkpoint.write()
+    assert written == [], "nothing to say"
+    for offset in (1, 1, 2):
+        checkpoint.offsets["a", 0] = offset
+        checkpoint.write()
+    checkpoint.offsets.clear()
+    checkpoint.write()
+    assert written == [b"0\n1\na 0 1\n", b"0\n1\na 0 2\n", b"0\n0\n"]
+
+
+def test_a_clean_stop_is_believed_once() -> None:
+    files = MemoryFiles()
+    assert not take_clean_shutdown(files)
+    mark_clean_shutdown(files, 17)
+    assert json.loads(files.read_file(".kafka_cleanshutdown") or b"") == {"version": 0, "brokerEpoch": 17}
+    assert take_clean_shutdown(files)
+    assert not take_clean_shutdown(files)

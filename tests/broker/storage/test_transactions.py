@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from broker.storage.transactions import AbortedTransaction, CleanedTransactions, decode_aborted, encode_aborted
+from protocol.records.batch import BatchHeader, read_header
+from protocol.records.control import ControlRecord, ControlType
+from tests.broker.storage.batches import batch
+
+ABORTED = [AbortedTransaction(7, 10, 14, 15), AbortedTransaction(8, 11, 20, 21)]
+ABORT, COMMIT = ControlRecord(ControlType.ABORT, 0), ControlRecord(ControlType.COMMIT, 0)
+
+
+def header(offset: int, producer_id: int = 7, *, transactional: bool = True) -> BatchHeader:
+    return read_header(batch(1, producer=(producer_id, 0, 0), transactional=transactional, at=(offset, 1)))
+
+
+def test_bytes_are_kafkas() -> None:
+    content = encode_aborted(ABORTED)
+    assert content[:34] == struct.pack(">hqqqq", 0, 7, 10, 14, 15)
+    assert decode_aborted(content) == ABORTED
+    assert decode_aborted(b"") == []
+
+
+@pytest.mark.parametrize(
+    "content", [b"x", encode_aborted(ABORTED)[:-1], b"\1" * 34, struct.pack(">hqqqq", 0, 7, 9, 8, 9)]
+)
+def test_damage_is_noticed(content: bytes) -> None:
+    with pytest.raises(ValueError, match="transaction index"):
+        decode_aborted(content)
+
+
+def test_batches_between_the_start_and_the_marker_of_an_aborted_transaction_go() -> None:
+    seen = CleanedTransactions(ABORTED)
+    assert not seen.discards(header(9)), "an earlier transaction of the same producer"
+    assert seen.discards(header(10))
+    assert not seen.discards(header(12, transactional=False))
+    assert seen.discards(header(12, 8))
+    assert not seen.discards_marker(header(14), ABORT), "its records were here a moment ago"
+    assert not seen.discards(header(15)), "the next transaction of the producer"
+    assert not seen.discards_marker(header(16), COMMIT)
+    assert seen.discards_marker(header(17), COMMIT), "nothing of this one was met"
+    assert not seen.discards_marker(header(20, 8), ABORT)
+    assert seen.retained == ABORTED
+
+
+def test_markers_without_anything_left_go() -> None:
+    seen = CleanedTransactions(ABORTED)
+    assert seen.discards_marker(header(14), ABORT)
+    assert seen.discards_marker(header(15), None), "an empty control batch"
+    assert not seen.discards_marker(header(16), ControlRecord(ControlType.LEADER_CHANGE)), "not a transaction's"
+    assert seen.retained == []
