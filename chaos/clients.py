@@ -134,6 +134,7 @@ class Reader(PartitionKeyRebalanceListener):
         self.consumer: Consumer | None = None
         self._runs: dict[Place, int] = {}
         self._leave = asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
 
     @property
     def identity(self) -> str:
@@ -147,19 +148,31 @@ class Reader(PartitionKeyRebalanceListener):
             self.life += 1
             consumer = self.consumer = self._make()
             self._leave.clear()
+            self._reading = asyncio.create_task(self._read(consumer), name=self.identity)
             try:
-                await consumer.start()
-                while not self.stopping and not self._leave.is_set():
-                    await self._poll(consumer)
-            except CLIENT_FAILURES as error:
-                self.restarts += 1
-                self._record.history.died.append(Died(self._record.history.tick(), self.identity))
-                log.info("%s starts over: %s", self.identity, error)
+                await asyncio.wait([self._reading])
+            finally:
+                self._reading.cancel()
+            if not self._reading.cancelled():
+                self._reading.result()
             with contextlib.suppress(*CLIENT_FAILURES):
                 async with asyncio.timeout(STOP_TIMEOUT_S):
                     await consumer.stop()
             if not self.stopping:
                 await asyncio.sleep(0.2)
+
+    async def _read(self, consumer: Consumer) -> None:
+        try:
+            await consumer.start()
+            while not self.stopping and not self._leave.is_set():
+                await self._poll(consumer)
+        except CLIENT_FAILURES as error:
+            self.restarts += 1
+            self._died()
+            log.info("%s starts over: %s", self.identity, error)
+
+    def _died(self) -> None:
+        self._record.history.died.append(Died(self._record.history.tick(), self.identity))
 
     def replace(self) -> None:
         """Leave the group, and join again as a new member."""
@@ -168,10 +181,11 @@ class Reader(PartitionKeyRebalanceListener):
     async def crash(self) -> bool:
         """Vanish: the group learns of it by the end of the member's session; whether there was anybody."""
         consumer = self.consumer
-        if consumer is None or self._leave.is_set():
+        if consumer is None or self._reading is None or self._reading.done() or self._leave.is_set():
             return False
         self._leave.set()
-        self._record.history.died.append(Died(self._record.history.tick(), self.identity))
+        self._reading.cancel()
+        self._died()
         await consumer._network.close()  # whatever it would still say, nobody hears
         return True
 
