@@ -13,7 +13,7 @@ import pytest
 from controller import topic_admin
 from controller.events import TimerFired
 from controller.model import TopicPartition
-from controller.zk import paths
+from controller.zk import paths, znodes
 from controller.zk.kazoo_session import open_kazoo
 from controller.zk.session import ZkSession
 from protocol.apis.alter_partition import AlterPartitionRequest
@@ -154,6 +154,27 @@ def count_requests(session: Any) -> list[None]:
 def leaders_of(broker: Any) -> set[int]:
     """Whom a broker believes to lead anything."""
     return {row.leader for _, partitions in broker.metadata.values() for row in partitions.values()}
+
+
+def test_unclean_elections_are_allowed_by_a_topics_configuration_at_any_time() -> None:
+    async def scenario(cluster: TestCluster) -> None:
+        await topic_admin.create_topic(
+            cluster.client, name="t", topic_id=b"t" * 16, assignment={0: [1, 2]}, configs={"retention.ms": "1"}
+        )
+        await cluster.until_states("t", lambda states: len(states) == 1)
+        await cluster.brokers[2].die()
+        await cluster.until_states("t", lambda states: states[0].isr == (1,))
+        await cluster.add_broker(2)
+        await cluster.until(lambda: 2 in cluster.brokers[3].live_brokers)
+        await cluster.brokers[1].die()
+        await cluster.until_states("t", lambda states: states[0].leader == -1)
+        config = {"retention.ms": "1", "unclean.leader.election.enable": "true"}
+        await cluster.client.set(paths.topic_config("t"), znodes.encode_config(config))
+        await cluster.until_states("t", lambda states: states[0].leader == 2)
+        state = (await cluster.states("t"))[0]
+        assert (state.isr, state.leader_recovery_state) == ((2,), 1)
+
+    run(scenario)
 
 
 def test_somebody_removes_controller_by_hand() -> None:

@@ -215,3 +215,29 @@ def test_brokers_that_are_told_the_same_are_told_the_same_rows() -> None:
             for row in request.topic_states[0].partition_states:
                 rows.setdefault((row.partition_index, row.leader_epoch), set()).add(id(row))
     assert rows and all(len(made) == 1 for made in rows.values()), "made once for all three"
+
+
+def test_a_broker_that_stops_as_the_last_one_in_sync_goes_on_leading() -> None:
+    """What only it has must not be given up: the partition goes down with it, and comes back with it."""
+    world, term = started(brokers=2, partitions=1, replication=2)
+    del world.brokers[2]
+    term.brokers_changed()
+    world.add_brokers(2)
+    term.brokers_changed()
+    answer = shut_down(world, term, 1)
+    assert [(one.topic_name, one.partition_index) for one in answer.remaining_partitions] == [("t", 0)]
+    assert (world.state("t", 0).leader, world.state("t", 0).isr) == (1, (1,))
+
+
+def test_a_broker_that_is_about_to_stop_is_given_nothing_until_it_is_back() -> None:
+    world, term = started(brokers=2, partitions=1, replication=2)
+    shut_down(world, term, 1)
+    epoch = world.state("t", 0).leader_epoch
+    term.join_isr(0, 1)
+    assert world.state("t", 0).isr == (2,), "INELIGIBLE_REPLICA"
+    assert term.elect([0]) == {0: 80} and world.state("t", 0).leader_epoch == epoch
+    assert [row.id for row in world.sent[-1][1].live_brokers] == [1, 2], "it is still listed"
+    world.add_brokers(1)
+    term.brokers_changed()
+    term.join_isr(0, 1)
+    assert term.elect([0]) == {0: 0} and world.state("t", 0).leader == 1

@@ -318,3 +318,14 @@ def test_moves_can_be_listed_for_some_partitions() -> None:
     request = ListPartitionReassignmentsRequest(topics=topics)
     response = term.ask(lambda token: events.ReassignmentsListed(token, request))
     assert [(one.name, [row.partition_index for row in one.partitions]) for one in response.topics] == [("t", [2])]
+
+
+def test_the_periodic_rebalance_leaves_moving_partitions_alone() -> None:
+    """Its first replica may be in sync already; who leads is decided once, at the end."""
+    world, term = moving_one()
+    term.join_isr(0, 3)
+    epoch = world.state("t", 0).leader_epoch
+    for timer in ("preferred", "rebalance"):
+        term.happen(events.TimerFired(timer))
+    assert (world.state("t", 0).leader, world.state("t", 0).leader_epoch) == (1, epoch)
+    assert term.elect([0]) == {0: 0}, "an admin may"

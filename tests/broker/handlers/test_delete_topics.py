@@ -1,0 +1,37 @@
+"""Deletion through real brokers: hidden at once, finished when every replica is gone, also one that was away."""
+
+from __future__ import annotations
+
+import asyncio
+
+from anabranch.cluster import Cluster
+from controller.zk import paths
+from protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.errors import ErrorCode
+from protocol.wire import ZERO_UUID
+from tests.anabranch.test_cluster import active_controller, ask, create, describe, story
+
+
+def test_a_replica_that_was_away_is_waited_for_and_deleted_when_it_is_back() -> None:
+    async def scenario() -> None:
+        async with Cluster(3) as cluster:
+            assert (await create(cluster, "t")).error_code == 0
+            away = active_controller(cluster) % 3 + 1
+            files = cluster._files[away]
+            await cluster.crash_broker(away)
+            at = active_controller(cluster)
+            watcher = cluster.nodes[at].services
+            assert await watcher.metadata.wait_until(lambda image: away not in image.brokers, 5000)
+            request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=5000)
+            assert (await ask(cluster, at, request)).responses[0].error_code == 0
+            assert (await describe(cluster, "t")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            again = await create(cluster, "t", replicas=2)
+            assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS, "it is marked for deletion until all is gone"
+            assert files.names("t-0")
+            await cluster.start_broker(away)
+            while await watcher.session.exists(paths.topic("t")) is not None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert not [name for name in files.names("") if name.startswith("t-0")]
+            assert (await create(cluster, "t", partitions=2)).error_code == 0
+
+    story(scenario)
