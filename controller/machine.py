@@ -60,6 +60,7 @@ from protocol.errors import ErrorCode
 PREFERRED_TIMER = "preferred"
 REBALANCE_TIMER = "rebalance"
 DRAINED_TIMER = "drained"
+REMIND_TIMER = "remind"
 
 
 def step(state: ClusterState, event: Event) -> list[Effect]:
@@ -347,7 +348,7 @@ def on_leadership_confirmed(
         return []
     adopted = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
     failed = {
-        (topic.topic_id, row.partition_index)
+        (topic.topic_id, row.partition_index): row.error_code
         for topic in response.topics
         for row in topic.partition_errors
         if row.error_code not in adopted
@@ -355,11 +356,26 @@ def on_leadership_confirmed(
     decided: list[Effect] = []
     for topic in request.topic_states:
         for row in topic.partition_states:
-            if (topic.topic_id, row.partition_index) not in failed:
-                partition = TopicPartition(topic.topic_name, row.partition_index)
+            partition = TopicPartition(topic.topic_name, row.partition_index)
+            error = failed.get((topic.topic_id, row.partition_index))
+            if error is None:
                 partitions.confirm(state, partition, event.broker_id, event.broker_epoch, row.leader_epoch)
+            elif error == ErrorCode.KAFKA_STORAGE_ERROR:
+                state.to_remind.add((event.broker_id, partition))
         decided += resize.advance(state, topic.topic_name)
+    if state.to_remind:
+        decided.append(effects.SetTimer(REMIND_TIMER, state.settings.remind_interval_ms))
     return decided
+
+
+def remind(state: ClusterState) -> list[Effect]:
+    """Repeat the committed state to brokers that could not take it up: a disk that was full may have room by now."""
+    waiting, state.to_remind = sorted(state.to_remind), set()
+    batch = RequestBatch(state)
+    for broker, partition in waiting:
+        if broker in state.brokers and partition in state.partitions and broker in state.assignment(partition):
+            batch.remind(partition, broker)
+    return batch.flush()
 
 
 def on_replicas_stopped(
@@ -414,6 +430,8 @@ def on_timer(state: ClusterState, event: TimerFired) -> list[Effect]:
         case "drained":
             again = effects.SetTimer(DRAINED_TIMER, settings.drained_check_interval_ms)
             return [*resize.check_drained(state), again]
+        case "remind":
+            return remind(state)
     raise AssertionError(f"nobody sets a timer {event.timer!r}")
 
 

@@ -26,5 +26,7 @@ class ControllerSettings:
     """How soon after a preferred leader is back in sync it leads again; 0 leaves that to the periodic check alone."""
     drained_check_interval_ms: int = 5_000
     """How often partitions that are marked for deletion are asked whether anything is left in them."""
+    remind_interval_ms: int = 1_000
+    """How soon a broker whose disk refused a partition is told of it again."""
     crash_at: str = ""
     """The step at which this process exits hard, such as "resize:after-plan"; for demonstrations and tests."""

@@ -61,6 +61,8 @@ class ClusterState:
     """Partition marked for deletion -> (leader epoch, log start offset) as last reported."""
     removals: dict[TopicPartition, set[int]] = field(default_factory=dict)
     """Retired partition -> brokers that have yet to confirm that they dropped it."""
+    to_remind: set[tuple[int, TopicPartition]] = field(default_factory=set)
+    """Replicas whose broker could not take up its state, because its disk failed."""
     waiting: dict[str, deque[WaitingResize]] = field(default_factory=dict)
     replies: dict[int, PendingReply] = field(default_factory=dict)
 

@@ -1,0 +1,39 @@
+"""Brokers whose disk refuses a partition are told of it again, so that a resize that waits for them can go on."""
+
+from __future__ import annotations
+
+from controller import machine
+from controller.effects import SendToBroker, SetTimer
+from controller.events import Answered, TimerFired
+from protocol.apis.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from protocol.errors import ErrorCode
+from tests.controller.world import Term, World
+
+
+def test_a_replica_that_could_not_be_opened_is_asked_for_again() -> None:
+    """Goal: LeaderAndIsr refused with KAFKA_STORAGE_ERROR is repeated until the broker takes it up (schedule 24)."""
+    world = World()
+    world.add_brokers(1, 2, 3)
+    world.add_topic("t", {0: (1, 2, 3)})
+    state = Term(world).take_over().state
+    topic_id = state.topics["t"].body.topic_id
+    request = next(
+        request for broker, request in reversed(world.sent) if broker == 2 and isinstance(request, LeaderAndIsrRequest)
+    )
+    row = LeaderAndIsrPartitionError(partition_index=0, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+    response = LeaderAndIsrResponse(
+        error_code=ErrorCode.NONE,
+        topics=[LeaderAndIsrTopicError(topic_id=topic_id, partition_errors=[row])],
+    )
+    decided = machine.step(state, Answered(2, state.brokers[2].epoch, request, response))
+    assert SetTimer(machine.REMIND_TIMER, state.settings.remind_interval_ms) in decided
+    again = machine.step(state, TimerFired(machine.REMIND_TIMER))
+    assert [(one.broker_id, type(one.request)) for one in again if isinstance(one, SendToBroker)][:1] == [
+        (2, LeaderAndIsrRequest)
+    ]
+    assert machine.step(state, TimerFired(machine.REMIND_TIMER)) == [], "once per refusal"
