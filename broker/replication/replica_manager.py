@@ -153,8 +153,11 @@ class ReplicaManager:
         self.deletions.finish_all()
         if self._timer is not None:
             self._timer.cancel()
-        self.checkpoint()
-        self.logs.close()
+        try:
+            self.checkpoint()
+            self.logs.close()
+        except OSError as error:
+            log.error("the logs are not closed in order, the next start recovers them: %s", error)
 
     def on_leader(self, listener: LeaderListener) -> None:
         """Call `listener(topic, index, leader_epoch)` whenever this broker leads a partition under a new epoch."""
