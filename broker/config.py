@@ -82,6 +82,8 @@ class BrokerSettings:
     replica_high_watermark_checkpoint_interval_ms: int = 5000
     fetch_max_bytes: int = 57671680
     max_incremental_fetch_session_cache_slots: int = 1000
+    replica_selector_class: str = ""
+    """Empty: consumers read from leaders; Kafka's rack-aware one sends them to an in-sync replica in their rack."""
     controlled_shutdown_enable: bool = True
     controlled_shutdown_max_retries: int = 3
     controlled_shutdown_retry_backoff_ms: int = 5000
@@ -195,6 +197,7 @@ _LEAST: Final[Mapping[str, int]] = {
     "log_cleaner_min_compaction_lag_ms": 0,
     "max_compaction_lag_ms": 1,
     "log_cleaner_max_compaction_lag_ms": 1,
+    "max_incremental_fetch_session_cache_slots": 0,
     "num_partitions": 1,
     "default_replication_factor": 1,
     "socket_request_max_bytes": 1,
@@ -211,6 +214,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "message_timestamp_type": ("CreateTime", "LogAppendTime"),
     "log_message_timestamp_type": ("CreateTime", "LogAppendTime"),
     "reshard_legacy_producers": ("reject", "allow"),
+    "replica_selector_class": ("", "org.apache.kafka.common.replica.RackAwareReplicaSelector"),
 }
 # Properties of Kafka's topics that are accepted, remembered and described, and change nothing yet.
 INERT_TOPIC_PROPERTIES: Final = frozenset(

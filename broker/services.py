@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from broker.coordinators.group_coordinator import GroupCoordinator
     from broker.metadata_cache import MetadataCache
     from broker.producer_ids import ProducerIds
+    from broker.replication.fetch_sessions import FetchSessionCache
     from broker.replication.replica_manager import ReplicaManager
     from broker.topic_configs import TopicConfigs
     from controller.zk.session import ZkSession
@@ -92,6 +93,7 @@ class Services:
     controller: Controller | None = None
     replicas_if_broker: ReplicaManager | None = None
     groups_if_broker: GroupCoordinator | None = None
+    fetch_sessions_if_any: FetchSessionCache | None = None
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("broker"))
 
     @property
@@ -105,6 +107,15 @@ class Services:
         """The group coordinator of this broker."""
         assert self.groups_if_broker is not None, "a controller-only node coordinates no group"
         return self.groups_if_broker
+
+    @property
+    def fetch_sessions(self) -> FetchSessionCache:
+        """The fetch sessions of this broker, which begin with the first fetcher that asks for one."""
+        if self.fetch_sessions_if_any is None:
+            from broker.replication.fetch_sessions import FetchSessionCache
+
+            self.fetch_sessions_if_any = FetchSessionCache(self.settings.max_incremental_fetch_session_cache_slots)
+        return self.fetch_sessions_if_any
 
     def now_ms(self) -> int:
         """Wall-clock milliseconds, as record timestamps use them; `clock_ms` decides where they come from."""

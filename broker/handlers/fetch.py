@@ -7,9 +7,10 @@ A follower's request is also its report: everything below its fetch offset is re
 not the leader's history it gets the diverging epoch instead of records (KIP-595), and so does a consumer that sends
 one.
 
-Stored bytes go into the answer as they are. Sessions (KIP-227) are answered as by a broker whose cache is full:
-with session id 0, which makes every client send full requests. Versions 0 to 17; before v4 there is no format for
-the batches this broker stores, so those versions get UNSUPPORTED_VERSION where there is something to read.
+Stored bytes go into the answer as they are. In a session (KIP-227) a request names only what changed, and so does its
+answer; a partition where nothing did costs a few comparisons. A consumer may be sent to a replica in its own rack
+(KIP-392). Versions 0 to 17; before v4 there is no format for the batches this broker stores, so those versions get
+UNSUPPORTED_VERSION where there is something to read.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from broker.api import RequestContext, handles
 from broker.handlers.leader_hints import HINTED, LeaderHints
 from broker.replication.partition import Role
+from broker.replication.replica_selector import preferred_replica
 from protocol.apis.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -34,6 +36,7 @@ from protocol.apis.fetch import (
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from broker.replication.fetch_sessions import FetchSession, Key, SessionPartition
     from broker.replication.partition import Partition
 
 READ_COMMITTED: Final = 1
@@ -48,27 +51,46 @@ NO_SNAPSHOT: Final = SnapshotId()
 @handles(FetchRequest, versions="0-17")
 async def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
     """Read now; if that is too little, wait and read again."""
-    if request.session_epoch > 0:
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
     reading = Reading(ctx, request)
+    if request.session_epoch >= 0 or request.session_id:
+        try:
+            reading = reading_in_session(ctx, request)
+        except KafkaError as error:
+            return FetchResponse(error_code=error.code, responses=[])
     responses = reading.read(report=True)
     if not reading.enough and request.max_wait_ms > 0:
         replicas = ctx.services.replicas
         await replicas.park(replicas.fetches, reading.watched, request.max_wait_ms, reading.ready)
         responses = reading.read(report=False)
+    try:
+        session_id = reading.settle(responses)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code, session_id=request.session_id, responses=[])
     endpoints = [
         NodeEndpoint(node_id=one.id, host=one.host, port=one.port, rack=one.rack)
         for one in reading.hints.brokers.values()
     ]
-    return FetchResponse(responses=responses, node_endpoints=endpoints)
+    return FetchResponse(session_id=session_id, responses=responses, node_endpoints=endpoints)
+
+
+def reading_in_session(ctx: RequestContext, request: FetchRequest) -> Reading:
+    """What to do for a request that speaks of a session. Raises KafkaError for one that does not fit its session."""
+    if request.session_epoch > 0:
+        by_id = ctx.version >= FIRST_VERSION_WITH_TOPIC_IDS
+        sessions = ctx.services.fetch_sessions
+        session = sessions.admit(request, by_id=by_id, now_ms=ctx.services.replicas.now_ms())
+        return Reading(ctx, request) if session is None else SessionReading(ctx, request, session)
+    if request.session_id:
+        ctx.services.fetch_sessions.close(request.session_id)
+    return Reading(ctx, request)
 
 
 class Reading:
     """One Fetch request on its way to an answer."""
 
     __slots__ = (
-        "broker_epoch", "committed", "ctx", "enough", "follower", "hints", "left", "replicas", "request", "size",
-        "sizes", "watched",
+        "broker_epoch", "committed", "ctx", "enough", "follower", "hints", "left", "rack", "replicas", "request",
+        "size", "sizes", "watched",
     )  # fmt: skip
 
     def __init__(self, ctx: RequestContext, request: FetchRequest) -> None:
@@ -80,6 +102,9 @@ class Reading:
         self.follower = state.replica_id if ctx.version >= 15 else request.replica_id
         self.broker_epoch = state.replica_epoch if ctx.version >= 15 else -1
         self.committed = request.isolation_level == READ_COMMITTED
+        selects = request.rack_id and self.follower < 0 and self.replicas.settings.replica_selector_class
+        self.rack = request.rack_id if selects else ""
+        """Where the consumer would rather read, if this broker sends consumers elsewhere at all."""
         self.watched: dict[Partition, tuple[FetchPartition, int]] = {}
         """Per readable partition: what was asked, and the leader epoch it was read under."""
         self.sizes: dict[Partition, int] = {}
@@ -103,6 +128,19 @@ class Reading:
         if self.size >= request.min_bytes:
             self.enough = True
         return answer
+
+    def settle(self, answer: list[FetchableTopicResponse]) -> int:
+        """This is the answer: open the session that was asked for. Its id, or 0."""
+        if self.request.session_epoch != 0:
+            return 0
+        return self.ctx.services.fetch_sessions.open(
+            self.request,
+            answer,
+            is_follower=self.follower >= 0,
+            by_id=self.ctx.version >= FIRST_VERSION_WITH_TOPIC_IDS,
+            now_ms=self.replicas.now_ms(),
+            draw=self.ctx.services.rng.randint,
+        )
 
     def _answer(self, topic: str | None, asked: FetchPartition, report: bool) -> PartitionData:
         try:
@@ -146,6 +184,12 @@ class Reading:
                     broker_epoch=self.broker_epoch,
                 )
             limit = self._limit(partition)
+        preferred = -1
+        if self.rack:
+            preferred = preferred_replica(partition, offset, self.rack, self.ctx.services.metadata)
+            if preferred >= 0:
+                self.enough = True
+                limit = offset  # the records are to be had there
         records: bytes | bytearray | memoryview = b""
         if offset < limit:
             records = self._records(partition, asked, limit)
@@ -164,6 +208,7 @@ class Reading:
             current_leader=NO_LEADER,
             snapshot_id=NO_SNAPSHOT,
             aborted_transactions=aborted,
+            preferred_read_replica=preferred,
             records=records,
         )
 
@@ -223,6 +268,99 @@ class Reading:
             )
         )
         return sum(self.sizes.values()) >= self.request.min_bytes
+
+
+class SessionReading(Reading):
+    """An incremental request: reads all partitions of its session, and answers with those that have news."""
+
+    __slots__ = ("epoch", "is_current", "news", "session")
+
+    def __init__(self, ctx: RequestContext, request: FetchRequest, session: FetchSession) -> None:
+        super().__init__(ctx, request)
+        self.session = session
+        self.epoch = session.epoch
+        self.news: list[tuple[Key, PartitionData]] = []
+        registered = ctx.services.metadata.broker(self.follower) if self.broker_epoch >= 0 else None
+        self.is_current = registered is None or self.broker_epoch >= registered.epoch
+        """Whether a follower is in the life that is registered now (KIP-903)."""
+
+    def read(self, *, report: bool) -> list[FetchableTopicResponse]:
+        """Read what may have changed, by the session's order."""
+        self.size, self.enough = 0, False
+        self.left = min(self.request.max_bytes, self.replicas.settings.fetch_max_bytes)
+        self.watched.clear()
+        self.news.clear()
+        now_ms = self.replicas.now_ms()
+        for key, entry in self.session.partitions.items():
+            partition = entry.partition
+            if partition is not None and self._is_as_told(entry, partition, report, now_ms):
+                self.watched[partition] = (entry.asked, entry.leader_epoch)
+            else:
+                row = self._row(key, entry, report)
+                if entry.is_news(row):
+                    self.news.append((key, row))
+        if self.size >= self.request.min_bytes:
+            self.enough = True
+        return self._by_topic()
+
+    def settle(self, answer: list[FetchableTopicResponse]) -> int:
+        """This is the answer, unless the session went on without this request while it waited."""
+        if self.session.epoch != self.epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"{self.session.id} is at {self.session.epoch}")
+        self.session.told(self.news)
+        return self.session.id
+
+    def _row(self, key: Key, entry: SessionPartition, report: bool) -> PartitionData:
+        topic = self.replicas.name_of(key[0]) if isinstance(key[0], bytes) else key[0]
+        row = self._answer(topic, entry.asked, report)
+        entry.partition = None
+        if topic is not None and not row.error_code and row.diverging_epoch is NO_EPOCH and not self.rack:
+            entry.partition = self.replicas.partition(topic, key[1])
+            entry.leader_epoch = entry.partition.leader_epoch
+        return row
+
+    def _is_as_told(self, entry: SessionPartition, partition: Partition, report: bool, now_ms: float) -> bool:
+        """Whether reading this partition, which was read for the same question before, would find nothing new."""
+        asked, log = entry.asked, partition.log
+        end = log.log_end_offset
+        if (
+            partition.leader_epoch != entry.leader_epoch
+            or partition.role is Role.NONE
+            or partition.high_watermark != entry.high_watermark
+            or log.log_start_offset != entry.log_start_offset
+            or not self._limit(partition) <= asked.fetch_offset <= end
+            or (asked.last_fetched_epoch >= 0 and asked.last_fetched_epoch != log.epochs.latest_epoch)
+        ):
+            return False
+        if self.follower < 0 or not report:
+            return True
+        # Its report is the last one again: that it still has everything. Anything more is for the replica manager.
+        follower = partition.followers.get(self.follower)
+        if (
+            follower is None
+            or not self.is_current
+            or follower.log_end_offset != end
+            or follower.broker_epoch != self.broker_epoch
+            or partition.high_watermark != end
+            or self.follower not in partition.isr
+        ):
+            return False
+        follower.caught_up_ms = follower.last_fetch_ms = now_ms
+        follower.leader_end_at_last_fetch = end
+        return True
+
+    def _by_topic(self) -> list[FetchableTopicResponse]:
+        topics: dict[bytes | str, FetchableTopicResponse] = {}
+        for (name, _), row in self.news:
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = FetchableTopicResponse(partitions=[])
+                if isinstance(name, bytes):
+                    topic.topic_id = name
+                else:
+                    topic.topic = name
+            topic.partitions.append(row)
+        return list(topics.values())
 
 
 def diverging_epoch(partition: Partition, asked: FetchPartition) -> EpochEndOffset:

@@ -5,9 +5,9 @@ last record we have (Fetch v12 on); where that is not the leader's history it an
 epoch, and we cut our log back (KIP-595's truncation on fetch, which replaces KIP-101's separate round). Our broker
 epoch travels in ReplicaState, so that the leader knows which life of this broker has the records (KIP-903).
 
-`request_of`, `take` and `realign` are plain functions over partitions and messages; `Fetcher` adds the connection
-and the waiting. A partition that begins to be followed ends a running long poll, because the leader would not wake
-it for that partition.
+`FollowerSession` makes the requests, `take` and `realign` are plain functions over partitions and messages; `Fetcher`
+adds the connection and the waiting. A partition that begins to be followed ends a running long poll, because the
+leader would not wake it for that partition.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.replication.follower_session import Asked, FollowerSession, Following, Position
 from broker.replication.partition import Partition, Role
 from protocol.errors import ErrorCode, KafkaError
 from protocol.wire import ZERO_UUID
@@ -26,7 +26,7 @@ from protocol.wire import ZERO_UUID
 if TYPE_CHECKING:
     from broker.config import BrokerSettings
     from clients.connection import Connection
-    from protocol.apis.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData
+    from protocol.apis.fetch import EpochEndOffset, FetchResponse, PartitionData
 
 log = logging.getLogger(__name__)
 
@@ -44,63 +44,6 @@ class Outcome(enum.Enum):
     FENCED = "fenced"
     """Our leader epoch ended: nothing to do until the controller says more."""
     OUT_OF_RANGE = "out of range"
-
-
-@dataclass(slots=True)
-class Following:
-    """How fetching one partition goes."""
-
-    partition: Partition
-    leader_epoch: int
-    resume_ms: float = 0.0
-    failures: int = 0
-    fenced: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a request asked about a partition; an answer that no longer fits it is ignored."""
-
-    following: Following
-    fetch_offset: int
-
-
-Position = tuple[bytes | str, int]
-
-
-def request_of(
-    following: list[Following], settings: BrokerSettings, *, by_id: bool, broker_epoch: int, max_wait_ms: int
-) -> tuple[FetchRequest, dict[Position, Asked]]:
-    """One Fetch for these partitions, and what it asked by (topic id or name, index), as the answer will name them."""
-    from protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-
-    topics: dict[str, FetchTopic] = {}
-    asked: dict[Position, Asked] = {}
-    for one in following:
-        partition = one.partition
-        if partition.topic not in topics:
-            topics[partition.topic] = FetchTopic(topic=partition.topic, topic_id=partition.topic_id, partitions=[])
-        offset = partition.log.log_end_offset
-        topics[partition.topic].partitions.append(
-            FetchPartition(
-                partition=partition.index,
-                current_leader_epoch=one.leader_epoch,
-                fetch_offset=offset,
-                last_fetched_epoch=partition.log.epochs.latest_epoch,
-                log_start_offset=partition.log.log_start_offset,
-                partition_max_bytes=settings.replica_fetch_max_bytes,
-            )
-        )
-        asked[partition.topic_id if by_id else partition.topic, partition.index] = Asked(one, offset)
-    request = FetchRequest(
-        replica_id=settings.node_id,
-        replica_state=ReplicaState(replica_id=settings.node_id, replica_epoch=broker_epoch),
-        max_wait_ms=max_wait_ms,
-        min_bytes=settings.replica_fetch_min_bytes,
-        max_bytes=settings.replica_fetch_response_max_bytes,
-        topics=list(topics.values()),
-    )
-    return request, asked
 
 
 def take(asked: Asked, row: PartitionData) -> Outcome:
@@ -195,6 +138,7 @@ class Fetcher:
         self._progressed = progressed
         self._loop = asyncio.get_running_loop()
         self._following: dict[Partition, Following] = {}
+        self._session = FollowerSession()
         self._connection: Connection | None = None
         self._polling = False
         self._interrupted = False
@@ -254,7 +198,7 @@ class Fetcher:
         connection = await self._connected()
         version = version_for(connection, due)
         wait_ms = self._settings.replica_fetch_wait_max_ms
-        request, asked = request_of(
+        request = self._session.request(
             due,
             self._settings,
             by_id=version >= FIRST_VERSION_WITH_TOPIC_IDS,
@@ -267,13 +211,13 @@ class Fetcher:
             response = await connection.call(request, version=version)
         finally:
             self._polling = False
-        for following in self._take_all(response, asked):
+        if not self._session.answered(response):
+            return
+        for following in self._take_all(response, self._session.asked):
             await self._realign(connection, following)
 
-    def _take_all(self, response: FetchResponse, asked: dict[Position, Asked]) -> list[Following]:
+    def _take_all(self, response: FetchResponse, asked: Mapping[Position, Asked]) -> list[Following]:
         """Apply a whole answer; returns the partitions whose offset is out of the leader's range."""
-        if response.error_code != ErrorCode.NONE:
-            raise KafkaError(ErrorCode(response.error_code), "the whole fetch was refused")
         out_of_range = []
         for topic in response.responses:
             key: bytes | str = topic.topic_id if any(topic.topic_id) else topic.topic
@@ -352,6 +296,7 @@ class Fetcher:
         return self._connection
 
     async def _disconnect(self) -> None:
+        self._session.restart()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abort("the fetcher is done with it")

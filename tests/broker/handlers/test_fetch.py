@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
-from protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from broker.replication.replica_selector import RACK_AWARE, preferred_replica
+from protocol.apis.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    ReplicaState,
+)
 from protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import (
     ReplicaCluster,
@@ -12,6 +23,7 @@ from tests.broker.replication.replica_cluster import (
     fetch_request,
     run,
     topic_id_of,
+    until,
     values,
 )
 
@@ -113,21 +125,264 @@ def test_the_budget_is_one_for_all_partitions() -> None:
     run(scenario, 1)
 
 
+def in_session(
+    session_id: int, epoch: int, *topics: tuple[str, int], forgotten: tuple[str, ...] = (), **more: Any
+) -> FetchRequest:
+    """A request in a session that names these (topic, offset)."""
+    request = fetch_request(0, **more)
+    request.session_id, request.session_epoch = session_id, epoch
+    request.topics = [fetch_request(offset, topic=topic).topics[0] for topic, offset in topics]
+    request.forgotten_topics_data = [
+        ForgottenTopic(topic=topic, topic_id=topic_id_of(topic), partitions=[0]) for topic in forgotten
+    ]
+    return request
+
+
+def told(response: FetchResponse) -> dict[str, tuple[int, int, list[str]]]:
+    """Per topic of an answer: error, high watermark, records."""
+    return {
+        (topic.topic or topic.topic_id.decode().rstrip("-")): (row.error_code, row.high_watermark, values(row.records))
+        for topic in response.responses
+        for row in topic.partitions
+    }
+
+
 @pytest.mark.parametrize(
-    ("session_id", "session_epoch", "code"),
-    [(0, -1, 0), (0, 0, 0), (5, 0, 0), (5, -1, 0), (5, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)],
+    ("session_id", "session_epoch", "code", "session"),
+    [
+        (0, -1, 0, False),
+        (0, 0, 0, True),
+        (5, 0, 0, True),
+        (5, -1, 0, False),
+        (5, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, False),
+        (0, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, False),
+    ],
 )
-def test_sessions_are_never_given_out(session_id: int, session_epoch: int, code: int) -> None:
+def test_a_session_is_given_to_whoever_asks_for_one(
+    session_id: int, session_epoch: int, code: int, session: bool
+) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a"))
-        request = fetch_request(0)
-        request.session_id, request.session_epoch = session_id, session_epoch
-        response = await cluster.call(cluster[1], request)
-        assert (response.error_code, response.session_id) == (code, 0)
-        assert len(response.responses) == (0 if code else 1)
+        request = in_session(session_id, session_epoch, ("t", 0))
+        response: FetchResponse = await cluster.call(cluster[1], request)
+        assert (response.error_code, response.session_id != 0) == (code, session)
+        assert told(response) == ({} if code else {"t": (0, 1, ["a"])})
 
     run(scenario, 1)
+
+
+@pytest.mark.parametrize("version", [7, 11, 12, 13, 17])
+def test_an_incremental_answer_has_what_is_new_and_nothing_else(version: int) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        for topic in "tuv":
+            await cluster.lead(1, replicas=(1,), topic=topic)
+
+        async def ask(*arguments: Any, **more: Any) -> FetchResponse:
+            response: FetchResponse = await cluster.call(cluster[1], in_session(*arguments, **more), version=version)
+            return response
+
+        first = await ask(0, 0, ("t", 0), ("u", 0), ("v", 0))
+        n = first.session_id
+        assert told(first) == {"t": (0, 0, []), "u": (0, 0, []), "v": (0, 0, [])}
+        assert told(await ask(n, 1)) == {}
+        await cluster.produce(1, batch("a"), topic="u")
+        answer = await ask(n, 2)
+        assert (answer.session_id, told(answer)) == (n, {"u": (0, 1, ["a"])})
+        assert told(await ask(n, 3)) == {"u": (0, 1, ["a"])}, "until the offset moves, there are records"
+        assert told(await ask(n, 4, ("u", 1))) == {}
+        for topic in "tuv":
+            await cluster.produce(1, batch(topic), topic=topic)
+        assert list(told(await ask(n, 5, max_wait_ms=0))) == ["t", "v", "u"], "u got records last"
+        assert list(told(await ask(n, 6, ("t", 9), ("u", 2), forgotten=("v",)))) == ["t"]
+        repaired = await ask(n, 7, ("t", 1))
+        assert told(repaired) == {"t": (0, 1, [])}, "after an error it is told again, though nothing is new"
+        assert (await ask(n, 7)).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        assert told(await ask(n, 8)) == {}
+        last = await ask(n, 9, forgotten=("t", "u"))
+        assert (last.error_code, last.session_id, last.responses) == (0, 0, [])
+        assert (await ask(n, 10)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    run(scenario, 1)
+
+
+def test_a_session_keeps_to_ids_or_to_names() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        opened = await cluster.call(cluster[1], in_session(0, 0, ("t", 0)), version=12)
+        request = in_session(opened.session_id, 1)
+        response = await cluster.call(cluster[1], request, version=13)
+        assert response.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        assert (await cluster.call(cluster[1], request, version=12)).error_code == 0
+
+    run(scenario, 1)
+
+
+def test_a_topic_that_becomes_known_later_is_told_by_its_session() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        opened = await cluster.call(cluster[1], in_session(0, 0, ("t", 0), ("u", 0)))
+        n = opened.session_id
+        assert told(opened)["u"][0] == ErrorCode.UNKNOWN_TOPIC_ID
+        assert told(await cluster.call(cluster[1], in_session(n, 1))) == {"u": (ErrorCode.UNKNOWN_TOPIC_ID, -1, [])}
+        await cluster.lead(1, replicas=(1,), topic="u")
+        await cluster.produce(1, batch("a"), topic="u")
+        assert told(await cluster.call(cluster[1], in_session(n, 2))) == {"u": (0, 1, ["a"])}
+
+    run(scenario, 1)
+
+
+def test_what_happens_to_a_partition_of_a_session_is_told() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await cluster.produce(1, batch("a", "b"))
+        n = (await cluster.call(cluster[1], in_session(0, 0, ("t", 2)))).session_id
+        assert told(await cluster.call(cluster[1], in_session(n, 1))) == {}
+        cluster.partition(1).log.increment_log_start_offset(1)
+        assert told(await cluster.call(cluster[1], in_session(n, 2))) == {"t": (0, 2, [])}
+        assert told(await cluster.call(cluster[1], in_session(n, 3))) == {}
+        cluster[1].replicas.stop_replica("t", 0, -1, delete=False)
+        assert told(await cluster.call(cluster[1], in_session(n, 4)))["t"][0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(scenario, 1)
+
+
+def test_an_incremental_request_waits_for_records_and_a_newer_one_overtakes_it() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        n = (await cluster.call(cluster[1], in_session(0, 0, ("t", 0)))).session_id
+
+        async def parked(epoch: int) -> asyncio.Task[FetchResponse]:
+            request = in_session(n, epoch, max_wait_ms=60_000)
+            task = asyncio.create_task(cluster.call(cluster[1], request))
+            await until(lambda: len(cluster[1].replicas.fetches) == 1)
+            return task
+
+        waiting = await parked(1)
+        await cluster.produce(1, batch("a"))
+        assert told(await waiting) == {"t": (0, 1, ["a"])}
+        assert told(await cluster.call(cluster[1], in_session(n, 2, ("t", 1)))) == {}
+        waiting = await parked(3)
+        assert told(await cluster.call(cluster[1], in_session(n, 4))) == {}
+        await cluster.produce(1, batch("b"))
+        assert (await waiting).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+    run(scenario, 1)
+
+
+def test_a_followers_repeated_report_is_believed_no_more_than_a_new_one() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1, 2), only=(1,))
+        life = cluster[2].epoch
+        n = 0
+
+        async def report(epoch: int) -> dict[str, tuple[int, int, list[str]]]:
+            nonlocal n
+            request = in_session(n, epoch, *([("t", 0)] if epoch == 0 else []))
+            request.replica_state = ReplicaState(replica_id=2, replica_epoch=life)
+            response = await cluster.call(cluster[1], request)
+            n = response.session_id
+            return told(response)
+
+        follower = cluster.partition(1).followers[2]
+        for epoch in range(3):
+            await report(epoch)
+            assert (follower.log_end_offset, follower.broker_epoch) == (0, life)
+        follower.log_end_offset = -1  # as if somebody else had spoken for it
+        assert await report(3) == {}
+        assert follower.log_end_offset == 0
+        follower.broker_epoch = -1
+        assert await report(4) == {}
+        assert follower.broker_epoch == life
+        cluster[2].epoch += 1  # registered again: this is a report of its earlier life
+        await cluster.publish(only=(1,))
+        assert await report(5) == {"t": (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, [])}
+
+    run(scenario, 2)
+
+
+RACKS = {1: "a", 2: "b", 3: "b"}
+
+
+@pytest.mark.parametrize(
+    ("selector", "rack", "version", "offset", "preferred"),
+    [
+        (RACK_AWARE, "b", 11, 0, 2),
+        (RACK_AWARE, "b", 17, 1, 2),
+        (RACK_AWARE, "a", 11, 0, -1),  # the leader's own
+        (RACK_AWARE, "c", 11, 0, -1),
+        (RACK_AWARE, "", 11, 0, -1),
+        (RACK_AWARE, "b", 10, 0, -1),  # has no field for it
+        ("", "b", 11, 0, -1),
+    ],
+)
+def test_a_consumer_is_sent_to_a_replica_in_its_rack(
+    selector: str, rack: str, version: int, offset: int, preferred: int
+) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        cluster.racks.update(RACKS)
+        await cluster.lead(1, replicas=(1, 2))
+        await cluster.produce(1, batch("a"))
+        await cluster.produce(1, batch("b"))
+        request = fetch_request(offset, max_wait_ms=0 if preferred < 0 else 60_000)
+        request.rack_id = rack
+        response = await cluster.call(cluster[1], request, version=version)
+        row = response.responses[0].partitions[0]
+        assert (row.error_code, row.high_watermark, row.preferred_read_replica) == (0, 2, preferred)
+        assert bool(row.records) == (preferred < 0)
+        if preferred >= 0:
+            await until(lambda: cluster.partition(preferred).high_watermark == 2)
+            at_the_replica = (await cluster.call(cluster[preferred], request, version=version)).responses[0]
+            assert at_the_replica.partitions[0].preferred_read_replica == -1
+            assert values(at_the_replica.partitions[0].records) == ["a", "b"][offset:]
+
+    run(scenario, 2, replica_selector_class=selector, replica_fetch_wait_max_ms=20)
+
+
+def test_only_a_replica_that_is_in_sync_and_has_the_offset_is_preferred() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        cluster.racks.update(RACKS)
+        await cluster.lead(1)
+        await cluster.produce(1, batch("a", "b"))
+        partition = cluster.partition(1)
+        await until(lambda: all(one.log_end_offset == 2 for one in partition.followers.values()))
+
+        def preferred(offset: int = 1) -> int:
+            return preferred_replica(partition, offset, "b", cluster[1].services.metadata)
+
+        second, third = partition.followers[2], partition.followers[3]
+        second.log_end_offset = 3
+        assert preferred() == 2, "the one that is ahead"
+        second.log_end_offset, third.log_end_offset = 2, 3
+        assert preferred() == 3
+        partition.isr = (1, 2)
+        assert preferred() == 2
+        second.log_start_offset = 2
+        assert preferred() == -1
+        second.log_start_offset, second.log_end_offset = 0, 0
+        assert preferred() == -1
+        assert preferred(0) == 2
+        del cluster.racks[2]
+        await cluster.publish()
+        assert preferred(0) == -1
+
+    run(scenario, replica_fetch_wait_max_ms=60_000)
+
+
+def test_a_session_tells_of_the_preferred_replica_each_time() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        cluster.racks.update(RACKS)
+        await cluster.lead(1, replicas=(1, 2))
+        assert (await cluster.produce(1, batch("a"))).error_code == 0
+        n = 0
+        for epoch in range(3):
+            request = in_session(n, epoch, *([("t", 0)] if epoch == 0 else []), max_wait_ms=60_000)
+            request.rack_id = "b"
+            response = await cluster.call(cluster[1], request)
+            n = response.session_id
+            assert [row.preferred_read_replica for topic in response.responses for row in topic.partitions] == [2]
+
+    run(scenario, 2, replica_selector_class=RACK_AWARE)
 
 
 @pytest.mark.parametrize(

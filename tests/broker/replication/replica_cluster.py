@@ -144,6 +144,8 @@ class ReplicaCluster:
     """While set to an unset event, AlterPartition is held back."""
     troubles: list[str] = field(default_factory=list)
     """What goes wrong with the next AlterPartition requests: "connection", "unsupported", "whole answer", "one row"."""
+    racks: dict[int, str] = field(default_factory=dict)
+    """What the next `publish` says of each broker."""
     _epochs: int = 100
 
     async def start(self, broker_id: int, files: MemoryFiles | None = None) -> TestBroker:
@@ -286,6 +288,7 @@ class ReplicaCluster:
                             port=b.server.port, host="127.0.0.1", listener="PLAINTEXT", security_protocol=0
                         )
                     ],
+                    rack=self.racks.get(b.id),
                     broker_epoch=b.epoch,
                 )
                 for b in self.brokers.values()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.replication.fetcher import Asked, Following, Outcome, realign, take, truncate, truncate_without_history
+from broker.replication.fetcher import Outcome, realign, take, truncate, truncate_without_history
+from broker.replication.follower_session import Asked, Following
 from broker.replication.partition import Partition, ReplicaRules
 from broker.storage.files import MemoryFiles
 from broker.storage.log import PartitionLog

@@ -1,0 +1,239 @@
+"""What this broker remembers of fetchers that ask again and again (KIP-227), and whom it forgets when there are many.
+
+A session holds the partitions of a fetcher with what it was told last, so that a request need only name what changed
+and an answer only what is new. Each request carries the next epoch; one that is lost, repeated or overtaken has
+another, is refused, and makes the fetcher start over.
+
+    id 0, epoch 0: ask for a session    0, -1: none wanted    n, 0: replace session n    n, -1: close it
+    n, k > 0: an incremental request; k counts 1, 2, ... 2^31 - 1, 1, ...
+
+Invariant: a partition whose last answer was an error is told again in the next one, whatever it says.
+Source: Kafka's `FetchSession` and `FetchSessionCache`. Pure: time, order of use and random numbers come from callers.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.replication.partition import Partition
+    from protocol.apis.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, PartitionData
+
+NO_SESSION: Final = 0
+FIRST_EPOCH: Final = 0
+NO_EPOCH: Final = -1
+EPOCH_MAX: Final = 2**31 - 1
+EVICTION_MS: Final = 120_000
+UNVERIFIED: Final = -2
+"""The leader epoch under which a partition was read before it was."""
+
+Key = tuple[bytes | str, int]
+"""(topic id or name, partition index), as the fetcher names it."""
+Rank = tuple[bool, int, int]
+"""(is a follower's, partitions, id): the least is the first to be evicted."""
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch of the request after this one."""
+    return 1 if epoch == EPOCH_MAX else epoch + 1
+
+
+class SessionPartition:
+    """One partition of a session: what is asked, and what was told last."""
+
+    __slots__ = ("asked", "high_watermark", "leader_epoch", "log_start_offset", "partition")
+
+    def __init__(self, asked: FetchPartition) -> None:
+        self.asked = asked
+        self.high_watermark = -1
+        self.log_start_offset = -1
+        self.partition: Partition | None = None
+        """Where it was read last, under `leader_epoch`: a reader's shortcut to seeing that nothing changed."""
+        self.leader_epoch = UNVERIFIED
+
+    def ask(self, asked: FetchPartition) -> None:
+        """The fetcher wants something else of it now."""
+        if asked.current_leader_epoch != self.asked.current_leader_epoch:
+            # What was told last may have come too late to be used under the epoch it was asked for.
+            self.high_watermark = -1
+        self.asked = asked
+        self.leader_epoch = UNVERIFIED
+
+    def is_news(self, row: PartitionData) -> bool:
+        """Whether an incremental answer has to contain this row."""
+        return (
+            len(row.records or b"") > 0
+            or row.error_code != ErrorCode.NONE
+            or row.high_watermark != self.high_watermark
+            or row.log_start_offset != self.log_start_offset
+            or row.diverging_epoch.epoch >= 0
+            or row.preferred_read_replica >= 0
+        )
+
+    def told(self, row: PartitionData) -> None:
+        """This row is being sent."""
+        self.high_watermark = -1 if row.error_code else row.high_watermark
+        self.log_start_offset = row.log_start_offset
+
+
+class FetchSession:
+    """One fetcher's partitions, in the order in which they are served."""
+
+    __slots__ = ("by_id", "created_ms", "epoch", "id", "is_follower", "partitions", "rank", "ranked_old", "used_ms")
+
+    def __init__(self, session_id: int, *, is_follower: bool, by_id: bool, now_ms: float) -> None:
+        self.id = session_id
+        self.is_follower = is_follower
+        self.by_id = by_id
+        self.created_ms = self.used_ms = now_ms
+        self.epoch = next_epoch(FIRST_EPOCH)
+        """The next request's."""
+        self.partitions: dict[Key, SessionPartition] = {}
+        self.rank: Rank = (is_follower, -1, session_id)
+        self.ranked_old = False
+
+    def fill(self, request: FetchRequest, answer: list[FetchableTopicResponse]) -> None:
+        """Remember a full request and its answer, row by row."""
+        for topic, answered in zip(request.topics, answer, strict=True):
+            name: bytes | str = topic.topic_id if self.by_id else topic.topic
+            for asked, row in zip(topic.partitions, answered.partitions, strict=True):
+                entry = self.partitions[name, asked.partition] = SessionPartition(asked)
+                entry.told(row)
+
+    def update(self, request: FetchRequest) -> None:
+        """Apply what an incremental request changes."""
+        partitions = self.partitions
+        for topic in request.topics:
+            name: bytes | str = topic.topic_id if self.by_id else topic.topic
+            for asked in topic.partitions:
+                entry = partitions.get((name, asked.partition))
+                if entry is None:
+                    partitions[name, asked.partition] = SessionPartition(asked)
+                else:
+                    entry.ask(asked)
+        for forgotten in request.forgotten_topics_data:
+            name = forgotten.topic_id if self.by_id else forgotten.topic
+            for index in forgotten.partitions:
+                partitions.pop((name, index), None)
+
+    def told(self, rows: list[tuple[Key, PartitionData]]) -> None:
+        """These rows are being sent. Who got records goes to the end: next time the others are served first."""
+        partitions = self.partitions
+        for key, row in rows:
+            entry = partitions[key]
+            entry.told(row)
+            if row.records:
+                del partitions[key]
+                partitions[key] = entry
+
+
+class FetchSessionCache:
+    """All sessions of this broker, at most `slots`.
+
+    When it is full, a new session takes the place of one that was idle for two minutes; else a follower's takes that
+    of any consumer's, and any that of an older, smaller one of its kind. Otherwise there is no new session.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._sessions: dict[int, FetchSession] = {}
+        """The one that was not used for longest is first."""
+        self._for_followers: list[Rank] = []
+        """Heap of those that a follower's session may replace; entries that are not a session's rank are void."""
+        self._for_all: list[Rank] = []
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(
+        self,
+        request: FetchRequest,
+        answer: list[FetchableTopicResponse],
+        *,
+        is_follower: bool,
+        by_id: bool,
+        now_ms: float,
+        draw: Callable[[int, int], int],
+    ) -> int:
+        """Remember a full request; the new session's id, or 0 when there is no room. `draw(a, b)` as `randint`."""
+        size = sum(len(topic.partitions) for topic in request.topics)
+        if len(self._sessions) >= self._slots and not self._make_room((is_follower, size, 0), now_ms):
+            return NO_SESSION
+        session_id = draw(1, EPOCH_MAX - 1)
+        while session_id in self._sessions:
+            session_id = draw(1, EPOCH_MAX - 1)
+        session = FetchSession(session_id, is_follower=is_follower, by_id=by_id, now_ms=now_ms)
+        session.fill(request, answer)
+        self._touch(session, now_ms)
+        return session_id
+
+    def close(self, session_id: int) -> None:
+        """Forget a session, if it is there."""
+        self._sessions.pop(session_id, None)
+
+    def admit(self, request: FetchRequest, *, by_id: bool, now_ms: float) -> FetchSession | None:
+        """The session of an incremental request, as the request changes it; None when that leaves it empty: closed."""
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {request.session_id}")
+        if session.epoch != request.session_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                f"fetch session {session.id} is at epoch {session.epoch}, not {request.session_epoch}",
+            )
+        if session.by_id != by_id:
+            raise KafkaError(
+                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, f"fetch session {session.id} names topics otherwise"
+            )
+        session.update(request)
+        if not session.partitions:
+            self.close(session.id)
+            return None
+        session.epoch = next_epoch(session.epoch)
+        self._touch(session, now_ms)
+        return session
+
+    def _touch(self, session: FetchSession, now_ms: float) -> None:
+        """It is used now: the last to become idle, and of its present size and age."""
+        sessions = self._sessions
+        sessions.pop(session.id, None)
+        sessions[session.id] = session
+        session.used_ms = now_ms
+        is_old = now_ms - session.created_ms > EVICTION_MS
+        size = len(session.partitions)
+        if size == session.rank[1] and is_old == session.ranked_old:
+            return
+        session.rank, session.ranked_old = (session.is_follower, size, session.id), is_old
+        if is_old or not session.is_follower:
+            self._push(self._for_followers, session.rank)
+        if is_old:
+            self._push(self._for_all, session.rank)
+
+    def _push(self, heap: list[Rank], rank: Rank) -> None:
+        heapq.heappush(heap, rank)
+        if len(heap) > 64 and len(heap) > 4 * len(self._sessions):
+            heap[:] = sorted({one for one in heap if self._is_present(one)})
+
+    def _is_present(self, rank: Rank) -> bool:
+        session = self._sessions.get(rank[2])
+        return session is not None and session.rank == rank
+
+    def _make_room(self, newcomer: Rank, now_ms: float) -> bool:
+        """Evict the session that is worth least, if it is worth less than the newcomer."""
+        idle = next(iter(self._sessions.values()), None)
+        if idle is None:
+            return False
+        if now_ms - idle.used_ms > EVICTION_MS:
+            self.close(idle.id)
+            return True
+        heap = self._for_followers if newcomer[0] else self._for_all
+        while heap and not self._is_present(heap[0]):
+            heapq.heappop(heap)
+        if not heap or newcomer < heap[0]:
+            return False
+        self.close(heap[0][2])
+        return True

@@ -1,0 +1,166 @@
+"""A follower's side of a fetch session (KIP-227): name only the partitions about which the question has changed.
+
+The first request names all partitions and asks for a session; from then on the leader remembers, and each request
+names what was appended to, what is new and what is no longer wanted. When the leader does not give a session, every
+request is a full one. Whatever puts in doubt what the leader remembers (a lost connection, a refusal) ends in a new
+full request, which replaces the old session. Source: Kafka's `FetchSessionHandler`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from broker.replication.fetch_sessions import FIRST_EPOCH, NO_SESSION, next_epoch
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.config import BrokerSettings
+    from broker.replication.partition import Partition
+    from protocol.apis.fetch import FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+
+REFUSALS: Final = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+Position = tuple[bytes | str, int]
+"""(topic id or name, index), as the answer will name it."""
+
+
+@dataclass(slots=True, eq=False)
+class Following:
+    """How fetching one partition goes."""
+
+    partition: Partition
+    leader_epoch: int
+    resume_ms: float = 0.0
+    failures: int = 0
+    fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked about a partition; an answer that no longer fits it is ignored."""
+
+    following: Following
+    fetch_offset: int
+    last_epoch: int = -1
+    log_start_offset: int = -1
+
+    def holds(self, following: Following) -> bool:
+        """Whether the same would be asked now."""
+        log = following.partition.log
+        return (
+            self.following is following
+            and self.fetch_offset == log.log_end_offset
+            and self.last_epoch == log.epochs.latest_epoch
+            and self.log_start_offset == log.log_start_offset
+        )
+
+
+class FollowerSession:
+    """What the leader knows of our questions; `asked` is all of it, by the names that answers use."""
+
+    def __init__(self) -> None:
+        self.id = NO_SESSION
+        self.epoch = FIRST_EPOCH
+        """The next request's."""
+        self.asked: dict[Position, Asked] = {}
+        self._by_id = True
+
+    def restart(self) -> None:
+        """Ask in full next time, in place of the session that the leader may still remember."""
+        self.epoch = FIRST_EPOCH
+
+    def request(
+        self, following: list[Following], settings: BrokerSettings, *, by_id: bool, broker_epoch: int, max_wait_ms: int
+    ) -> FetchRequest:
+        """The next request, after which `asked` says what is asked of these partitions."""
+        from protocol.apis.fetch import FetchRequest, ReplicaState
+
+        if by_id != self._by_id:
+            self.restart()
+        self._by_id = by_id
+        known = {} if self.epoch == FIRST_EPOCH else self.asked
+        self.asked = {}
+        changed = []
+        for one in following:
+            partition = one.partition
+            position = (partition.topic_id if by_id else partition.topic, partition.index)
+            before = known.pop(position, None)
+            if before is None or not before.holds(one):
+                log = partition.log
+                before = Asked(one, log.log_end_offset, log.epochs.latest_epoch, log.log_start_offset)
+                changed.append(before)
+            self.asked[position] = before
+        return FetchRequest(
+            replica_id=settings.node_id,
+            replica_state=ReplicaState(replica_id=settings.node_id, replica_epoch=broker_epoch),
+            max_wait_ms=max_wait_ms,
+            min_bytes=settings.replica_fetch_min_bytes,
+            max_bytes=settings.replica_fetch_response_max_bytes,
+            session_id=self.id,
+            session_epoch=self.epoch,
+            topics=named(changed, settings.replica_fetch_max_bytes),
+            forgotten_topics_data=forgotten(list(known)),
+        )
+
+    def answered(self, response: FetchResponse) -> bool:
+        """Go on after an answer: whether it can be used. Raises KafkaError when asking anew would not help."""
+        code = ErrorCode(response.error_code)
+        if code is not ErrorCode.NONE:
+            if code not in REFUSALS or self.epoch == FIRST_EPOCH:
+                self.restart()
+                raise KafkaError(code, "the whole fetch was refused")
+            if code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+                self.id = NO_SESSION
+            self.restart()
+            return False
+        self.id = response.session_id
+        self.epoch = FIRST_EPOCH if self.id == NO_SESSION else next_epoch(self.epoch)
+        return True
+
+
+def named(asked: list[Asked], partition_max_bytes: int) -> list[FetchTopic]:
+    """These questions as a request lists them."""
+    from protocol.apis.fetch import FetchPartition, FetchTopic
+
+    topics: dict[str, FetchTopic] = {}
+    for one in asked:
+        partition = one.following.partition
+        topic = topics.get(partition.topic)
+        if topic is None:
+            topic = FetchTopic(topic=partition.topic, topic_id=partition.topic_id, partitions=[])
+            topics[partition.topic] = topic
+        topic.partitions.append(
+            FetchPartition(
+                partition=partition.index,
+                current_leader_epoch=one.following.leader_epoch,
+                fetch_offset=one.fetch_offset,
+                last_fetched_epoch=one.last_epoch,
+                log_start_offset=one.log_start_offset,
+                partition_max_bytes=partition_max_bytes,
+            )
+        )
+    return list(topics.values())
+
+
+def forgotten(positions: list[Position]) -> list[ForgottenTopic]:
+    """What is no longer asked, as a request lists it."""
+    if not positions:
+        return []
+    from protocol.apis.fetch import ForgottenTopic
+
+    topics: dict[bytes | str, ForgottenTopic] = {}
+    for name, index in positions:
+        if name not in topics:
+            topics[name] = ForgottenTopic(partitions=[])
+            if isinstance(name, bytes):
+                topics[name].topic_id = name
+            else:
+                topics[name].topic = name
+        topics[name].partitions.append(index)
+    return list(topics.values())

@@ -1,0 +1,36 @@
+"""Which replica a consumer should read from: one in its own rack, if `replica.selector.class` says so (KIP-392).
+
+Only a live replica that is in sync and has the asked offset is ever named: the others would answer with nothing, or
+send the consumer back. Source: Kafka's `RackAwareReplicaSelector`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from broker.metadata_cache import MetadataCache
+    from broker.replication.partition import Partition
+
+RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+LEADER: Final = -1
+"""No replica is preferred to the leader."""
+
+
+def preferred_replica(partition: Partition, offset: int, rack: str, metadata: MetadataCache) -> int:
+    """The most caught-up replica in `rack` that can serve `offset`, or LEADER.
+
+    A broker that does not lead the partition knows no followers, and so prefers none to itself.
+    """
+    leader = metadata.broker(partition.leader_id)
+    if leader is not None and leader.rack == rack:
+        return LEADER
+    chosen, best = LEADER, (-1, 0.0)
+    for replica, follower in partition.followers.items():
+        if replica not in partition.isr or not follower.log_start_offset <= offset <= follower.log_end_offset:
+            continue
+        broker = metadata.broker(replica)
+        progress = (follower.log_end_offset, follower.caught_up_ms)
+        if broker is not None and broker.rack == rack and progress > best:
+            chosen, best = replica, progress
+    return chosen

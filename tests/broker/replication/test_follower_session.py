@@ -1,0 +1,173 @@
+"""What a follower asks of its leader, request after request, and how it starts over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.config import BrokerSettings
+from broker.replication.follower_session import FollowerSession, Following
+from broker.replication.partition import Partition, ReplicaRules
+from broker.storage.files import MemoryFiles
+from broker.storage.log import PartitionLog
+from broker.storage.settings import LogSettings
+from clients.connection import Connection
+from protocol.apis.fetch import FetchRequest, FetchResponse
+from protocol.errors import ErrorCode, KafkaError
+from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, run, until
+
+ID = b"0123456789abcdef"
+
+
+def following(index: int) -> Following:
+    log = PartitionLog.open(MemoryFiles(), f"t-{index}", LogSettings(), 0)
+    return Following(Partition("t", index, ID, log, ReplicaRules(1)), 4)
+
+
+class Asking:
+    """A session in use."""
+
+    def __init__(self, *partitions: Following) -> None:
+        self.partitions = list(partitions)
+        self.session = FollowerSession()
+
+    def ask(self, *, by_id: bool = True) -> FetchRequest:
+        return self.session.request(
+            self.partitions, BrokerSettings(node_id=1), by_id=by_id, broker_epoch=7, max_wait_ms=5
+        )
+
+    def hear(self, code: ErrorCode = ErrorCode.NONE, session_id: int = 77) -> bool:
+        return self.session.answered(FetchResponse(error_code=code, session_id=session_id, responses=[]))
+
+
+def indexes(request: FetchRequest) -> list[int]:
+    return [one.partition for topic in request.topics for one in topic.partitions]
+
+
+def state(request: FetchRequest) -> tuple[int, int, list[int]]:
+    return request.session_id, request.session_epoch, indexes(request)
+
+
+def test_only_what_changed_is_asked_again() -> None:
+    first, second = following(0), following(1)
+    asking = Asking(first, second)
+    assert state(asking.ask()) == (0, 0, [0, 1])
+    assert asking.hear()
+    assert state(asking.ask()) == (77, 1, [])
+    assert asking.hear()
+    second.partition.log.append_as_leader(batch("v"), leader_epoch=4, now_ms=1)
+    request = asking.ask()
+    assert state(request) == (77, 2, [1])
+    assert request.topics[0].partitions[0].fetch_offset == 1
+    assert {position: one.fetch_offset for position, one in asking.session.asked.items()} == {(ID, 0): 0, (ID, 1): 1}
+    assert asking.hear()
+    asking.partitions = [Following(first.partition, 5), following(2)]
+    request = asking.ask()
+    assert state(request) == (77, 3, [0, 2]), "a new leader epoch is another question"
+    assert [(one.topic_id, one.partitions) for one in request.forgotten_topics_data] == [(ID, [1])]
+
+
+def test_without_a_session_every_request_is_full() -> None:
+    asking = Asking(following(0))
+    for _ in range(2):
+        assert state(asking.ask()) == (0, 0, [0])
+        assert asking.hear(session_id=0)
+
+
+@pytest.mark.parametrize(
+    ("code", "session_id"),
+    [
+        (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0),
+        (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 77),
+        (ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, 77),
+    ],
+)
+def test_a_refusal_ends_in_a_full_request_that_replaces_the_session(code: ErrorCode, session_id: int) -> None:
+    asking = Asking(following(0))
+    asking.ask()
+    asking.hear()
+    asking.ask()
+    assert asking.hear(code, 0) is False
+    assert state(asking.ask()) == (session_id, 0, [0])
+    with pytest.raises(KafkaError):
+        asking.hear(code, 0)
+
+
+def test_a_lost_connection_and_other_names_for_topics_end_in_a_full_request() -> None:
+    asking = Asking(following(0))
+    asking.ask()
+    asking.hear()
+    asking.session.restart()
+    assert state(asking.ask()) == (77, 0, [0])
+    asking.hear(session_id=78)
+    assert state(asking.ask(by_id=False)) == (78, 0, [0])
+    assert list(asking.session.asked) == [("t", 0)]
+
+
+def test_followers_ask_in_sessions_and_survive_the_loss_of_one() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        for topic in ("t", "u"):
+            await cluster.lead(1, replicas=(1, 2), topic=topic)
+            assert (await cluster.produce(1, batch("a"), topic=topic)).error_code == 0
+        sessions = cluster[1].services.fetch_sessions
+        await until(lambda: len(sessions) == 1)
+        (session,) = sessions._sessions.values()
+        await until(lambda: session.epoch > 2)
+        assert session.is_follower
+        assert len(session.partitions) == 2
+        sessions.close(session.id)
+        assert (await cluster.produce(1, batch("b"))).error_code == 0
+        assert log_values(cluster.partition(2)) == ["a", "b"]
+        await until(lambda: len(sessions) == 1)
+
+    run(scenario, 2, replica_fetch_wait_max_ms=20)
+
+
+def test_a_request_that_never_arrived_is_not_taken_for_known(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = Connection.call
+    lost: list[FetchRequest] = []
+
+    async def call(self: Connection, request: Any, **more: Any) -> Any:
+        if isinstance(request, FetchRequest) and request.session_epoch > 0 and request.topics and not lost:
+            lost.append(request)
+            raise ConnectionError("lost on the way")
+        return await sent(self, request, **more)
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1, 2))
+        monkeypatch.setattr(Connection, "call", call)
+        for value in "abc":
+            assert (await cluster.produce(1, batch(value))).error_code == 0
+        assert log_values(cluster.partition(2)) == ["a", "b", "c"]
+        assert len(lost) == 1
+        assert len(cluster[1].services.fetch_sessions) == 1, "the new one has replaced the old one"
+
+    run(scenario, 2)
+    assert "cannot append" not in caplog.text
+
+
+def test_a_follower_that_only_repeats_itself_stays_in_sync() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1, 2))
+        assert (await cluster.produce(1, batch("a"))).error_code == 0
+        leader = cluster.partition(1)
+        await until(lambda: leader.high_watermark == cluster.partition(2).high_watermark == 1)
+        before = leader.followers[2].last_fetch_ms
+        await until(lambda: leader.followers[2].last_fetch_ms > before + 100)
+        assert leader.followers[2].caught_up_ms == leader.followers[2].last_fetch_ms
+        assert cluster.proposals == []
+
+    run(scenario, 2, replica_fetch_wait_max_ms=10)
+
+
+def test_a_leader_without_room_for_sessions_is_followed_all_the_same() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1)
+        for value in "abc":
+            assert (await cluster.produce(1, batch(value))).error_code == 0
+        assert len(cluster[1].services.fetch_sessions) == 0
+
+    run(scenario, max_incremental_fetch_session_cache_slots=0)
