@@ -221,22 +221,30 @@ async def _disturb(scene: Scene, faults: Sequence[LinkFault], pause: float) -> s
     return f"{', '.join(map(str, faults))} for {pause:.1f} s, met {hits} times" if hits else None
 
 
-def _two(scene: Scene) -> tuple[str, str]:
-    one, other = scene.rng.sample(list(scene.cluster.nodes), 2)
-    return str(one), str(other)
+def _two(scene: Scene) -> tuple[str, str] | None:
+    """Two nodes that talk to each other now: the asker, and the one that answers."""
+    nodes = {str(one) for one in scene.cluster.nodes}
+    busy = {(link.source, link.target) for link in scene.cluster.proxy.links}
+    between = sorted((source, target) for source, target in busy if {source, target} <= nodes)
+    return scene.rng.choice(between) if between else None
 
 
 @fault("cut a link")
 async def cut(scene: Scene) -> str | None:
     """Two nodes cannot reach each other; everybody else reaches both."""
-    one, other = _two(scene)
-    return await _disturb(scene, [LinkFault("cut", one, other), LinkFault("cut", other, one)], scene.pause())
+    two = _two(scene)
+    if two is None:
+        return None
+    return await _disturb(scene, [LinkFault("cut", *two), LinkFault("cut", *reversed(two))], scene.pause())
 
 
 @fault("drop one way")
 async def drop(scene: Scene) -> str | None:
     """What one node sends to another, as asker or as answerer, arrives much later."""
-    one, other = _two(scene)
+    two = _two(scene)
+    if two is None:
+        return None
+    one, other = two if scene.rng.random() < 0.5 else reversed(two)
     lost = [LinkFault("drop", one, other, "there"), LinkFault("drop", other, one, "back")]
     return await _disturb(scene, lost, scene.pause())
 
