@@ -278,6 +278,26 @@ async def test_an_empty_znode_reads_as_no_bytes(world: World) -> None:
 
 
 @in_both_worlds
+async def test_many_znodes_are_read_at_once_and_in_order(world: World) -> None:
+    zk = await world.connect()
+    for number in range(300):
+        await zk.create(f"/n{number}", b"" if number == 7 else b"%d" % number)
+    await zk.set("/n5", b"again")
+    await zk.create("/mine", b"x", ephemeral=True)
+    names = ["/mine", "/nowhere", *(f"/n{number}" for number in range(300)), "/n5"]
+    found = await zk.get_many(names)
+    assert found[1] is None
+    assert [found[place] for place in (0, *range(2, 303))] == [
+        await zk.get(name) for name in names if name != "/nowhere"
+    ]
+    assert found[0] is not None and found[0][1].ephemeral_owner == zk.session_id
+    assert found[7] is not None and (found[7][0], found[7][1].version) == (b"again", 1)
+    assert await zk.get_many([]) == []
+    await world.expire(zk)
+    assert await answer_of(zk.get_many(["/n1"])) in (SessionExpired, ConnectionLoss)
+
+
+@in_both_worlds
 async def test_children_are_sorted_and_counted(world: World) -> None:
     zk = await world.connect()
     for path in ("/p", *[f"/p/{name}" for name in ("b", "a", "10", "9", "zeta", "Z", "ab", "ba")], "/p/a/deep"):
