@@ -58,6 +58,7 @@ ERRORS: Final[tuple[tuple[type[Exception], type[ZkError]], ...]] = (
     (kz.ConnectionLoss, zk.ConnectionLoss),
     (kz.OperationTimeoutError, zk.ConnectionLoss),
     (kz.SessionMovedError, zk.ConnectionLoss),
+    (kz.UnimplementedError, zk.Unimplemented),
 )
 WATCH_KINDS: Final[dict[str, Literal["created", "deleted", "changed", "children", "lost"]]] = {
     EventType.CREATED: "created",
@@ -66,6 +67,10 @@ WATCH_KINDS: Final[dict[str, Literal["created", "deleted", "changed", "children"
     EventType.CHILD: "children",
     EventType.NONE: "lost",
 }
+
+
+MULTI_READS_LOST_MAX: Final = 2
+"""So many in a row without an answer mean that the server does not know them."""
 
 
 async def open_kazoo(
@@ -158,6 +163,7 @@ class KazooSession:
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._id = 0
         self._over: SessionEvent | None = None
+        self._multi_reads_lost = 0
         self._client = OneSessionClient(
             hosts=servers,
             timeout=timeout_ms / 1000,
@@ -207,15 +213,20 @@ class KazooSession:
         return data or b"", stat_of(stat)
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        """See ZkSession. An ensemble before 3.6 does not know multiRead: then each znode is read on its own."""
+        """See ZkSession. A server before 3.6 hangs up on a multiRead: then each znode is read on its own."""
         if not paths:
             return []
+        if self._multi_reads_lost >= MULTI_READS_LOST_MAX:
+            return list(await asyncio.gather(*(self._get_if_there(path) for path in paths)))
         try:
             found = await self._ask("", self._multi_read_async, [self._real(path) for path in paths])
-        except ZkError as error:
-            if type(error) is not ZkError:
-                raise
-            return list(await asyncio.gather(*(self._get_if_there(path) for path in paths)))
+        except zk.ConnectionLoss:
+            self._multi_reads_lost += 1
+            raise
+        except zk.Unimplemented:  # it says so before it hangs up, and sometimes that arrives
+            self._multi_reads_lost = MULTI_READS_LOST_MAX
+            return await self.get_many(paths)
+        self._multi_reads_lost = 0
         known: list[tuple[bytes, Stat] | None] = []
         for path, one in zip(paths, found, strict=True):
             if isinstance(one, int) and one != NO_NODE:

@@ -83,6 +83,10 @@ class ConnectionLoss(ZkError):
     """The connection broke while the request was under way: it may or may not have been carried out."""
 
 
+class Unimplemented(ZkError):
+    """The server does not know this kind of request."""
+
+
 @value
 class Create:
     """Create a znode whose parent exists."""

@@ -15,6 +15,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from anabranch.zookeeper import free_port
+from controller.candidacy import persistently
 from controller.zk.kazoo_session import KazooSession, open_kazoo
 from controller.zk.session import ConnectionLoss, SessionEvent, WatchEvent
 
@@ -91,6 +92,24 @@ def test_null_data_of_stock_tools_reads_as_no_bytes(arun: Run, zookeeper_hosts: 
             stock.close,
         ):
             await loop.run_in_executor(None, step)
+        await zk.close()
+
+    arun(story())
+
+
+@pytest.mark.zookeeper
+def test_a_server_that_does_not_know_many_reads_at_once_is_asked_one_by_one(
+    arun: Run, zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hangs up on what it does not know, so nothing but the lost connections tells."""
+
+    async def story() -> None:
+        zk = await open_kazoo(zookeeper_hosts)
+        await zk.create("/a", b"1")
+        monkeypatch.setattr("controller.zk.multi_read.MultiRead.type", 99)
+        async with asyncio.timeout(20):
+            found = await persistently(lambda: zk.get_many(["/a", "/nowhere"]))
+        assert found == [await zk.get("/a"), None]
         await zk.close()
 
     arun(story())
