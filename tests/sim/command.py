@@ -1,4 +1,4 @@
-"""The command line of the simulation: runs of many seeds in several processes, one seed with its story, planted bugs."""
+"""The simulation's command line: many seeds in several processes, one seed with its story, planted bugs."""
 
 from __future__ import annotations
 

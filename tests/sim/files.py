@@ -61,10 +61,10 @@ class SimDisk:
 
     def _lose(self, inode: Inode) -> None:
         if inode.replaced_s >= 0:  # written as a whole: the old or the new content
-            if inode.before is not None and self.loop.time() - inode.replaced_s < WRITE_BACK_S:
-                if self.rng.random() < 0.5:
-                    inode.content = bytearray(inode.before)
-                    self.fired["replaced file came back old"] += 1
+            fresh = inode.before is not None and self.loop.time() - inode.replaced_s < WRITE_BACK_S
+            if fresh and self.rng.random() < 0.5:
+                inode.content = bytearray(inode.before or b"")
+                self.fired["replaced file came back old"] += 1
             return
         if inode.content == inode.durable:
             return

@@ -143,7 +143,7 @@ def ignore_pending_isr(planter: Planter) -> None:
 
     planter.replace(Partition, "maximal_isr", property(lambda partition: partition.isr))
     # The grace given to a replica that is about to join would hide it.
-    planter.replace(Partition, "_eligible", lambda partition, replica, follower: False if partition.pending else True)
+    planter.replace(Partition, "_eligible", lambda partition, replica, follower: not partition.pending)
 
 
 @plant("high watermark from the fastest replica")
@@ -271,11 +271,6 @@ def stale_controller(planter: Planter) -> None:
         fence.controller_epoch = controller_epoch
 
     planter.replace(ControllerFence, "admit", admit)
-    _leader_epochs_believed(planter)
-
-
-def _leader_epochs_believed(planter: Planter) -> None:
-    """Nothing: leader epochs stay checked. The fence alone is broken."""
 
 
 @plant("requests for an earlier life of a broker accepted")

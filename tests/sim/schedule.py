@@ -1,8 +1,8 @@
 """One schedule: from a seed a workload, faults with probabilities of their own, an end without faults, and a verdict.
 
-First phase: clients work, the topic is resized, and faults come in bursts with quiet times between. Second phase: all is
-healed and started, and the cluster must converge: every replica in sync, every record delivered and committed. Then the
-logs of all brokers are read and the history is judged.
+First phase: clients work, the topic is resized, and faults come in bursts with quiet times between. Second phase: all
+is healed and started, and the cluster must converge: every replica in sync, every record delivered and committed. Then
+the logs of all brokers are read and the history is judged.
 
 The seed chooses not only which faults happen, but how likely each kind is, so that schedules differ in character.
 """
@@ -19,14 +19,14 @@ from typing import Any, Final
 from controller.failpoints import STEPS
 from protocol.records.batch import iter_batches, iter_records
 from tests.sim import checkers, probes
-from tests.sim.clients import GROUP, TOPIC, Operator, Reader, Writer
+from tests.sim.clients import TOPIC, Operator, Reader, Writer
 from tests.sim.cluster import SimCluster
 from tests.sim.history import History, Stored
 from tests.sim.loop import PROCESS, SimulationStuck
 
 CONVERGENCE_S: Final = 40.0
 ONE_AT_A_TIME: Final = ("power failure", "power failure everywhere")
-DISABLED: Final = frozenset({"disk full"})
+DISABLED: Final[frozenset[str]] = frozenset()
 
 
 @dataclass
@@ -260,7 +260,8 @@ class Schedule:
                 yield f"{place}: {committed.get(place, 0)} of {end}"
         for reader in self.readers:
             if reader.consumer is not None and reader.consumer._started:
-                yield f"{reader.identity}: gates {reader.consumer.gates()}, assigned {sorted(reader.consumer.assignment())}"
+                assigned = sorted(reader.consumer.assignment())
+                yield f"{reader.identity}: gates {reader.consumer.gates()}, assigned {assigned}"
 
     async def _collect(self) -> None:
         """Read what stands in the logs."""
@@ -321,9 +322,9 @@ class _Noticed(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         process = PROCESS.get()
         name = "-" if process is None else process.name
-        if record.exc_info and record.exc_info[0] is not None and record.levelno >= logging.ERROR:
-            if process is None or process.alive:
-                self.bugs.append(f"{name}: {record.getMessage()}: {record.exc_info[1]!r}")
+        caught = record.exc_info is not None and record.exc_info[1] is not None and record.levelno >= logging.ERROR
+        if caught and record.exc_info is not None and (process is None or process.alive):
+            self.bugs.append(f"{name}: {record.getMessage()}: {record.exc_info[1]!r}")
         line = f"{record.levelname.lower()[:4]} {record.name}: {record.getMessage()}"
         self._cluster.tell(f"  {name} {line}")
 
@@ -546,7 +547,8 @@ async def power_failure(schedule: Schedule) -> bool:
     """One machine loses its page cache. Without flushing, that is survived only if nothing else goes wrong.
 
     The active controller's machine is spared then: its successor cannot know that a broker which has registered again
-    is not the one that has the records. Kafka has the same hole: without flushing, nothing in ZooKeeper tells them apart.
+    is not the one that has the records. Kafka has the same hole: without flushing, nothing in ZooKeeper tells them
+    apart.
     """
     cluster = schedule.cluster
     target = _target(schedule, brokers_only=True)
@@ -638,6 +640,3 @@ async def client_freezes(schedule: Schedule) -> bool:
     if application.process is process:
         schedule.cluster.loop.thaw(process)
     return True
-
-
-_ = GROUP

@@ -45,7 +45,7 @@ class Race:
             if not isinstance(request, AlterPartitionRequest) or request.broker_id != LEADER or self.released:
                 return await call(link, request, **options)
             self.held += 1
-            while not self.released:  # noqa: ASYNC110 -- simulated time costs nothing
+            while not self.released:
                 await asyncio.sleep(0.01)
             response = await call(link, request, **options)
             self.answers += [row.error_code for topic in response.topics for row in topic.partitions]

@@ -17,7 +17,7 @@ SCHEDULES = 100
 
 @pytest.mark.timeout(400)
 def test_a_hundred_schedules_under_faults_are_without_violation() -> None:
-    """Goal: nothing acknowledged is lost, repeated or out of order, whatever fails; every fault of the menu has fired."""
+    """Goal: nothing acknowledged is lost, repeated or out of order, whatever fails; and every fault has fired."""
     fired: Counter[str] = Counter()
     resizes = 0
     guilty = {}
