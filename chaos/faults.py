@@ -235,7 +235,8 @@ async def cut(scene: Scene) -> str | None:
     two = _two(scene)
     if two is None:
         return None
-    return await _disturb(scene, [LinkFault("cut", *two), LinkFault("cut", *reversed(two))], scene.pause())
+    one, other = two
+    return await _disturb(scene, [LinkFault("cut", one, other), LinkFault("cut", other, one)], scene.pause())
 
 
 @fault("drop one way")
@@ -244,7 +245,7 @@ async def drop(scene: Scene) -> str | None:
     two = _two(scene)
     if two is None:
         return None
-    one, other = two if scene.rng.random() < 0.5 else reversed(two)
+    one, other = two if scene.rng.random() < 0.5 else two[::-1]
     lost = [LinkFault("drop", one, other, "there"), LinkFault("drop", other, one, "back")]
     return await _disturb(scene, lost, scene.pause())
 

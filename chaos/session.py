@@ -23,6 +23,7 @@ MULTIPLIER: Final = 0x5DEECE66D
 MASK_48: Final = (1 << 48) - 1
 CLOSE_SESSION: Final = -11
 TIMEOUT_S: Final = 10.0
+TRIES: Final = 5
 _connect_request: Final = struct.Struct(">iqiqi16s?")
 
 
@@ -40,22 +41,29 @@ def password_of(session_id: int) -> bytes:
     return found
 
 
+class _TakenBack(Exception):
+    """The victim had reconnected, and so owned its session again, before it was closed."""
+
+
 async def expire(hosts: str, session_id: int) -> None:
     """Take the session over and close it. `NoSession` if no server of `hosts` knows it."""
-    problem = ""
-    for server in hosts.partition("/")[0].split(","):
+    problem, told = "", False
+    for server in hosts.partition("/")[0].split(",") * TRIES:
         host, _, port = server.rpartition(":")
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                if await _take_over_and_close(host, int(port), session_id):
+                if await _take_over_and_close(host, int(port), session_id) or told:
                     return
             problem = "it is over, or has another password"
+        except _TakenBack:
+            problem, told = "it was taken back each time", True  # unless only the answer was lost
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
             problem = f"{server}: {error!r}"
     raise NoSession(f"session {session_id:#x} could not be taken over: {problem}")
 
 
 async def _take_over_and_close(host: str, port: int, session_id: int) -> bool:
+    """Whether it was there. Closing is said as soon as the session is ours: its victim is reconnecting already."""
     reader, writer = await asyncio.open_connection(host, port)
     try:
         hello = _connect_request.pack(0, 0, 10000, session_id, 16, password_of(session_id), False)
@@ -65,7 +73,10 @@ async def _take_over_and_close(host: str, port: int, session_id: int) -> bool:
         if granted != session_id:
             return False
         writer.write(struct.pack(">iii", 8, 1, CLOSE_SESSION))
-        await _read_message(reader)
+        try:
+            await _read_message(reader)
+        except (OSError, asyncio.IncompleteReadError):
+            raise _TakenBack from None
         return True
     finally:
         writer.close()
