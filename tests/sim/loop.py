@@ -100,6 +100,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self.failures: list[str] = []
         self.callbacks_run = 0
 
+    def __del__(self) -> None:
+        pass  # there is nothing to close
+
     # --- what asyncio asks of a loop
 
     def time(self) -> float:

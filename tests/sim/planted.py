@@ -125,16 +125,17 @@ def epoch_not_checked(planter: Planter) -> None:
 
 @plant("divergence of a fetch not checked")
 def divergence_not_checked(planter: Planter) -> None:
-    from broker.replication import fetcher
+    from clients.connection import Connection
+    from protocol.apis.fetch import FetchRequest
 
-    def request_of(*args: Any, **options: Any) -> Any:
-        request, asked = original(*args, **options)
-        for topic in request.topics:
-            for row in topic.partitions:
-                row.last_fetched_epoch = -1
-        return request, asked
+    def send(connection: Any, request: Any, **options: Any) -> Any:
+        if isinstance(request, FetchRequest):
+            for topic in request.topics:
+                for row in topic.partitions:
+                    row.last_fetched_epoch = -1
+        return original(connection, request, **options)
 
-    original = planter.replace(fetcher, "request_of", request_of)
+    original = planter.replace(Connection, "send", send)
 
 
 @plant("high watermark ignores a pending ISR")
@@ -468,3 +469,77 @@ def no_barrier(planter: Planter) -> None:
     for name in ("stale_classes", "closed_partitions"):
         if name in vars(accumulator):
             planter.replace(accumulator, name, getattr(switch, name))
+
+
+# --- bugs that simulation found in this product, put back
+
+
+@plant("found: a controller link stays with a deposed controller")
+def link_to_the_deposed(planter: Planter) -> None:
+    from broker.controller_link import ControllerLink
+
+    async def connected(link: Any) -> Any:
+        async with link._opening:
+            active = await link.active()
+            if active is None:
+                raise ConnectionError("there is no active controller")
+            if link._connection is not None and not link._connection.closed:
+                return link._connection
+            link._connection = await link._open(active)
+            return link._connection
+
+    planter.replace(ControllerLink, "_connected", connected)
+
+
+@plant("found: posted events are decided before outcomes")
+def posted_first(planter: Planter) -> None:
+    from collections import deque
+
+    from controller import machine
+    from controller.runner import Runner
+
+    async def decide(runner: Any, event: Any) -> None:
+        pending = deque([event])
+        while pending:
+            for effect in machine.step(runner.state, pending.popleft()):
+                outcome = await runner._act(effect)
+                if outcome is not None:
+                    pending.append(outcome)
+        runner.state.check()
+
+    planter.replace(Runner, "_decide", decide)
+
+
+@plant("found: a broker that knows nothing is believed about deletions")
+def believe_the_ignorant(planter: Planter) -> None:
+    from clients.consumer.ownership import Ownership
+    from clients.metadata import ClusterMetadata
+    from protocol.apis.metadata import MetadataResponseBroker
+
+    def updated(metadata: Any, response: Any, *, complete: bool) -> Any:
+        if not response.brokers:
+            response.brokers = [
+                MetadataResponseBroker(node_id=one.node_id, host=one.host, port=one.port)
+                for one in metadata.nodes.values()
+            ]
+        return original(metadata, response, complete=complete)
+
+    def drop_other_topics(ownership: Any) -> None:
+        shapes = ownership._shapes()
+        for name, shape in (ownership._made_from or {}).items():
+            if name not in shapes or shapes[name].topic_id != shape.topic_id:
+                ownership._assignment.drop_topic(name)
+
+    original = planter.replace(ClusterMetadata, "updated", updated)
+    planter.replace(Ownership, "_drop_other_topics", drop_other_topics)
+
+
+@plant("found: a broker whose disk refused a partition is not told again")
+def not_reminded(planter: Planter) -> None:
+    from controller import machine
+
+    def remind(state: Any) -> list[Any]:
+        state.to_remind.clear()
+        return []
+
+    planter.replace(machine, "remind", remind)

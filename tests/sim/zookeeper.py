@@ -154,6 +154,7 @@ class SimSession(MemorySession):
         self._down_due = 0.0
         self._connection = 0
         self._silence: asyncio.TimerHandle | None = None
+        self._orphaned: list[WatchCallback] = []
         server.clients.append(self)
 
     # --- requests
@@ -242,7 +243,8 @@ class SimSession(MemorySession):
         for future in lost:
             self._sim.call_soon(_fail, future, ConnectionLoss(), context=self.context)
         self._tell(SessionEvent.SUSPENDED)
-        for callback in [*watching, *self._zk.drop_watches(self)]:
+        orphaned, self._orphaned = self._orphaned, []
+        for callback in [*watching, *orphaned, *self._zk.drop_watches(self)]:
             self._sim.call_soon(self._deliver, callback, WatchEvent(None, "lost"), context=self.context)
         self._expiry = self._sim.call_later(self._timeout_ms / 1000, self._zk.end_session, self, context=outside())
 
@@ -301,7 +303,12 @@ class SimSession(MemorySession):
 
     def freeze(self) -> None:
         if self.link is Link.CONNECTED and self._silence is None:
-            self._silence = self._sim.call_later(self._timeout_ms / 1000, self._zk.end_session, self, context=outside())
+            self._silence = self._sim.call_later(self._timeout_ms / 1000, self._expire_unheard, context=outside())
+
+    def _expire_unheard(self) -> None:
+        """The server forgets the session and its watches; the client has yet to find out about both."""
+        self._orphaned = self._zk.drop_watches(self)
+        self._zk.end_session(self)
 
     def thaw(self) -> None:
         if self._silence is not None:

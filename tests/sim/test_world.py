@@ -1,0 +1,428 @@
+"""The simulated world itself: loop, network, disk and ZooKeeper behave as what they stand for, and fail as asked."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from controller.zk.session import ConnectionLoss, SessionExpired
+from tests.sim.files import DiskView, SimDisk
+from tests.sim.loop import Process, ProcessKilled, SimLoop, SimulationStuck
+from tests.sim.network import SimNetwork
+from tests.sim.zookeeper import SimZooKeeper
+
+
+class World:
+    def __init__(self, seed: int = 1) -> None:
+        self.rng = random.Random(seed)
+        self.loop = SimLoop(self.rng)
+        self.network = SimNetwork(self.loop, self.rng)
+        self.zookeeper = SimZooKeeper(self.loop, self.rng)
+        self.server, self.client = Process("server"), Process("client")
+        self.heard: list[Any] = []
+
+    def run(self, story: Callable[[World], Coroutine[Any, Any, Any]]) -> World:
+        self.loop.run(story(self))
+        assert self.loop.failures == []
+        return self
+
+    async def connected(self) -> Any:
+        """A client's transport to a server that answers in capitals."""
+        world = self
+
+        class Capitals(asyncio.Protocol):
+            def connection_made(self, transport: Any) -> None:
+                self.transport = transport
+
+            def data_received(self, data: bytes) -> None:
+                self.transport.write(data.upper())
+
+        class Listens(asyncio.Protocol):
+            def data_received(self, data: bytes) -> None:
+                world.heard.append(data)
+
+            def connection_lost(self, error: Exception | None) -> None:
+                world.heard.append(error)
+
+        async def listen() -> int:
+            server = await asyncio.get_running_loop().create_server(Capitals, "server", 0)
+            return int(server.sockets[0].getsockname()[1])
+
+        async def connect(port: int) -> Any:
+            transport, _ = await asyncio.get_running_loop().create_connection(Listens, "server", port)
+            return transport
+
+        self.port = await self.loop.spawn(self.server, listen())
+        return await self.loop.spawn(self.client, connect(self.port))
+
+    def said(self) -> bytes:
+        return b"".join(one for one in self.heard if isinstance(one, bytes))
+
+
+# --- the loop
+
+
+def test_time_jumps_and_equal_timers_keep_their_order() -> None:
+    async def story(world: World) -> None:
+        order: list[int] = []
+        for number in range(20):
+            world.loop.call_at(3600.0, order.append, number)
+        await asyncio.sleep(7200)
+        assert order == list(range(20)), "asyncio's own heap swaps equal deadlines"
+        assert world.loop.time() == 7200
+
+    World().run(story)
+
+
+def test_callbacks_keep_their_order_and_tasks_do_not() -> None:
+    async def one(order: list[str], name: str) -> None:
+        order.append(name)
+
+    async def story(world: World) -> None:
+        orders = set()
+        for _ in range(20):
+            callbacks: list[int] = []
+            tasks: list[str] = []
+            for number in range(5):
+                world.loop.call_soon(callbacks.append, number)
+            await asyncio.gather(*(one(tasks, str(number)) for number in range(5)))
+            assert callbacks == list(range(5))
+            orders.add(tuple(tasks))
+        assert len(orders) > 1
+
+    World().run(story)
+
+
+def test_nothing_to_wait_for_is_a_deadlock_and_endless_work_a_livelock() -> None:
+    async def deadlock(world: World) -> None:
+        await world.loop.create_future()
+
+    async def livelock(world: World) -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    for story, reason in ((deadlock, "no timer"), (livelock, "stands still")):
+        with pytest.raises(SimulationStuck, match=reason):
+            World().run(story)
+
+
+def test_a_killed_process_does_nothing_more_not_even_its_finally_clauses() -> None:
+    done = []
+
+    async def victim() -> None:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            done.append("finally")
+
+    async def story(world: World) -> None:
+        world.loop.spawn(world.client, victim())
+        await asyncio.sleep(1)
+        world.loop.kill(world.client)
+        await asyncio.sleep(20)
+        assert done == []
+
+    World().run(story)
+
+
+def test_a_frozen_process_goes_on_where_it_was() -> None:
+    ticks: list[float] = []
+
+    async def victim(world: World) -> None:
+        while True:
+            await asyncio.sleep(1)
+            ticks.append(world.loop.time())
+
+    async def story(world: World) -> None:
+        world.loop.spawn(world.client, victim(world))
+        await asyncio.sleep(2.5)
+        world.loop.freeze(world.client)
+        await asyncio.sleep(10)
+        world.loop.thaw(world.client)
+        await asyncio.sleep(1.2)
+
+    World().run(story)
+    assert ticks == [1.0, 2.0, 12.5, 13.5]
+
+
+def test_what_nobody_handles_fails_the_run() -> None:
+    async def story(world: World) -> None:
+        world.loop.call_soon(lambda: 1 / 0)
+        await asyncio.sleep(1)
+
+    world = World()
+    world.loop.run(story(world))
+    assert "ZeroDivisionError" in world.loop.failures[0]
+
+
+def test_threads_are_refused() -> None:
+    async def story(world: World) -> None:
+        with pytest.raises(NotImplementedError):
+            await asyncio.to_thread(print)
+
+    World().run(story)
+
+
+# --- the network
+
+
+def test_bytes_arrive_in_order_and_in_other_pieces() -> None:
+    async def story(world: World) -> None:
+        world.network.split_chance = 0.5
+        transport = await world.connected()
+        for number in range(50):
+            transport.write(b"word %d," % number)
+        await asyncio.sleep(5)
+        assert world.said() == b"".join(b"WORD %d," % number for number in range(50))
+        assert world.network.fired["split read"]
+
+    World().run(story)
+
+
+def test_a_blocked_link_delivers_late_and_nobody_learns_of_it() -> None:
+    async def story(world: World) -> None:
+        transport = await world.connected()
+        world.network.block("client", "server")
+        transport.write(b"late")
+        await asyncio.sleep(60)
+        assert world.heard == []
+        world.network.heal("client", "server")
+        await asyncio.sleep(1)
+        assert world.said() == b"LATE"
+
+    World().run(story)
+
+
+def test_one_way_the_question_arrives_and_the_answer_does_not() -> None:
+    async def story(world: World) -> None:
+        transport = await world.connected()
+        world.network.block("server", "client")
+        transport.write(b"x")
+        await asyncio.sleep(10)
+        assert world.heard == []
+        world.network.heal("server", "client")
+        await asyncio.sleep(1)
+        assert world.said() == b"X"
+
+    World().run(story)
+
+
+def test_a_reset_cuts_a_frame_in_the_middle() -> None:
+    async def story(world: World) -> None:
+        transport = await world.connected()
+        world.network.slow("client", "server", 500)
+        transport.write(bytes(1000))
+        world.network.reset_some("client", 1.0)
+        await asyncio.sleep(5)
+        assert isinstance(world.heard[-1], ConnectionResetError)
+        assert world.network.fired["frame cut"]
+        assert len(world.said()) < 1000
+
+    World(3).run(story)
+
+
+def test_a_dead_process_resets_and_a_dark_machine_says_nothing_until_it_is_back() -> None:
+    for silently in (False, True):
+
+        async def story(world: World, silently: bool = silently) -> None:
+            transport = await world.connected()
+            world.loop.kill(world.server)
+            world.network.process_died(world.server, silently=silently)
+            transport.write(b"anybody?")
+            await asyncio.sleep(30)
+            assert bool(world.heard) is not silently
+            if silently:
+                world.network.host_is_up("server")
+                await asyncio.sleep(1)
+            assert isinstance(world.heard[-1], ConnectionResetError)
+
+        World().run(story)
+
+
+def test_nobody_listens_on_a_dead_host() -> None:
+    async def story(world: World) -> None:
+        await world.connected()
+        world.loop.kill(world.server)
+        world.network.process_died(world.server, silently=False)
+
+        async def connect() -> None:
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.get_running_loop().create_connection(asyncio.Protocol, "server", world.port)
+
+        await world.loop.spawn(world.client, connect())
+
+    World().run(story)
+
+
+# --- the disk
+
+
+def disk(seed: int = 1) -> tuple[SimDisk, Process, DiskView]:
+    world = World(seed)
+    process = Process("node")
+    made = SimDisk(world.loop, world.rng, "node")
+    return made, process, DiskView(made, process)
+
+
+def test_power_takes_what_was_not_flushed_and_nothing_else() -> None:
+    lengths = set()
+    for seed in range(30):
+        machine, _, files = disk(seed)
+        file = files.open("log")
+        file.append(b"safe")
+        file.flush()
+        file.append(b"gone?" * 20)
+        machine.lose_power()
+        left = files.open("log").read(0, 1000)
+        assert left.startswith(b"safe")
+        lengths.add(len(left))
+    assert len(lengths) > 5
+
+
+def test_a_disk_that_lies_loses_what_it_said_was_safe() -> None:
+    machine, _, files = disk(4)
+    machine.lying = True
+    file = files.open("log")
+    file.append(b"x" * 100)
+    file.flush()
+    machine.lose_power()
+    assert files.open("log").size_bytes < 100
+    assert machine.fired["flush that did nothing"] == 1
+
+
+def test_a_full_disk_takes_nothing() -> None:
+    machine, _, files = disk()
+    file = files.open("log")
+    machine.full = True
+    with pytest.raises(OSError, match="no space"):
+        file.append(b"x")
+    with pytest.raises(OSError, match="no space"):
+        files.write_file("checkpoint", b"x")
+    assert file.size_bytes == 0
+
+
+def test_a_dead_process_does_not_reach_its_disk() -> None:
+    machine, process, files = disk()
+    file = files.open("log")
+
+    def die() -> None:
+        process.alive = False
+
+    machine.die_in_append = die
+    with pytest.raises(ProcessKilled):
+        file.append(b"torn write")
+    for use in (lambda: file.append(b"x"), lambda: files.names(""), lambda: files.write_file("a", b"")):
+        with pytest.raises(ProcessKilled):
+            use()
+    content = machine.directories[""]["log"]
+    assert content is not None
+    assert b"torn write".startswith(bytes(content.content))
+
+
+# --- ZooKeeper
+
+
+def test_a_watch_comes_before_the_data_however_late() -> None:
+    async def story(world: World) -> None:
+        world.zookeeper.watch_delay_ms = 1000
+        events: list[str] = []
+
+        async def watcher() -> None:
+            session = await world.zookeeper.connect(60000)
+            await session.create("/a", b"old")
+            await session.get("/a", lambda event: events.append("watch"))
+            while (await session.get("/a"))[0] == b"old":
+                await asyncio.sleep(0.01)
+            events.append("data")
+
+        async def writer() -> None:
+            session = await world.zookeeper.connect(60000)
+            await asyncio.sleep(0.5)
+            await session.set("/a", b"new")
+
+        task = world.loop.spawn(world.client, watcher())
+        world.loop.spawn(world.server, writer())
+        await task
+        assert events == ["watch", "data"]
+
+    World().run(story)
+
+
+def test_a_request_is_carried_out_although_its_answer_is_lost() -> None:
+    async def story(world: World) -> None:
+        async def create() -> str:
+            session = await world.zookeeper.connect(60000)
+            try:
+                await session.create("/a")
+            except ConnectionLoss:
+                return "lost"
+            return "answered"
+
+        outcomes = []
+        for _ in range(40):
+            world.zookeeper.tree.nodes.pop("/a", None)
+            world.zookeeper.tree.nodes["/"].children.discard("a")
+            task = world.loop.spawn(world.client, create())
+            await asyncio.sleep(0.002 + world.rng.random() * 0.006)
+            world.zookeeper.cut("client")
+            await asyncio.sleep(0.1)
+            world.zookeeper.mend("client")
+            if task.done():
+                outcomes.append((task.result(), "/a" in world.zookeeper.tree.nodes))
+            else:
+                task.cancel()
+        assert ("lost", True) in outcomes
+        assert ("answered", True) in outcomes
+
+    World().run(story)
+
+
+def test_a_frozen_client_learns_late_that_it_is_over_and_that_its_watches_are_gone() -> None:
+    async def story(world: World) -> None:
+        heard: list[str] = []
+
+        async def client() -> None:
+            session = await world.zookeeper.connect(1000)
+            session.on_session(lambda event: heard.append(event.value))
+            await session.create("/lock", ephemeral=True)
+            await session.exists("/other", lambda event: heard.append(event.kind))
+            await asyncio.sleep(0.5)  # frozen here
+            with pytest.raises(SessionExpired):
+                while True:
+                    await session.exists("/lock")
+                    await asyncio.sleep(0.01)
+
+        task = world.loop.spawn(world.client, client())
+        await asyncio.sleep(0.1)
+        world.loop.freeze(world.client)
+        world.zookeeper.host_froze(world.client)
+        await asyncio.sleep(2)
+        assert "/lock" not in world.zookeeper.tree.nodes
+        assert heard == []
+        world.zookeeper.host_thawed(world.client)
+        world.loop.thaw(world.client)
+        await task
+        assert sorted(heard) == ["expired", "lost", "suspended"]
+
+    World().run(story)
+
+
+def test_a_dead_client_loses_its_session_after_the_timeout_and_not_before() -> None:
+    async def story(world: World) -> None:
+        async def client() -> None:
+            session = await world.zookeeper.connect(1000)
+            await session.create("/lock", ephemeral=True)
+
+        await world.loop.spawn(world.client, client())
+        world.loop.kill(world.client)
+        world.zookeeper.host_died(world.client)
+        await asyncio.sleep(0.9)
+        assert "/lock" in world.zookeeper.tree.nodes
+        await asyncio.sleep(0.2)
+        assert "/lock" not in world.zookeeper.tree.nodes
+
+    World().run(story)
