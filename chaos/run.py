@@ -288,9 +288,19 @@ class ChaosRun:
             return
         for node_id in self.cluster.brokers:
             await self.cluster.kill(node_id)
+        self.history.failures += self._complaints()
         directories = {one: self.cluster.directory / f"node-{one}" for one in self.cluster.brokers}
         led = {place: state for place, state in states.items() if state.leader > 0}
         archive.read_logs(directories, led, self.history)
+
+    def _complaints(self) -> Iterator[str]:
+        """Exceptions that nobody expected, in the nodes' logs: each is a bug, whatever became of the records."""
+        for node in self.cluster.nodes.values():
+            lines = node.log_path.read_text(errors="replace").splitlines()
+            for place, line in enumerate(lines):
+                if line.startswith("Traceback"):
+                    end = next((one for one in lines[place + 1 :] if one and not one.startswith(" ")), "")
+                    yield f"{node.log_path.name}:{place + 1}: {end}"
 
     def _judge(self) -> list[str]:
         return [

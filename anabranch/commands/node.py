@@ -51,6 +51,8 @@ def command(
     log_level: str,
 ) -> None:
     """Run one node until SIGINT or SIGTERM; leaderships move away before it stops."""
+    from controller.zk.session import ZkError
+
     host, port = address(listen)
     named = tuple(part.strip() for part in roles.split(",") if part.strip())
     if not named or set(named) - {"broker", "controller"}:
@@ -69,7 +71,7 @@ def command(
         run(lambda: serve(settings, zookeeper), log_level=log_level)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
-    except (OSError, TimeoutError) as error:
+    except (ZkError, OSError, TimeoutError) as error:
         raise click.ClickException(f"cannot start: {error}") from None
 
 

@@ -82,3 +82,23 @@ def test_a_node_that_cannot_start_says_why() -> None:
                 pass
 
     asyncio.run(scenario())
+
+
+def test_a_node_without_zookeeper_says_so_in_one_line() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "anabranch.main",
+        "node",
+        "--id",
+        "1",
+        "--roles",
+        "controller",
+        "--log-level",
+        "error",
+    ]
+    command += ["--zookeeper", "127.0.0.1:1", "--listen", "127.0.0.1:0", "--config", "zookeeper.session.timeout.ms=500"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "Error: cannot start:" in ended.stderr and "no ZooKeeper answered at 127.0.0.1:1" in ended.stderr
+    assert "Traceback" not in ended.stderr
