@@ -88,7 +88,7 @@ class ControllerLink:
             active = await self.active()
             if active is None:
                 raise ConnectionError("there is no active controller")
-            # Non-obvious: the controller may change while a connection is being opened, which then leads to the last one.
+            # Non-obvious: the controller may change while a connection is opened, which then leads to the last one.
             if self._connection is not None and self._connected_to == active and not self._connection.closed:
                 return self._connection
             if self._connection is not None:

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from controller.controller import Controller
-
     from broker.config import BrokerSettings
     from broker.controller_link import ControllerLink
     from broker.coordinators.group_coordinator import GroupCoordinator
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from broker.replication.fetch_sessions import FetchSessionCache
     from broker.replication.replica_manager import ReplicaManager
     from broker.topic_configs import TopicConfigs
+    from controller.controller import Controller
     from controller.zk.session import ZkSession
 
 
