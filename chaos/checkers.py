@@ -30,6 +30,7 @@ take at most O(n log n). What is allowed on purpose is said where it is allowed.
     B12 callbacks              records of a new segment delivered before their owner flushed the old one (I5)
     C1  leader-in-isr          a committed state whose leader is not in its ISR
     C2  strong-isr             a leader's high watermark above the log of a member of its ISR
+    C8  early-join             an ISR granted with a member that has not reached the high watermark
     C9  unfit-isr              an ISR committed with a member of another life than the registered one (KIP-903)
     C5  high-watermark-back    a replica's high watermark goes back, or its log is cut below it
     C6  epochs                 leader epochs do not rise with the zxid, or two brokers lead in one epoch
@@ -442,6 +443,13 @@ def c2_strong_isr(history: History) -> Iterator[str]:
                     )
 
 
+def c8_early_join(history: History) -> Iterator[str]:
+    for one in history.proposals:
+        for member in one.isr:
+            if 0 <= one.ends.get(member, -1) < one.high_watermark:
+                yield f"{one.place}: {member} is in sync with {one.ends[member]} of {one.high_watermark} records"
+
+
 def c9_unfit_isr(history: History) -> Iterator[str]:
     for one in history.proposals:
         for member in one.isr:
@@ -585,6 +593,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     "B12 callbacks": b12_callbacks,
     "C1 leader-in-isr": c1_leader_in_isr,
     "C2 strong-isr": c2_strong_isr,
+    "C8 early-join": c8_early_join,
     "C9 unfit-isr": c9_unfit_isr,
     "C5 high-watermark-back": c5_high_watermark_back,
     "C6 epochs": c6_epochs,

@@ -187,13 +187,17 @@ class Acked:
 
 @dataclass(slots=True)
 class Proposed:
-    """The controller committed an ISR that a leader had asked for; with the epochs it named and those registered."""
+    """The controller granted an ISR that a leader had asked for; with the epochs it named and those registered."""
 
     order: int
     place: Place
     isr: tuple[int, ...]
     named: Mapping[int, int]
     registered: Mapping[int, int]
+    high_watermark: int = -1
+    """The leader's, if it is known."""
+    ends: Mapping[int, int] = field(default_factory=dict)
+    """The real log end of each member; -1 unknown."""
 
 
 @dataclass(slots=True)

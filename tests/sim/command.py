@@ -108,7 +108,7 @@ def table(names: list[str], limit: int, processes: int) -> int:
     rows: list[Caught] = []
     with multiprocessing.get_context("fork").Pool(processes, initializer=_begin) as pool:
         print("| planted bug | schedules | caught by |\n|---|---:|---|")
-        for row in pool.imap(_catch, [(name, limit) for name in names]):
+        for row in pool.imap_unordered(_catch, [(name, limit) for name in names]):
             rows.append(row)
             print(f"| {row.name} | {row.schedules} | {row.checker or 'NOT CAUGHT'} |", flush=True)
     missed = [row.name for row in rows if not row.found]

@@ -70,7 +70,9 @@ class SimDisk:
             return
         kept = inode.durable
         if len(inode.content) > len(kept) and inode.content.startswith(kept):
-            extra = bytes(inode.content[len(kept) : self.rng.randint(len(kept), len(inode.content))])
+            # The file's size may have reached the platter before its content.
+            end = len(inode.content) if self.rng.random() < 0.4 else self.rng.randint(len(kept), len(inode.content))
+            extra = bytes(inode.content[len(kept) : end])
             if extra and self.rng.random() < 0.5:
                 torn = self.rng.randint(1, min(len(extra), 64))
                 extra = extra[:-torn] + bytes(torn)

@@ -7,7 +7,7 @@ and changes nothing. A wrapper that no longer fits the product fails loudly, bec
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from broker.metadata_cache import MetadataCache
@@ -68,10 +68,14 @@ class Probes:
 
     def ends(self, partition: Partition) -> dict[int, int]:
         """The real log end of each member of a leader's maximal ISR; -1 where no process could tell."""
+        return self.ends_of(partition.maximal_isr, partition.topic, partition.index)
+
+    def ends_of(self, members: Iterable[int], topic: str, index: int) -> dict[int, int]:
+        """The real log end of each of these replicas."""
         found = {}
-        for member in sorted(set(partition.maximal_isr)):
+        for member in sorted(set(members)):
             machine = self._cluster.machines[member]
-            replica = self._cluster.replica(member, partition.topic, partition.index)
+            replica = self._cluster.replica(member, topic, index)
             known = replica is not None and not machine.lost_power
             found[member] = replica.log.log_end_offset if known and replica is not None else -1
         return found
@@ -155,9 +159,16 @@ class Probes:
         if write is not None:
             registered = {broker: state.brokers[broker].epoch for broker in write.state.isr if broker in state.brokers}
             named = {member.broker_id: member.broker_epoch for member in row.new_isr_with_epochs}
+            leader = self._cluster.replica(write.state.leader, partition.topic, partition.partition)
             self._history.proposals.append(
                 Proposed(
-                    self._history.tick(), (partition.topic, partition.partition), write.state.isr, named, registered
+                    self._history.tick(),
+                    (partition.topic, partition.partition),
+                    write.state.isr,
+                    named,
+                    registered,
+                    -1 if leader is None or not leader.is_leader else leader.high_watermark,
+                    self.ends_of(write.state.isr, partition.topic, partition.partition),
                 )
             )
         return write

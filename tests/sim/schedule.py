@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from controller.failpoints import STEPS
+from controller.zk import paths
+from protocol.errors import KafkaError
 from protocol.records.batch import iter_batches, iter_records
 from tests.sim import checkers, probes
 from tests.sim.clients import TOPIC, Operator, Reader, Writer
@@ -111,6 +113,7 @@ class Schedule:
                 try:
                     cluster.loop.run(self._life())
                 except SimulationStuck as error:
+                    cluster.history.complete = False
                     cluster.history.failures.append(f"stuck: {error}")
         finally:
             root.removeHandler(noticed)
@@ -274,12 +277,16 @@ class Schedule:
                 replica = cluster.replica(machine.node_id, *place)
                 if replica is not None:
                     assert machine.process is not None
-                    read = machine.process.context.copy().run(_content, replica.log, led.high_watermark)
+                    try:
+                        read = machine.process.context.copy().run(_content, replica.log, led.high_watermark)
+                    except KafkaError as error:
+                        history.failures.append(f"the log of {place} on {machine.host} cannot be read: {error}")
+                        continue
                     contents[machine.node_id] = read
             history.replicas[place] = contents
             if place[0] != TOPIC:
                 continue
-            data = contents[state.leader]
+            data = contents.get(state.leader, b"")
             for start, header in iter_batches(data):
                 for index, record in enumerate(iter_records(data[start : start + header.size_bytes])):
                     history.stored.append(
@@ -446,6 +453,20 @@ async def expire_session(schedule: Schedule) -> bool:
         return False
     schedule.cluster.tell(f"expire the session of node {target}")
     return schedule.cluster.expire_session(target) > 0
+
+
+@fault("unseat the controller")
+async def unseat_controller(schedule: Schedule) -> bool:
+    """Somebody deletes /controller, the documented way to force an election: the old one's session lives on."""
+    zookeeper = schedule.cluster.zookeeper
+    if paths.CONTROLLER not in zookeeper.tree.nodes:
+        return False
+    schedule.cluster.tell("delete /controller")
+    zookeeper.watch_delay_ms = schedule.rng.choice((0, 300, 1500))
+    zookeeper.write(lambda: zookeeper.tree.delete(paths.CONTROLLER, -1))
+    await asyncio.sleep(1)
+    zookeeper.watch_delay_ms = 0
+    return True
 
 
 @fault("cut off from zookeeper")

@@ -426,6 +426,14 @@ def _() -> tuple[Build, Build]:
     return led(2), led(1)
 
 
+@case("C8 early-join")
+def _() -> tuple[Build, Build]:
+    def proposed(end: int) -> Build:
+        return lambda s: s.history.proposals.append(Proposed(1, P, (2, 3), {}, {2: 1, 3: 1}, 5, {2: end, 3: -1}))
+
+    return proposed(4), proposed(5)
+
+
 @case("C9 unfit-isr")
 def _() -> tuple[Build, Build]:
     def proposed(named: int) -> Build:
