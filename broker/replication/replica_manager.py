@@ -145,9 +145,8 @@ class ReplicaManager:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._isr_changes.stop()
-        for fetcher in self._fetchers.values():
-            await fetcher.close()
-        self._fetchers.clear()
+        while self._fetchers:  # the controller may still name leaders meanwhile
+            await self._fetchers.popitem()[1].close()
         self.produces.finish_all()
         self.fetches.finish_all()
         self.deletions.finish_all()
