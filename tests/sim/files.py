@@ -47,6 +47,7 @@ class SimDisk:
         self.name = name
         self.full = False
         self.lying = False
+        self.lied = False
         self.die_in_append: Callable[[], None] | None = None
         self.fired: Counter[str] = Counter()
         self.directories: dict[str, dict[str, Inode | None]] = {"": {}}
@@ -58,6 +59,7 @@ class SimDisk:
             for inode in names.values():
                 if inode is not None:
                     self._lose(inode)
+        self.lied = False
 
     def _lose(self, inode: Inode) -> None:
         if inode.replaced_s >= 0:  # written as a whole: the old or the new content
@@ -73,7 +75,8 @@ class SimDisk:
             # The file's size may have reached the platter before its content.
             end = len(inode.content) if self.rng.random() < 0.4 else self.rng.randint(len(kept), len(inode.content))
             extra = bytes(inode.content[len(kept) : end])
-            if extra and self.rng.random() < 0.5:
+            # What a lying disk has lost is lost; damage in what it called safe only shows when somebody reads it.
+            if extra and not self.lied and self.rng.random() < 0.5:
                 torn = self.rng.randint(1, min(len(extra), 64))
                 extra = extra[:-torn] + bytes(torn)
                 self.fired["torn write"] += 1
@@ -220,6 +223,7 @@ class SimFile:
         self._process.must_live()
         if self._disk.lying:
             self._disk.fired["flush that did nothing"] += 1
+            self._disk.lied = True
         else:
             self._inode.flush()
 

@@ -87,6 +87,8 @@ class Probes:
             return
         leads = partition.role is Role.LEADER
         node = partition._rules.broker_id
+        if offset < before and not leads and self._cluster.machines[node].lost_power:
+            return
         self._history.high_watermarks.append(
             HighWatermark(
                 self._history.tick(),
@@ -130,6 +132,9 @@ class Probes:
 
     def truncate_to(self, original: Any, partition: Partition, offset: int) -> None:
         before = partition.high_watermark
+        if self._cluster.machines[partition._rules.broker_id].lost_power:
+            original(partition, offset)
+            return
         self._history.truncations.append(
             Truncated(
                 self._history.tick(),
