@@ -25,7 +25,7 @@ demo: $(READY)  ## the main job: flights resized under fire, audited by Spark, w
 	$(BIN)/anabranch demo
 
 test: check  ## checks, then all tests that this machine can run (under 10 minutes on 2 cores)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: $(READY)  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff format --check .
