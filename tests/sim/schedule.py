@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
@@ -115,6 +116,9 @@ class Schedule:
                 except SimulationStuck as error:
                     cluster.history.complete = False
                     cluster.history.failures.append(f"stuck: {error}")
+                except Exception as error:  # a log that cannot be read, or a mistake of this simulation
+                    cluster.history.complete = False
+                    cluster.history.failures.append(f"cannot be judged: {traceback.format_exc()}{error!r}")
         finally:
             root.removeHandler(noticed)
         history = cluster.history
