@@ -245,7 +245,7 @@ class Accumulator:
 
     def _wait_for_place(self, topic: TopicQueues, drained: Drained) -> None:
         """Returned records wait for batches to be resolved, which is told, or for metadata, which must be asked for."""
-        drained.wake_by(min(created_at for _, created_at in topic.returned) + self.config.delivery_timeout_ms / 1000)
+        drained.wake_by(self._give_up_at(min(created_at for _, created_at in topic.returned)))
         drained.refresh = drained.refresh or any(queue.fenced for queue in topic.queues.values())
 
     def _fits(self, taken_bytes: int, batch: Batch) -> bool:
@@ -406,22 +406,25 @@ class Accumulator:
 
     def _deadline(self, queue: PartitionQueue) -> float:
         oldest = queue.unresolved[0] if queue.unresolved else queue.waiting[0]
-        return oldest.created_at + self.config.delivery_timeout_ms / 1000
+        return self._give_up_at(oldest.created_at)
+
+    def _give_up_at(self, created_at: float) -> float:
+        """When something is too old. Computed in one way only: a rounding apart, and who is woken finds nothing due."""
+        return created_at + self.config.delivery_timeout_ms / 1000
 
     def _expire(self, now: float) -> None:
         """Give up on what is older than the delivery timeout (E10); its outcome may remain unknown."""
-        limit = now - self.config.delivery_timeout_ms / 1000
         for queue in list(self._active):
-            for batch in [one for one in queue.unresolved if one.created_at <= limit]:
+            for batch in [one for one in queue.unresolved if self._give_up_at(one.created_at) <= now]:
                 queue.unresolved.remove(batch)
                 queue.give_up = self.config.enable_idempotence
                 self._expired(queue, batch)
-            while queue.waiting and queue.waiting[0].created_at <= limit:
+            while queue.waiting and self._give_up_at(queue.waiting[0].created_at) <= now:
                 self._expired(queue, queue.waiting.popleft())
         for topic in self.topics.values():
-            if topic.returned and min(created_at for _, created_at in topic.returned) <= limit:
-                late = [record for record, created_at in topic.returned if created_at <= limit]
-                topic.returned = [entry for entry in topic.returned if entry[1] > limit]
+            if topic.returned and self._give_up_at(min(created_at for _, created_at in topic.returned)) <= now:
+                late = [record for record, created_at in topic.returned if self._give_up_at(created_at) <= now]
+                topic.returned = [entry for entry in topic.returned if self._give_up_at(entry[1]) > now]
                 self._fail(late, self._timed_out(topic.name))
                 self.statistics.expired_records += len(late)
 
