@@ -88,7 +88,7 @@ class Writer(Application):
                 linger_ms=self.rng.choice((0, 5, 30)),
                 batch_bytes=self.rng.choice((200, 1000, 16384)),
                 request_timeout_ms=1500,
-                delivery_timeout_ms=90000,
+                delivery_timeout_ms=25000,
                 max_block_ms=60000,
                 metadata_max_age_ms=4000,
                 rng=self.chance("producer"),

@@ -225,7 +225,8 @@ class Schedule:
         if not await cluster.until(self._all_delivered, CONVERGENCE_S, "every record is delivered and committed"):
             cluster.history.failures[-1] += "; " + "; ".join(self._undelivered())
             return False
-        return True
+        # Leaders may have moved back to where they are preferred meanwhile.
+        return await cluster.until(cluster.in_sync, CONVERGENCE_S, "all replicas are in sync again")
 
     def _laggards(self) -> Iterator[str]:
         for machine in self.cluster.machines.values():
