@@ -72,8 +72,16 @@ def catch(name: str, *, limit: int = 500, first_seed: int = 0) -> Caught:
         if violations:
             # Of several, the checkers say more than "it did not converge" or an exception somewhere.
             told = next((one for one in violations if not one.startswith("run: ")), violations[0])
-            return Caught(name, count, told.partition(":")[0], told)
+            return Caught(name, count, _checker_of(told), told)
     return Caught(name, limit, "", "")
+
+
+def _checker_of(violation: str) -> str:
+    if violation.startswith("run: L1"):
+        return "L1 no convergence"
+    if violation.startswith("run: "):
+        return "an error that nobody handled"
+    return violation.partition(":")[0]
 
 
 # --- replication
