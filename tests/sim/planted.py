@@ -341,15 +341,15 @@ def kip_903_off(planter: Planter) -> None:
     planter.replace(Partition, "_eligible", lambda partition, replica, follower: True)
 
 
-@plant("dead brokers stay in the ISR")
-def dead_in_isr(planter: Planter) -> None:
-    from controller import elections
+@plant("a restarted broker is taken for its earlier life")
+def lives_confused(planter: Planter) -> None:
+    from controller import machine
 
-    def without(leader: int, isr: Any, gone: Any) -> Any:
-        found = original(leader, isr, gone)
-        return replace(found, isr=tuple(isr))
+    def on_brokers_read(state: Any, event: Any) -> Any:
+        known = {one: state.brokers.get(one, broker) for one, broker in event.brokers.items()}
+        return original(state, replace(event, brokers=known))
 
-    original = planter.replace(elections, "without", without)
+    original = planter.replace(machine, "on_brokers_read", on_brokers_read)
 
 
 @plant("a watch that is not set again")
