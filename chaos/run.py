@@ -37,7 +37,7 @@ CONVERGENCE_S: Final = 90.0
 POLL_S: Final = 0.25
 FIRST_COUNT: Final = 4
 COUNTS: Final = (1, 2, 3, 4, 5, 6, 8)
-NOT_SEEN_HERE: Final = frozenset({"A18 delivered-unsafe", "C11 stale-controller"})
+NOT_SEEN_HERE: Final = frozenset({"C14 delivered-unsafe", "C11 stale-controller"})
 """Judged by what only a simulation sees: every move of a high watermark, and who wrote each znode."""
 PROPERTIES: Final = {
     "min.insync.replicas": "2",

@@ -17,11 +17,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from chaos import checkers
 from controller.failpoints import STEPS
 from controller.zk import paths
 from protocol.errors import KafkaError
 from protocol.records.batch import iter_batches, iter_records
-from tests.sim import checkers, probes
+from tests.sim import probes
 from tests.sim.clients import TOPIC, Operator, Reader, Writer
 from tests.sim.cluster import SimCluster
 from tests.sim.history import History, Stored

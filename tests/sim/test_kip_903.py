@@ -16,12 +16,12 @@ import pytest
 from broker.controller_link import ControllerLink
 from broker.replication.partition import Partition
 from chaos.archive import records
+from chaos.checkers import data_plane
 from clients import Admin, NewTopic, Producer
 from controller import alter_partition
 from controller.zk import paths
 from protocol.apis.alter_partition import AlterPartitionRequest
 from tests.chaos.without_kip_903 import live_is_enough, seen_is_enough
-from tests.sim import checkers
 from tests.sim.cluster import SimCluster
 from tests.sim.files import SimDisk
 from tests.sim.history import Send
@@ -119,7 +119,7 @@ class Race:
     def lost(self) -> list[str]:
         """What the judges of the log say; nobody read here, so they cannot say more."""
         assert not self.cluster.history.failures
-        return [line for line in checkers.a4_unseen(self.cluster.history) if "never delivered" not in line]
+        return [line for line in data_plane.a4_unseen(self.cluster.history) if "never delivered" not in line]
 
 
 @contextlib.contextmanager

@@ -1,0 +1,39 @@
+"""Judges a history: each checker yields one line per violation of its rule.
+
+| letter | module | what is compared |
+|---|---|---|
+| A | `data_plane` | what was sent with what is stored and was delivered (Jepsen's Kafka workload) |
+| A | `groups` | what members of a group read with what they committed (Jepsen's Kafka workload) |
+| B | `order` | the order of one key's records across resizes (KIP-253) |
+| C | `brokers` | what brokers and controllers believed with what was really so (TLA+, KIP-903) |
+
+A checker's definition is its docstring; what is allowed on purpose is said where it is allowed. A new checker is a
+function and a row in the `CHECKERS` of its module, with a smallest bad history and a near miss in
+`tests/chaos/checkers`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chaos.checkers import brokers, data_plane, groups, order
+from chaos.checkers.shared import Checker
+from chaos.history import History
+
+CHECKERS: Final[dict[str, Checker]] = {
+    **data_plane.CHECKERS,
+    **groups.CHECKERS,
+    **order.CHECKERS,
+    **brokers.CHECKERS,
+}
+
+
+def judge(history: History) -> list[str]:
+    """Every violation, each with the name of its checker in front."""
+    found = [
+        f"{name}: {line}"
+        for name, check in CHECKERS.items()
+        if history.complete or name[0] == "C"  # the others compare with the final logs
+        for line in check(history)
+    ]
+    return [*(f"run: {line}" for line in history.failures), *found]

@@ -1,0 +1,138 @@
+"""The white box: what brokers and controllers believed and wrote, beside what was really so at that moment.
+
+The invariants are those of the TLA+ specifications of Kafka's replication, and of KIP-903 and the controller's fence.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final
+
+from chaos.checkers.shared import Checker, at
+from chaos.history import History, Place
+
+
+def c1_leader_in_isr(history: History) -> Iterator[str]:
+    """A committed state whose leader is not in its ISR."""
+    for state in history.states:
+        if state.leader >= 0 and state.leader not in state.isr:
+            yield f"{state.place} epoch {state.leader_epoch}: leader {state.leader}, isr {list(state.isr)}"
+
+
+def c2_strong_isr(history: History) -> Iterator[str]:
+    """A leader's high watermark above the log of a member of its ISR."""
+    for move in history.high_watermarks:
+        if move.leads:
+            for member, end in move.ends.items():
+                if 0 <= end < move.after:
+                    yield (
+                        f"{move.place} epoch {move.leader_epoch}: leader {move.node} moves its high watermark from "
+                        f"{move.before} to {move.after}, and {member} ends at {end}"
+                    )
+
+
+def c5_high_watermark_back(history: History) -> Iterator[str]:
+    """A replica's high watermark goes back, or its log is cut below it."""
+    for move in history.high_watermarks:
+        if move.after < move.before:
+            yield f"{move.place} on {move.node}: from {move.before} to {move.after} in epoch {move.leader_epoch}"
+    for cut in history.truncations:
+        if cut.offset < cut.high_watermark:
+            yield f"{cut.place} on {cut.node}: cut to {cut.offset}, below its high watermark {cut.high_watermark}"
+
+
+def c6_epochs(history: History) -> Iterator[str]:
+    """Leader epochs do not rise with the zxid, or two brokers lead in one epoch."""
+    last: dict[Place, tuple[int, int]] = {}
+    leaders: dict[tuple[Place, int], int] = {}
+    for state in history.states:
+        epoch, leader = last.get(state.place, (-1, -1))
+        if state.leader_epoch < epoch or (state.leader_epoch == epoch and state.leader != leader):
+            yield f"{state.place}: {leader} in epoch {epoch}, then {state.leader} in epoch {state.leader_epoch}"
+        last[state.place] = (state.leader_epoch, state.leader)
+    for one in history.led:
+        first = leaders.setdefault((one.place, one.leader_epoch), one.node)
+        if first != one.node:
+            yield f"{one.place}: {first} and {one.node} lead in epoch {one.leader_epoch}"
+
+
+def c8_early_join(history: History) -> Iterator[str]:
+    """An ISR granted with a member that has not reached the high watermark."""
+    for one in history.proposals:
+        for member in one.isr:
+            if 0 <= one.ends.get(member, -1) < one.high_watermark:
+                yield f"{one.place}: {member} is in sync with {one.ends[member]} of {one.high_watermark} records"
+
+
+def c9_unfit_isr(history: History) -> Iterator[str]:
+    """An ISR committed with a member of another life than the registered one (KIP-903)."""
+    for one in history.proposals:
+        for member in one.isr:
+            named, registered = one.named.get(member, -1), one.registered.get(member)
+            if registered is None or (named >= 0 and named != registered):
+                yield f"{one.place}: {member} joins with epoch {named}, registered is {registered}"
+
+
+def c11_stale_controller(history: History) -> Iterator[str]:
+    """A state written by a session that was not in office, or with an older controller epoch."""
+    terms = sorted((one.order, one.session_id, one.epoch) for one in history.epochs)
+    orders = [order for order, _, _ in terms]
+    last: dict[Place, int] = {}
+    for state in history.states:
+        current = bisect_left(orders, state.order) - 1
+        if current < 0 or terms[current][1] != state.session_id:
+            holder = terms[current][1] if current >= 0 else None
+            yield f"{state.place}: written by session {state.session_id}, in office was {holder}"
+        elif state.controller_epoch != terms[current][2]:
+            yield f"{state.place}: carries controller epoch {state.controller_epoch}, it is {terms[current][2]}"
+        if state.controller_epoch < last.get(state.place, 0):
+            yield f"{state.place}: controller epoch {state.controller_epoch} after {last[state.place]}"
+        last[state.place] = max(last.get(state.place, 0), state.controller_epoch)
+
+
+def c13_unsafe_ack(history: History) -> Iterator[str]:
+    """Acks=all answered while a member of the ISR lacked the record, or too few were in it."""
+    for ack in history.acks:
+        if len(ack.isr) < ack.min_isr:
+            yield f"{ack.place}: {ack.node} acknowledges {ack.end_offset} with isr {list(ack.isr)}, wants {ack.min_isr}"
+        for member in ack.isr:
+            if 0 <= ack.ends.get(member, -1) < ack.end_offset:
+                yield f"{ack.place}: {ack.node} acknowledges {ack.end_offset}, and {member} ends at {ack.ends[member]}"
+
+
+def c14_delivered_unsafe(history: History) -> Iterator[str]:
+    """Delivered at or above any high watermark that a leader ever had."""
+    reached: dict[Place, int] = {}
+    moves = iter(sorted(history.high_watermarks, key=lambda one: one.order))
+    move = next(moves, None)
+    for delivery in history.deliveries:
+        while move is not None and move.order < delivery.order:
+            reached[move.place] = max(reached.get(move.place, 0), move.after)
+            move = next(moves, None)
+        if delivery.offset >= reached.get(delivery.place, 0):
+            high = reached.get(delivery.place, 0)
+            yield f"{delivery.value} at {at(delivery.place, delivery.offset)}, high watermark at most {high}"
+
+
+def c16_replicas_differ(history: History) -> Iterator[str]:
+    """Replicas that are not byte for byte equal up to the high watermark."""
+    for place, replicas in history.replicas.items():
+        contents = sorted(replicas.items())
+        for node, content in contents[1:]:
+            if content != contents[0][1]:
+                yield f"{place}: {len(contents[0][1])} bytes on {contents[0][0]}, {len(content)} others on {node}"
+
+
+CHECKERS: Final[dict[str, Checker]] = {
+    "C1 leader-in-isr": c1_leader_in_isr,
+    "C2 strong-isr": c2_strong_isr,
+    "C5 high-watermark-back": c5_high_watermark_back,
+    "C6 epochs": c6_epochs,
+    "C8 early-join": c8_early_join,
+    "C9 unfit-isr": c9_unfit_isr,
+    "C11 stale-controller": c11_stale_controller,
+    "C13 unsafe-ack": c13_unsafe_ack,
+    "C14 delivered-unsafe": c14_delivered_unsafe,
+    "C16 replicas-differ": c16_replicas_differ,
+}

@@ -1,0 +1,154 @@
+"""What was sent against what is stored and was delivered: nothing lost, invented, repeated, moved or read too early.
+
+The definitions are those of Jepsen's Kafka workload, with its names.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from chaos.checkers.shared import Checker, at
+from chaos.history import History, Place
+
+
+def a1_inconsistent_offsets(history: History) -> Iterator[str]:
+    """Two values at one place and offset, ever: in deliveries, in acknowledgements, in the log."""
+    seen: dict[tuple[Place, int], tuple[str, str]] = {}
+    for place, offset, value, source in _values_by_position(history):
+        first = seen.setdefault((place, offset), (value, source))
+        if first[0] != value:
+            yield f"{at(place, offset)}: {first[0]} ({first[1]}) and {value} ({source})"
+
+
+def a2_duplicate(history: History) -> Iterator[str]:
+    """One value at two places (over all partitions, so B7 is in it)."""
+    seen: dict[str, tuple[Place, int]] = {}
+    for record in history.stored:
+        first = seen.setdefault(record.value, (record.place, record.offset))
+        if first != (record.place, record.offset):
+            yield f"{record.value} at {at(*first)} and at {at(record.place, record.offset)}"
+
+
+def a3_lost_write(history: History) -> Iterator[str]:
+    """Acknowledged, overtaken by a later offset of its partition that was read, and not there."""
+    read_up_to: dict[Place, int] = {}
+    for delivery in history.deliveries:
+        read_up_to[delivery.place] = max(read_up_to.get(delivery.place, -1), delivery.offset)
+    known = {record.value for record in history.stored} | {delivery.value for delivery in history.deliveries}
+    for send in history.sends:
+        if send.outcome != "ok" or send.place is None or send.value in known:
+            continue
+        if send.offset <= read_up_to.get(send.place, -1):
+            yield f"{send.value}, acknowledged at {at(send.place, send.offset)}"
+
+
+def a4_unseen(history: History) -> Iterator[str]:
+    """Acknowledged and not in the final log."""
+    stored = {record.value for record in history.stored}
+    delivered = {delivery.value for delivery in history.deliveries}
+    for send in history.sends:
+        if send.outcome == "ok" and send.value not in stored:
+            assert send.place is not None
+            yield f"{send.value}, acknowledged at {at(send.place, send.offset)}, is not in the log"
+    for record in history.stored:
+        if record.value not in delivered:
+            yield f"{record.value} at {at(record.place, record.offset)} was never delivered"
+
+
+def a5_aborted_read(history: History) -> Iterator[str]:
+    """Delivered or stored although its send definitely failed."""
+    failed = {send.value for send in history.sends if send.outcome == "fail"}
+    for place, offset, value, source in _values_by_position(history):
+        if value in failed:
+            yield f"{value} failed and is at {at(place, offset)} ({source})"
+
+
+def a6_phantom(history: History) -> Iterator[str]:
+    """Delivered or stored although nobody sent it, or with another key."""
+    sent = {send.value: send.key for send in history.sends}
+    rows = [(one.place, one.offset, one.key, one.value) for one in history.stored]
+    rows += [(one.place, one.offset, one.key, one.value) for one in history.deliveries]
+    for place, offset, key, value in rows:
+        if sent.get(value) != key:
+            yield f"{key}={value} at {at(place, offset)} is not what anybody sent"
+
+
+def a11_nonmonotonic_send(history: History) -> Iterator[str]:
+    """Acknowledged sends of one producer to one partition go back.
+
+    Of a topic that was never resized: a resize moves keys past one another, and B13 holds each key to its order.
+    """
+    resized = {one.topic for one in history.published if len(one.history) > 1}
+    last: dict[tuple[str, Place], int] = {}
+    for send in history.sends:
+        if send.outcome == "ok" and send.place is not None and send.place[0] not in resized:
+            before = last.get((send.producer, send.place), -1)
+            if send.offset <= before:
+                yield f"{send.value} at {at(send.place, send.offset)}, after {before}"
+            last[send.producer, send.place] = send.offset
+
+
+def a17_real_time_order(history: History) -> Iterator[str]:
+    """A send that began after another was acknowledged gets a lower offset."""
+    by_place: dict[Place, list[tuple[int, int, str, bool, int]]] = defaultdict(list)
+    for send in history.sends:
+        if send.outcome == "ok" and send.place is not None:
+            by_place[send.place].append((send.order, send.offset, send.value, False, send.offset))
+            by_place[send.place].append((send.acked_order, send.offset, send.value, True, send.offset))
+    for place, events in by_place.items():
+        highest, who = -1, ""
+        for _, offset, value, acked, _ in sorted(events):
+            if acked:
+                if offset > highest:
+                    highest, who = offset, value
+            elif offset < highest:
+                yield f"{value} at {at(place, offset)} was sent after {who} was acknowledged at {highest}"
+
+
+def a20_epoch_order(history: History) -> Iterator[str]:
+    """Leader epochs go back along a log."""
+    last: dict[Place, tuple[int, int]] = {}
+    for record in sorted(history.stored, key=lambda one: (one.place, one.offset)):
+        epoch, offset = last.get(record.place, (-1, -1))
+        if record.leader_epoch < epoch:
+            yield f"{at(record.place, record.offset)} has epoch {record.leader_epoch}, offset {offset} has {epoch}"
+        last[record.place] = (record.leader_epoch, record.offset)
+
+
+def a25_sequence_gap(history: History) -> Iterator[str]:
+    """A producer's batch sequences in a partition's log do not follow one another."""
+    next_sequence: dict[tuple[Place, int, int], int] = {}
+    for record in sorted(history.stored, key=lambda one: (one.place, one.offset)):
+        if record.producer_id < 0:
+            continue
+        key = (record.place, record.producer_id, record.producer_epoch)
+        expected = next_sequence.get(key, 0)
+        if record.sequence != expected:
+            yield f"{at(record.place, record.offset)}: sequence {record.sequence} of {key[1:]}, expected {expected}"
+        next_sequence[key] = (record.sequence + 1) % 2**31
+
+
+def _values_by_position(history: History) -> Iterator[tuple[Place, int, str, str]]:
+    for record in history.stored:
+        yield record.place, record.offset, record.value, "log"
+    for delivery in history.deliveries:
+        yield delivery.place, delivery.offset, delivery.value, f"delivery to {delivery.consumer}"
+    for send in history.sends:
+        if send.outcome == "ok" and send.place is not None:
+            yield send.place, send.offset, send.value, "acknowledgement"
+
+
+CHECKERS: Final[dict[str, Checker]] = {
+    "A1 inconsistent-offsets": a1_inconsistent_offsets,
+    "A2 duplicate": a2_duplicate,
+    "A3 lost-write": a3_lost_write,
+    "A4 unseen": a4_unseen,
+    "A5 aborted-read": a5_aborted_read,
+    "A6 phantom": a6_phantom,
+    "A11 nonmonotonic-send": a11_nonmonotonic_send,
+    "A17 real-time-order": a17_real_time_order,
+    "A20 epoch-order": a20_epoch_order,
+    "A25 sequence-gap": a25_sequence_gap,
+}

@@ -1,0 +1,120 @@
+"""What members of a consumer group read and committed: no gap within a run of reading, no commit lost or by a zombie.
+
+The definitions are those of Jepsen's Kafka workload, with its names. A run is what one member reads of a partition
+between two seeks, so that a rebalance, which may repeat what was not committed, begins another.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from chaos.checkers.shared import Checker, at, first_deliveries, stored_offsets
+from chaos.history import Begun, Commit, Delivery, History, Place
+
+
+def a7_poll_skip(history: History) -> Iterator[str]:
+    """A member jumps over stored records of a partition within one assignment."""
+    offsets = stored_offsets(history)
+    for run, begun in _runs(history):
+        expected = begun
+        for delivery in run:
+            there = offsets.get(delivery.place, [])
+            skipped = there[bisect_left(there, expected) : bisect_left(there, delivery.offset)]
+            if expected >= 0 and skipped:
+                where = at(delivery.place, delivery.offset)
+                yield f"{delivery.consumer} jumps from {expected} to {where} over {skipped[:5]}"
+            expected = delivery.offset + 1
+
+
+def a9_nonmonotonic_poll(history: History) -> Iterator[str]:
+    """A member goes back in a partition within one assignment."""
+    for run, begun in _runs(history):
+        expected = begun
+        for delivery in run:
+            if delivery.offset < expected:
+                yield f"{delivery.consumer} goes back from {expected} to {at(delivery.place, delivery.offset)}"
+            expected = delivery.offset + 1
+
+
+def a21_commit_lost(history: History) -> Iterator[str]:
+    """A member begins below what was acknowledged as committed."""
+    committed: dict[Place, tuple[int, int]] = {}
+    events: list[tuple[int, Commit | Begun]] = [
+        (one.acked_order, one) for one in history.commits if one.outcome == "ok"
+    ]
+    events += [(one.order, one) for one in history.begun]
+    for _, event in sorted(events, key=lambda one: one[0]):
+        if isinstance(event, Commit):
+            for place, offset in event.offsets.items():
+                committed[place] = max(committed.get(place, (-1, -1)), (event.group_generation, offset))
+            continue
+        generation, there = committed.get(event.place, (-1, -1))
+        if event.offset < there and event.group_generation > generation:
+            yield f"{event.consumer} begins at {at(event.place, event.offset)}; {there} was committed"
+
+
+def a22_zombie_commit(history: History) -> Iterator[str]:
+    """A commit is acknowledged to a generation of the group that had been superseded.
+
+    A member that reads in a generation has joined it, so the coordinator had left the one before.
+    """
+    orders: list[int] = []
+    newest: list[int] = []
+    for one in sorted(history.begun, key=lambda one: one.order):
+        orders.append(one.order)
+        newest.append(max(one.group_generation, newest[-1] if newest else -1))
+    for commit in history.commits:
+        before = bisect_left(orders, commit.order) - 1
+        if commit.outcome == "ok" and before >= 0 and newest[before] > commit.group_generation:
+            yield (
+                f"{commit.consumer} commits {dict(commit.offsets)} in generation {commit.group_generation}, "
+                f"when generation {newest[before]} had begun"
+            )
+
+
+def a23_skipped_delivery(history: History) -> Iterator[str]:
+    """Committed beyond records that no member was given."""
+    offsets = stored_offsets(history)
+    first = first_deliveries(history)
+    done: dict[Place, int] = {}
+    for commit in sorted(history.commits, key=lambda one: one.order):
+        for place, offset in commit.offsets.items():
+            there = offsets.get(place, [])
+            start = done.get(place, 0)
+            for one in there[bisect_left(there, start) : bisect_left(there, offset)]:
+                if first.get((place, one), commit.order + 1) > commit.order:
+                    yield f"{commit.consumer} commits {at(place, offset)}, and {one} was delivered to nobody"
+            done[place] = max(start, offset)
+
+
+def a24_double_ownership(history: History) -> Iterator[str]:
+    """Two members get one partition's records in one generation of the group."""
+    owners: dict[tuple[Place, int], str] = {}
+    for one in history.deliveries:
+        owner = owners.setdefault((one.place, one.group_generation), one.consumer)
+        if owner != one.consumer:
+            yield f"{one.place} in generation {one.group_generation} is read by {owner} and {one.consumer}"
+            owners[one.place, one.group_generation] = one.consumer
+
+
+def _runs(history: History) -> Iterator[tuple[list[Delivery], int]]:
+    """The deliveries of each run, in order, with where it began."""
+    begun = {(one.consumer, one.run, one.place): one.offset for one in history.begun}
+    runs: dict[tuple[str, int, Place], list[Delivery]] = defaultdict(list)
+    for delivery in history.deliveries:
+        runs[delivery.consumer, delivery.run, delivery.place].append(delivery)
+    for key, run in runs.items():
+        yield run, begun.get(key, -1)
+
+
+CHECKERS: Final[dict[str, Checker]] = {
+    "A7 poll-skip": a7_poll_skip,
+    "A9 nonmonotonic-poll": a9_nonmonotonic_poll,
+    "A21 commit-lost": a21_commit_lost,
+    "A22 zombie-commit": a22_zombie_commit,
+    "A23 skipped-delivery": a23_skipped_delivery,
+    "A24 double-ownership": a24_double_ownership,
+}

@@ -1,0 +1,222 @@
+"""Order across resizes (KIP-253): the records of one key, in the order in which they were sent, whoever reads them.
+
+The rules I1 to I5 are those of the lineage: where a key belongs, and which segment must end before which one begins.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from chaos.checkers.shared import Checker, at, stored_offsets
+from chaos.history import Begun, Commit, Delivery, History, Place, Stored
+from protocol.hashing import murmur2
+from protocol.lineage import Lineage, Segment
+from protocol.linear_hashing import address
+
+
+def b1_key_order(history: History) -> Iterator[str]:
+    """First deliveries of one key's records are not in the order in which they were sent (I4)."""
+    sent = {send.value: send for send in history.sends}
+    last: dict[tuple[str, str], tuple[int, str]] = {}
+    delivered: set[str] = set()
+    for delivery in history.deliveries:
+        send = sent.get(delivery.value)
+        if send is None or delivery.value in delivered:
+            continue
+        delivered.add(delivery.value)
+        of_key = (send.producer, send.key)
+        before, value = last.get(of_key, (-1, ""))
+        if send.sequence < before:
+            where = at(delivery.place, delivery.offset)
+            yield f"{delivery.value} at {where} was first delivered after {value}"
+        last[of_key] = max((before, value), (send.sequence, delivery.value))
+
+
+def b2_early_open(history: History) -> Iterator[str]:
+    """Delivered before everything that held the key before was committed to its end (I4').
+
+    A commit counts from when it was asked for: whoever waits for it may hear of it before the one who made it.
+    """
+    ends = _segment_ends(history)
+    committed: dict[Place, int] = {}
+    events: list[tuple[int, Commit | Delivery]] = [(one.order, one) for one in history.commits]
+    events += [(one.order, one) for one in history.deliveries]
+    said: set[tuple[Place, Segment]] = set()
+    for _, event in sorted(events, key=lambda one: one[0]):
+        if isinstance(event, Commit):
+            for place, offset in event.offsets.items():
+                committed[place] = max(committed.get(place, -1), offset)
+            continue
+        lineage = history.lineage(event.place[0])
+        if lineage is None or event.generation < 0:
+            continue
+        segment = Segment(event.place[1], event.generation)
+        for before in _predecessors(lineage, segment):
+            place = (event.place[0], before.partition)
+            end, done = ends.get((place, before.generation), 0), committed.get(place, 0)
+            if done < end and (event.place, before) not in said:
+                said.add((event.place, before))
+                yield f"{at(event.place, event.offset)} of {segment} before {before}: committed {done} of {end}"
+
+
+def b3_misrouted(history: History) -> Iterator[str]:
+    """Stored in a partition that the key does not belong to in that generation (I1)."""
+    for record in history.stored:
+        lineage = history.lineage(record.place[0])
+        if lineage is None:
+            continue
+        generation = history.generation_of(record.place, record.leader_epoch)
+        count = lineage.count_at(generation)
+        place = address(murmur2(record.key.encode()), lineage.base, count)
+        if place != record.place[1]:
+            where = at(record.place, record.offset)
+            yield f"{record.key} belongs to {place} in generation {generation}, stands at {where}"
+
+
+def b4_write_after_seal(history: History) -> Iterator[str]:
+    """Stored in an epoch in which the partition was sealed."""
+    sealed = {(one.place, one.leader_epoch) for one in history.states if one.sealed}
+    for record in history.stored:
+        if (record.place, record.leader_epoch) in sealed:
+            yield f"{record.value} at {at(record.place, record.offset)} in the sealed epoch {record.leader_epoch}"
+
+
+def b6_regress(history: History) -> Iterator[str]:
+    """An epoch or a generation goes back in the eyes of one process."""
+    last: dict[tuple[str, str], int] = {}
+    for one in history.seen:
+        before = last.get((one.process, one.what), -1)
+        if one.number < before:
+            yield f"{one.process}: {one.what} goes from {before} to {one.number}"
+        last[one.process, one.what] = max(before, one.number)
+
+
+def b9_illegal_replay(history: History) -> Iterator[str]:
+    """A member begins above what its group has committed, or has read contiguously.
+
+    A member may begin anywhere up to what was read contiguously, and not above.
+    """
+    offsets = stored_offsets(history)
+    delivered: dict[Place, set[int]] = defaultdict(set)
+    events: list[tuple[int, Delivery | Begun]] = [(one.order, one) for one in history.begun]
+    events += [(one.order, one) for one in history.deliveries]
+    for _, event in sorted(events, key=lambda one: one[0]):
+        if isinstance(event, Delivery):
+            delivered[event.place].add(event.offset)
+            continue
+        there = offsets.get(event.place, [])
+        skipped = [one for one in there[: bisect_left(there, event.offset)] if one not in delivered[event.place]]
+        if skipped:
+            yield f"{event.consumer} begins at {at(event.place, event.offset)}, and {skipped[:5]} went to nobody"
+
+
+def b12_callbacks(history: History) -> Iterator[str]:
+    """Records of a new segment delivered before their owner flushed the old one (I5).
+
+    Whoever got the last record of a segment flushes before the first record of one that waited for it, unless it is
+    dead by then, or the group gave the partition to somebody else without it; and the new owner is told before.
+    """
+    opened: dict[tuple[Place, int], int] = {}
+    last: dict[tuple[Place, int], tuple[int, str]] = {}
+    seen: set[tuple[Place, int]] = set()
+    for delivery in history.deliveries:
+        segment = (delivery.place, delivery.generation)
+        opened.setdefault(segment, delivery.order)
+        if (delivery.place, delivery.offset) not in seen:
+            seen.add((delivery.place, delivery.offset))
+            last[segment] = (delivery.order, delivery.consumer)
+    flushed: dict[tuple[Place, str], list[int]] = defaultdict(list)
+    told: dict[Place, list[int]] = defaultdict(list)
+    for callback in history.callbacks:
+        for place in callback.places:
+            if callback.kind == "revoked":
+                flushed[place, callback.consumer].append(callback.order)
+            else:
+                told[place].append(callback.order)
+    died = {one.consumer: one.order for one in history.died}
+    taken: dict[Place, list[tuple[int, str]]] = defaultdict(list)
+    for begun in history.begun:
+        taken[begun.place].append((begun.order, begun.consumer))
+    for (place, generation), order in opened.items():
+        lineage = history.lineage(place[0])
+        before = () if lineage is None else _predecessors(lineage, Segment(place[1], generation))
+        if before and bisect_left(told[place], order) == 0:
+            yield f"{place} generation {generation} is delivered and its owner was not told"
+        for one in before:
+            parent = (place[0], one.partition)
+            ended, consumer = last.get((parent, one.generation), (order, ""))
+            if ended >= order or ended < died.get(consumer, -1) < order:
+                continue
+            if any(ended < at < order and other != consumer for at, other in taken[parent]):
+                continue
+            orders = flushed[parent, consumer]
+            if bisect_left(orders, order) == bisect_left(orders, ended):
+                yield f"{place} generation {generation} is delivered, and {consumer} has not flushed {parent}"
+
+
+def b13_log_order(history: History) -> Iterator[str]:
+    """One key's records stand in the logs in an order that the lineage does not allow (I3)."""
+    stored = {record.value: record for record in history.stored}
+    after: dict[Segment, frozenset[Segment]] = {}
+    last: dict[tuple[str, str], Stored] = {}
+    for send in history.sends:
+        record = stored.get(send.value)
+        if record is None:
+            continue
+        before = last.get((send.producer, send.key))
+        last[send.producer, send.key] = record
+        if before is None:
+            continue
+        if before.place == record.place:
+            if before.offset >= record.offset:
+                yield f"{before.value} at {at(before.place, before.offset)}, {record.value} at {record.offset}"
+            continue
+        lineage = history.lineage(record.place[0])
+        assert lineage is not None
+        one = Segment(before.place[1], history.generation_of(before.place, before.leader_epoch))
+        two = Segment(record.place[1], history.generation_of(record.place, record.leader_epoch))
+        if two not in _reachable(lineage, one, after):
+            yield f"{before.value} in segment {one}, {record.value} in segment {two}, which does not follow it"
+
+
+def _predecessors(lineage: Lineage, segment: Segment) -> tuple[Segment, ...]:
+    if segment.generation not in lineage.class_generations(segment.partition):
+        return ()
+    return lineage.predecessors(segment)
+
+
+def _segment_ends(history: History) -> dict[tuple[Place, int], int]:
+    """Behind the last record of each segment."""
+    ends: dict[tuple[Place, int], int] = {}
+    for record in history.stored:
+        segment = (record.place, history.generation_of(record.place, record.leader_epoch))
+        ends[segment] = max(ends.get(segment, 0), record.offset + 1)
+    return ends
+
+
+def _reachable(lineage: Lineage, start: Segment, known: dict[Segment, frozenset[Segment]]) -> frozenset[Segment]:
+    """The segments that begin after this one has ended, along the lineage."""
+    if start not in known:
+        following = list(lineage.successors(start))
+        if (after := lineage.next(start)) is not None:
+            following.append(after)
+        found = set(following)
+        for one in following:
+            found |= _reachable(lineage, one, known)
+        known[start] = frozenset(found)
+    return known[start]
+
+
+CHECKERS: Final[dict[str, Checker]] = {
+    "B1 key-order": b1_key_order,
+    "B2 early-open": b2_early_open,
+    "B3 misrouted": b3_misrouted,
+    "B4 write-after-seal": b4_write_after_seal,
+    "B6 regress": b6_regress,
+    "B9 illegal-replay": b9_illegal_replay,
+    "B12 callbacks": b12_callbacks,
+    "B13 log-order": b13_log_order,
+}

@@ -1,0 +1,34 @@
+"""What checkers share: how a place is written, and views of a history that more than one of them needs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+from chaos.history import History, Place
+
+Checker = Callable[[History], Iterator[str]]
+"""A function of the history: one line per violation, with what is needed to find the place. At most O(n log n)."""
+
+
+def at(place: Place, offset: int) -> str:
+    """A record's place, as it is written in every line."""
+    return f"{place[0]}-{place[1]}@{offset}"
+
+
+def stored_offsets(history: History) -> dict[Place, list[int]]:
+    """The offsets at which records stand in each partition, in order."""
+    offsets: dict[Place, list[int]] = defaultdict(list)
+    for record in history.stored:
+        offsets[record.place].append(record.offset)
+    for there in offsets.values():
+        there.sort()
+    return offsets
+
+
+def first_deliveries(history: History) -> dict[tuple[Place, int], int]:
+    """When each stored record was first given to anybody."""
+    first: dict[tuple[Place, int], int] = {}
+    for delivery in history.deliveries:
+        first.setdefault((delivery.place, delivery.offset), delivery.order)
+    return first

@@ -1,0 +1,174 @@
+"""Histories in a few words, and how checkers are held to them.
+
+Each case is a pair of histories that differ by a single fact: the checker that the case names must flag the first, its
+smallest bad history, and leave alone the second, the near miss beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from chaos.checkers.shared import Checker
+from chaos.history import (
+    Begun,
+    Callback,
+    Commit,
+    Delivery,
+    EpochWritten,
+    HighWatermark,
+    History,
+    Published,
+    Send,
+    StateWritten,
+    Stored,
+)
+from protocol.hashing import murmur2
+
+P, Q = ("t", 0), ("t", 1)
+Build = Callable[["Story"], None]
+
+
+class Story:
+    """Builds a history, event by event."""
+
+    def __init__(self) -> None:
+        self.history = History()
+
+    def send(
+        self, value: str, place: tuple[str, int] = P, offset: int = 0, *, key: str = "k", outcome: str = "ok"
+    ) -> Send:
+        number = sum(one.key == key for one in self.history.sends)
+        row = Send(self.history.tick(), "w", key, number, value, outcome, place, offset)  # type: ignore[arg-type]
+        row.acked_order = self.history.tick()
+        self.history.sends.append(row)
+        return row
+
+    def stored(
+        self, value: str, place: tuple[str, int] = P, offset: int = 0, *, key: str = "k", epoch: int = 0
+    ) -> Stored:
+        row = Stored(place, offset, epoch, key, value)
+        self.history.stored.append(row)
+        return row
+
+    def begin(self, place: tuple[str, int] = P, offset: int = 0, *, consumer: str = "r", group: int = 1) -> Begun:
+        run = 1 + sum((one.consumer, one.place) == (consumer, place) for one in self.history.begun)
+        row = Begun(self.history.tick(), consumer, run, place, offset, group)
+        self.history.begun.append(row)
+        return row
+
+    def deliver(
+        self,
+        value: str,
+        place: tuple[str, int] = P,
+        offset: int = 0,
+        *,
+        key: str = "k",
+        consumer: str = "r",
+        generation: int = 0,
+        group: int = 1,
+    ) -> Delivery:
+        run = sum((one.consumer, one.place) == (consumer, place) for one in self.history.begun)
+        row = Delivery(self.history.tick(), consumer, run, place, offset, key, value, generation, group)
+        self.history.deliveries.append(row)
+        return row
+
+    def commit(self, place: tuple[str, int] = P, offset: int = 1, *, group: int = 1, outcome: str = "ok") -> Commit:
+        row = Commit(self.history.tick(), "r", {place: offset}, group, outcome)  # type: ignore[arg-type]
+        row.acked_order = self.history.tick()
+        self.history.commits.append(row)
+        return row
+
+    def call_back(self, kind: str, place: tuple[str, int], *, consumer: str = "r") -> None:
+        self.history.callbacks.append(Callback(self.history.tick(), consumer, kind, (place,)))  # type: ignore[arg-type]
+
+    def high_watermark(
+        self, after: int, *, before: int = 0, leads: bool = True, ends: dict[int, int] | None = None
+    ) -> None:
+        move = HighWatermark(self.history.tick(), 1, 1, P, 0, leads, before, after, ends or {})
+        self.history.high_watermarks.append(move)
+
+    def state(
+        self, *, leader: int = 1, epoch: int = 0, isr: tuple[int, ...] = (1, 2), place: tuple[str, int] = P
+    ) -> StateWritten:
+        row = StateWritten(self.history.tick(), place, 0, leader, epoch, isr, 1, session_id=7)
+        self.history.states.append(row)
+        return row
+
+    def in_office(self, session: int = 7, epoch: int = 1) -> None:
+        self.history.epochs.append(EpochWritten(self.history.tick(), epoch, session))
+
+    def resized(self, *counts: int) -> None:
+        """To these counts, one generation each; base 1."""
+        history = tuple(enumerate(counts))
+        self.history.published.append(Published(self.history.tick(), "t", 1, history))
+
+    def serves(self, place: tuple[str, int], epoch: int, generation: int, *, sealed: bool = False) -> None:
+        row = self.state(place=place, epoch=epoch)
+        row.generation, row.sealed = generation, sealed
+
+
+def key_of(partition: int) -> str:
+    """A key that two partitions put into this one."""
+    return next(f"k{n}" for n in range(100) if murmur2(f"k{n}".encode()) % 2 == partition)
+
+
+MOVED = key_of(1)
+
+
+def split(story: Story, *, first: str = "commit", flush: bool = True, tell: bool = True) -> None:
+    """One partition becomes two; a record before and one behind, in the order of the rules unless told otherwise."""
+    story.resized(1, 2)
+    story.serves(P, 0, 0)
+    story.serves(P, 1, 1)
+    story.serves(Q, 0, 1)
+    story.send("a", P, 0, key=MOVED)
+    story.send("b", Q, 0, key=MOVED)
+    story.stored("a", P, 0, key=MOVED)
+    story.stored("b", Q, 0, key=MOVED)
+    story.begin(P)
+    story.begin(Q)
+    if first == "b":
+        story.deliver("b", Q, 0, key=MOVED, generation=1)
+    story.deliver("a", P, 0, key=MOVED)
+    if flush:
+        story.call_back("revoked", P)
+    if first == "commit":
+        story.commit(P, 1)
+    if tell:
+        story.call_back("assigned", Q)
+    if first != "b":
+        story.deliver("b", Q, 0, key=MOVED, generation=1)
+
+
+def twice(story: Story) -> None:
+    story.stored("a", P, 0)
+    story.stored("b", P, 1)
+    story.send("a", P, 0)
+    story.send("b", P, 1)
+
+
+@dataclass
+class Cases:
+    """The cases of one module's checkers."""
+
+    checkers: Mapping[str, Checker]
+    rows: list[tuple[str, Build, Build]] = field(default_factory=list)
+
+    def __call__(self, checker: str) -> Callable[[Callable[[], tuple[Build, Build]]], None]:
+        def enter(make: Callable[[], tuple[Build, Build]]) -> None:
+            self.rows.append((checker, *make()))
+
+        return enter
+
+    def told(self, build: Build, checker: str) -> list[str]:
+        story = Story()
+        build(story)
+        return list(self.checkers[checker](story.history))
+
+    def hold(self, checker: str, bad: Build, near: Build) -> None:
+        assert self.told(bad, checker)
+        assert self.told(near, checker) == []
+
+    def are_complete(self) -> bool:
+        return {row[0] for row in self.rows} == self.checkers.keys()

@@ -1,0 +1,137 @@
+"""What brokers and controllers believed: the smallest bad history of each checker, and its near miss."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.checkers.brokers import CHECKERS
+from chaos.history import Acked, Led, Proposed, Truncated
+from tests.chaos.checkers.story import Build, Cases, P, Story
+
+case = Cases(CHECKERS)
+
+
+@case("C1 leader-in-isr")
+def _() -> tuple[Build, Build]:
+    return lambda s: s.state(leader=3), lambda s: s.state(leader=-1)
+
+
+@case("C2 strong-isr")
+def _() -> tuple[Build, Build]:
+    return lambda s: s.high_watermark(5, ends={1: 5, 2: 4}), lambda s: s.high_watermark(5, ends={1: 5, 2: 5, 3: -1})
+
+
+@case("C2 strong-isr")
+def _() -> tuple[Build, Build]:
+    def moves(leads: bool) -> Build:  # a follower's is behind its leader's, whatever the others have
+        return lambda s: s.high_watermark(5, leads=leads, ends={1: 5, 2: 4})
+
+    return moves(True), moves(False)
+
+
+@case("C5 high-watermark-back")
+def _() -> tuple[Build, Build]:
+    return lambda s: s.high_watermark(4, before=5), lambda s: s.high_watermark(5, before=4)
+
+
+@case("C5 high-watermark-back")
+def _() -> tuple[Build, Build]:
+    def cut(offset: int) -> Build:
+        return lambda s: s.history.truncations.append(Truncated(1, 1, P, 0, offset, 5))
+
+    return cut(4), cut(5)
+
+
+@case("C6 epochs")
+def _() -> tuple[Build, Build]:
+    return lambda s: (s.state(epoch=2), s.state(epoch=1)), lambda s: (s.state(epoch=1), s.state(epoch=1, isr=(1,)))
+
+
+@case("C6 epochs")
+def _() -> tuple[Build, Build]:
+    def led(second: int) -> Build:
+        return lambda s: s.history.led.extend([Led(1, 1, 1, P, 4), Led(2, second, 1, P, 4)])
+
+    return led(2), led(1)
+
+
+@case("C8 early-join")
+def _() -> tuple[Build, Build]:
+    def proposed(end: int) -> Build:
+        return lambda s: s.history.proposals.append(Proposed(1, P, (2, 3), {}, {2: 1, 3: 1}, 5, {2: end, 3: -1}))
+
+    return proposed(4), proposed(5)
+
+
+@case("C9 unfit-isr")
+def _() -> tuple[Build, Build]:
+    def proposed(named: int) -> Build:
+        return lambda s: s.history.proposals.append(Proposed(1, P, (2,), {2: named}, {2: 30}))
+
+    return proposed(20), proposed(-1)
+
+
+@case("C11 stale-controller")
+def _() -> tuple[Build, Build]:
+    return lambda s: (s.in_office(7), s.in_office(8, 2), s.state()), lambda s: (
+        s.in_office(7),
+        s.state(),
+        s.in_office(8, 2),
+    )
+
+
+@case("C11 stale-controller")
+def _() -> tuple[Build, Build]:
+    return lambda s: s.state(), lambda s: (s.in_office(7), s.state())
+
+
+@case("C11 stale-controller")
+def _() -> tuple[Build, Build]:
+    def carries(epoch: int) -> Build:
+        def build(s: Story) -> None:
+            s.in_office(7, 1)
+            s.state()
+            s.in_office(7, 2)
+            s.state().controller_epoch = epoch
+
+        return build
+
+    return carries(1), carries(2)
+
+
+@case("C13 unsafe-ack")
+def _() -> tuple[Build, Build]:
+    def ack(isr: tuple[int, ...], end: int) -> Build:
+        return lambda s: s.history.acks.append(Acked(1, 1, P, 5, isr, {1: 5, 2: end}, 2))
+
+    return ack((1, 2), 4), ack((1, 2), 5)
+
+
+@case("C13 unsafe-ack")
+def _() -> tuple[Build, Build]:
+    def ack(isr: tuple[int, ...]) -> Build:
+        return lambda s: s.history.acks.append(Acked(1, 1, P, 5, isr, {1: 5}, 2))
+
+    return ack((1,)), ack((1, 2))
+
+
+@case("C14 delivered-unsafe")
+def _() -> tuple[Build, Build]:
+    return lambda s: (s.high_watermark(1), s.deliver("b", P, 1)), lambda s: (s.high_watermark(2), s.deliver("b", P, 1))
+
+
+@case("C16 replicas-differ")
+def _() -> tuple[Build, Build]:
+    return (
+        lambda s: s.history.replicas.update({P: {1: b"ab", 2: b"ac"}}),
+        lambda s: s.history.replicas.update({P: {1: b"ab", 2: b"ab"}}),
+    )
+
+
+@pytest.mark.parametrize(("checker", "bad", "near"), case.rows)
+def test_a_checker_flags_its_bad_history_and_not_the_near_miss(checker: str, bad: Build, near: Build) -> None:
+    case.hold(checker, bad, near)
+
+
+def test_every_checker_has_a_case() -> None:
+    assert case.are_complete()

@@ -1,0 +1,116 @@
+"""Lost, invented, repeated and moved records: the smallest bad history of each checker, and its near miss."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.checkers.data_plane import CHECKERS
+from tests.chaos.checkers.story import Build, Cases, P, Q, Story
+
+case = Cases(CHECKERS)
+
+
+@case("A1 inconsistent-offsets")
+def _() -> tuple[Build, Build]:
+    return lambda s: (s.deliver("a"), s.stored("b")), lambda s: (s.deliver("a"), s.stored("a"), s.stored("b", Q))
+
+
+@case("A1 inconsistent-offsets")
+def _() -> tuple[Build, Build]:
+    return lambda s: (s.send("a"), s.deliver("b")), lambda s: (s.send("a", outcome="info"), s.deliver("b"))
+
+
+@case("A2 duplicate")
+def _() -> tuple[Build, Build]:
+    return lambda s: (s.stored("a"), s.stored("a", Q)), lambda s: (s.stored("a"), s.deliver("a"), s.deliver("a"))
+
+
+@case("A3 lost-write")
+def _() -> tuple[Build, Build]:
+    return lambda s: (s.send("a"), s.deliver("b", P, 1)), lambda s: (s.send("a", outcome="info"), s.deliver("b", P, 1))
+
+
+@case("A4 unseen")
+def _() -> tuple[Build, Build]:
+    return lambda s: s.send("a"), lambda s: (s.send("a"), s.stored("a"), s.deliver("a"), s.send("b", outcome="info"))
+
+
+@case("A4 unseen")
+def _() -> tuple[Build, Build]:
+    return lambda s: s.stored("a"), lambda s: (s.stored("a"), s.deliver("a"))
+
+
+@case("A5 aborted-read")
+def _() -> tuple[Build, Build]:
+    return lambda s: (s.send("a", outcome="fail"), s.deliver("a")), lambda s: (
+        s.send("a", outcome="info"),
+        s.deliver("a"),
+    )
+
+
+@case("A6 phantom")
+def _() -> tuple[Build, Build]:
+    return lambda s: (s.send("a"), s.deliver("a", key="j")), lambda s: (s.send("a"), s.deliver("a"))
+
+
+@case("A6 phantom")
+def _() -> tuple[Build, Build]:
+    return lambda s: s.stored("a"), lambda s: (s.send("a", outcome="info"), s.stored("a"))
+
+
+@case("A11 nonmonotonic-send")
+def _() -> tuple[Build, Build]:
+    return lambda s: (s.send("a", P, 1), s.send("b", P, 0)), lambda s: (s.send("a", P, 1), s.send("b", Q, 0))
+
+
+@case("A17 real-time-order")
+def _() -> tuple[Build, Build]:
+    def overlap(s: Story) -> None:  # the second began before the first was acknowledged
+        one, two = s.send("a", P, 1), s.send("b", P, 0)
+        one.acked_order = two.acked_order + 1
+
+    return lambda s: (s.send("a", P, 1), s.send("b", P, 0)), overlap
+
+
+@case("A20 epoch-order")
+def _() -> tuple[Build, Build]:
+    return (
+        lambda s: (s.stored("a", P, 0, epoch=2), s.stored("b", P, 1, epoch=1)),
+        lambda s: (s.stored("a", P, 0, epoch=1), s.stored("b", Q, 1, epoch=0)),
+    )
+
+
+@case("A25 sequence-gap")
+def _() -> tuple[Build, Build]:
+    def sequences(*numbers: int) -> Build:
+        def build(s: Story) -> None:
+            for offset, number in enumerate(numbers):
+                row = s.stored(f"v{offset}", P, offset)
+                row.producer_id, row.producer_epoch, row.sequence = 9, 0, number
+
+        return build
+
+    return sequences(0, 2), sequences(0, 1)
+
+
+@case("A25 sequence-gap")
+def _() -> tuple[Build, Build]:
+    def second(epoch: int) -> Build:
+        def build(s: Story) -> None:
+            one, two = s.stored("a", P, 0), s.stored("b", P, 1)
+            one.producer_id = two.producer_id = 9
+            one.producer_epoch, two.producer_epoch = 0, epoch
+            one.sequence = two.sequence = 0
+
+        return build
+
+    return second(0), second(1)  # a new epoch of the producer begins at 0 again
+
+
+@pytest.mark.parametrize(("checker", "bad", "near"), case.rows)
+def test_a_checker_flags_its_bad_history_and_not_the_near_miss(checker: str, bad: Build, near: Build) -> None:
+    case.hold(checker, bad, near)
+
+
+def test_every_checker_has_a_case() -> None:
+    assert case.are_complete()

@@ -1,0 +1,81 @@
+"""Gaps, steps back, lost commits and zombies: the smallest bad history of each checker, and its near miss."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.checkers.groups import CHECKERS
+from tests.chaos.checkers.story import Build, Cases, P, Story, twice
+
+case = Cases(CHECKERS)
+
+
+@case("A7 poll-skip")
+def _() -> tuple[Build, Build]:
+    def skip(s: Story) -> None:
+        twice(s)
+        s.begin()
+        s.deliver("b", P, 1)
+
+    def gap(s: Story) -> None:  # nothing is stored in between: compaction, or a control batch
+        s.stored("a", P, 0)
+        s.stored("b", P, 2)
+        s.begin()
+        s.deliver("a", P, 0)
+        s.deliver("b", P, 2)
+
+    return skip, gap
+
+
+@case("A9 nonmonotonic-poll")
+def _() -> tuple[Build, Build]:
+    def back(s: Story) -> None:
+        s.begin()
+        s.deliver("a", P, 0)
+        s.deliver("a", P, 0)
+
+    def again(s: Story) -> None:  # another run: it was rebalanced, and reads again what was not committed
+        s.begin()
+        s.deliver("a", P, 0)
+        s.begin()
+        s.deliver("a", P, 0)
+
+    return back, again
+
+
+@case("A21 commit-lost")
+def _() -> tuple[Build, Build]:
+    return (
+        lambda s: (s.commit(P, 5), s.begin(P, 4, group=2)),
+        lambda s: (s.commit(P, 5, outcome="info"), s.begin(P, 4, group=2)),
+    )
+
+
+@case("A22 zombie-commit")
+def _() -> tuple[Build, Build]:
+    return (
+        lambda s: (s.begin(group=2), s.commit(P, 5, group=1)),
+        lambda s: (s.begin(group=2), s.commit(P, 5, group=1, outcome="fail")),
+    )
+
+
+@case("A23 skipped-delivery")
+def _() -> tuple[Build, Build]:
+    return lambda s: (twice(s), s.deliver("a"), s.commit(P, 2)), lambda s: (twice(s), s.deliver("a"), s.commit(P, 1))
+
+
+@case("A24 double-ownership")
+def _() -> tuple[Build, Build]:
+    return (
+        lambda s: (s.deliver("a"), s.deliver("b", P, 1, consumer="q")),
+        lambda s: (s.deliver("a"), s.deliver("b", P, 1, consumer="q", group=2)),
+    )
+
+
+@pytest.mark.parametrize(("checker", "bad", "near"), case.rows)
+def test_a_checker_flags_its_bad_history_and_not_the_near_miss(checker: str, bad: Build, near: Build) -> None:
+    case.hold(checker, bad, near)
+
+
+def test_every_checker_has_a_case() -> None:
+    assert case.are_complete()

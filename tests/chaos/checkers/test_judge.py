@@ -1,0 +1,30 @@
+"""All checkers together: a good history is flagged by nobody, and a run without an end is judged in part."""
+
+from __future__ import annotations
+
+from chaos.checkers import judge
+from chaos.history import HighWatermark
+from tests.chaos.checkers.story import P, Q, Story, split
+
+
+def good(story: Story) -> None:
+    """Everything at once, as it should be."""
+    story.in_office()
+    split(story)
+    story.history.high_watermarks.insert(0, HighWatermark(0, 1, 1, P, 0, True, 0, 1, {1: 1, 2: 1}))
+    story.history.high_watermarks.insert(0, HighWatermark(0, 1, 1, Q, 0, True, 0, 1, {1: 1}))
+
+
+def test_a_good_history_is_flagged_by_nobody() -> None:
+    story = Story()
+    good(story)
+    assert judge(story.history) == []
+
+
+def test_an_incomplete_run_is_judged_by_what_brokers_did_alone() -> None:
+    """Without the final logs nobody can say what was lost; what the brokers believed is still judged."""
+    story = Story()
+    story.send("a")
+    story.state(leader=3)
+    story.history.complete = False
+    assert [line.partition(":")[0] for line in judge(story.history)] == ["C1 leader-in-isr", "C11 stale-controller"]

@@ -1,0 +1,107 @@
+"""Order across resizes: the smallest bad history of each checker, and its near miss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chaos.checkers.order import CHECKERS
+from chaos.history import Died, Seen
+from tests.chaos.checkers.story import MOVED, Build, Cases, P, Story, split, twice
+
+case = Cases(CHECKERS)
+
+
+@case("B1 key-order")
+def _() -> tuple[Build, Build]:
+    def other_keys(s: Story) -> None:
+        s.send("a", P, 0, key="x")
+        s.send("b", P, 1, key="y")
+        s.deliver("b", P, 1, key="y")
+        s.deliver("a", P, 0, key="x")
+
+    return lambda s: split(s, first="b"), other_keys
+
+
+@case("B2 early-open")
+def _() -> tuple[Build, Build]:
+    return lambda s: split(s, first="no commit"), split
+
+
+@case("B3 misrouted")
+def _() -> tuple[Build, Build]:
+    def wrong(s: Story) -> None:
+        split(s)
+        s.stored("c", P, 1, key=MOVED, epoch=1)
+
+    return wrong, split
+
+
+@case("B4 write-after-seal")
+def _() -> tuple[Build, Build]:
+    def sealed(epoch: int) -> Build:
+        return lambda s: (s.serves(P, 3, 1, sealed=True), s.stored("a", P, 0, epoch=epoch))
+
+    return sealed(3), sealed(2)
+
+
+@case("B6 regress")
+def _() -> tuple[Build, Build]:
+    def see(process: str) -> Build:
+        return lambda s: s.history.seen.extend([Seen(1, "n", "generation", 3), Seen(2, process, "generation", 2)])
+
+    return see("n"), see("m")
+
+
+@case("B9 illegal-replay")
+def _() -> tuple[Build, Build]:
+    return lambda s: (twice(s), s.begin(P, 1)), lambda s: (twice(s), s.deliver("a"), s.begin(P, 1))
+
+
+@case("B12 callbacks")
+def _() -> tuple[Build, Build]:
+    return lambda s: split(s, flush=False), split
+
+
+@case("B12 callbacks")
+def _() -> tuple[Build, Build]:
+    def died(s: Story) -> None:  # it cannot flush any more, and what it held is gone
+        split(s, flush=False)
+        after = s.history.deliveries[0].order
+        s.history.died.append(Died(after, "r"))
+        s.history.deliveries[0] = replace(s.history.deliveries[0], order=after - 1)
+
+    return lambda s: split(s, tell=False), died
+
+
+@case("B13 log-order")
+def _() -> tuple[Build, Build]:
+    def backwards(s: Story) -> None:
+        split(s)
+        s.history.sends.reverse()
+
+    return backwards, split
+
+
+@case("B13 log-order")
+def _() -> tuple[Build, Build]:
+    def in_one_partition(other: str) -> Build:
+        def build(s: Story) -> None:
+            s.send("a", P, 1)
+            s.send("b", P, 0, key=other)
+            s.stored("a", P, 1)
+            s.stored("b", P, 0, key=other)
+
+        return build
+
+    return in_one_partition("k"), in_one_partition("j")
+
+
+@pytest.mark.parametrize(("checker", "bad", "near"), case.rows)
+def test_a_checker_flags_its_bad_history_and_not_the_near_miss(checker: str, bad: Build, near: Build) -> None:
+    case.hold(checker, bad, near)
+
+
+def test_every_checker_has_a_case() -> None:
+    assert case.are_complete()
