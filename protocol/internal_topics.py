@@ -1,10 +1,12 @@
-"""The records of `__consumer_offsets`: who they are about (key) and what they say (value).
+"""The records of `__consumer_offsets` and `__transaction_state`: who they are about (key), what they say (value).
 
-Every key and value starts with an int16 schema version. A key's version is also its kind: 0 and 1 are an offset commit,
-2 is a group. Kafka writes offset values as v3 (v1 when the commit carries its own expiry) and group values as v3; v4 is
-the flexible form of v3, which is read here but never written. A null value deletes.
+Every key and value starts with an int16 schema version. In `__consumer_offsets` a key's version is also its kind: 0 and
+1 are an offset commit, 2 is a group. Kafka writes offset values as v3 (v1 when the commit carries its own expiry) and
+group values as v3; v4 is the flexible form of v3, which is read here but never written. In `__transaction_state` all is
+v0; the flexible v1 of a value is only read. A null value deletes.
 
-Source: OffsetCommitKey/Value.json, GroupMetadataKey/Value.json and GroupMetadataManager.scala of Kafka.
+Source: OffsetCommitKey/Value.json, GroupMetadataKey/Value.json, GroupMetadataManager.scala, and of transactions
+TransactionLogKey/Value.json, TransactionLog.scala of Kafka.
 """
 
 from __future__ import annotations
@@ -15,17 +17,20 @@ from typing import Any, ClassVar, Final
 
 from protocol import codec
 from protocol.errors import DecodeError
-from protocol.wire import Bytes, Int32, Int64, Text, since
+from protocol.wire import Bytes, Int8, Int16, Int32, Int64, Text, since
 
 CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 
 OFFSET_KEY_VERSION: Final = 1
 GROUP_KEY_VERSION: Final = 2
 OFFSET_VALUE_VERSION: Final = 3
 OFFSET_VALUE_VERSION_WITH_EXPIRY: Final = 1
 GROUP_VALUE_VERSION: Final = 3
+TRANSACTION_VERSION: Final = 0
 
 _VALUE_VERSION_LAST: Final = 4
+_TRANSACTION_VALUE_VERSION_LAST: Final = 1
 _VERSION: Final = struct.Struct(">h")
 
 
@@ -87,6 +92,35 @@ class GroupMetadataValue:
 Key = OffsetCommitKey | GroupMetadataKey
 
 
+@dataclass(slots=True, kw_only=True)
+class TransactionKey:
+    """One transactional id."""
+
+    transactional_id: Text
+
+
+@dataclass(slots=True, kw_only=True)
+class TransactionPartitions:
+    """Partitions of one topic that take part in a transaction."""
+
+    topic: Text
+    partition_ids: list[Int32]
+
+
+@dataclass(slots=True, kw_only=True)
+class TransactionValue:
+    """Where a transactional id stands; null partitions mean that there is no transaction."""
+
+    flexible_from: ClassVar[int] = 1
+    producer_id: Int64
+    producer_epoch: Int16
+    transaction_timeout_ms: Int32
+    transaction_status: Int8
+    transaction_partitions: list[TransactionPartitions] | None
+    transaction_last_update_timestamp_ms: Int64
+    transaction_start_timestamp_ms: Int64
+
+
 def encode_key(key: Key) -> bytes:
     """The key of a record."""
     return _encode(key, OFFSET_KEY_VERSION if isinstance(key, OffsetCommitKey) else GROUP_KEY_VERSION)
@@ -115,12 +149,36 @@ def decode_key(data: bytes) -> Key | None:
 
 def decode_offset(data: bytes) -> OffsetCommitValue:
     """The value of an offset commit. Raises DecodeError."""
-    return codec.decode(OffsetCommitValue, _value_version(data), data, _VERSION.size)[0]
+    return codec.decode(OffsetCommitValue, _value_version(data, _VALUE_VERSION_LAST), data, _VERSION.size)[0]
 
 
 def decode_group(data: bytes) -> GroupMetadataValue:
     """The value of a group. Raises DecodeError."""
-    return codec.decode(GroupMetadataValue, _value_version(data), data, _VERSION.size)[0]
+    return codec.decode(GroupMetadataValue, _value_version(data, _VALUE_VERSION_LAST), data, _VERSION.size)[0]
+
+
+def encode_transaction_key(transactional_id: str) -> bytes:
+    """The key of a transactional id."""
+    return _encode(TransactionKey(transactional_id=transactional_id), TRANSACTION_VERSION)
+
+
+def encode_transaction(value: TransactionValue) -> bytes:
+    """The value of a transactional id."""
+    return _encode(value, TRANSACTION_VERSION)
+
+
+def decode_transaction_key(data: bytes) -> str | None:
+    """The transactional id that a record is about; None for kinds of a newer software."""
+    if _version(data) != TRANSACTION_VERSION:
+        return None
+    key: TransactionKey = codec.decode(TransactionKey, TRANSACTION_VERSION, data, _VERSION.size)[0]
+    return key.transactional_id
+
+
+def decode_transaction(data: bytes) -> TransactionValue:
+    """The value of a transactional id. Raises DecodeError."""
+    version = _value_version(data, _TRANSACTION_VALUE_VERSION_LAST)
+    return codec.decode(TransactionValue, version, data, _VERSION.size)[0]
 
 
 def _encode(schema: Any, version: int) -> bytes:
@@ -134,8 +192,8 @@ def _version(data: bytes) -> int:
     return version
 
 
-def _value_version(data: bytes) -> int:
+def _value_version(data: bytes, last: int) -> int:
     version = _version(data)
-    if not 0 <= version <= _VALUE_VERSION_LAST:
+    if not 0 <= version <= last:
         raise DecodeError(f"schema version {version} is not known", buffer=data)
     return version

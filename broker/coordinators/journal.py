@@ -1,25 +1,31 @@
-"""The journal of the group coordinator: appends to `__consumer_offsets`, and reads it back.
+"""The journal of a coordinator: appends to its internal topic, and reads it back.
 
 An append returns only when the records are replicated to all in-sync replicas; its failures are already translated to
-what a member of the group should hear. `replay` yields what the partition says, oldest first: puts and tombstones, the
-staged puts of transactions, and the markers that settle them.
+what the client should hear. `replay` tells what the partition says, oldest first: puts and tombstones, the staged puts
+of transactions, and the markers that settle them.
 
-Source: kafka.coordinator.group.GroupMetadataManager (storeOffsets, storeGroup, doLoadGroupsAndOffsets).
+Source: kafka.coordinator.group.GroupMetadataManager (storeOffsets, storeGroup, doLoadGroupsAndOffsets) and
+kafka.coordinator.transaction.TransactionStateManager (appendTransactionToLog, loadTransactionMetadata).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
 from protocol.errors import ErrorCode, KafkaError
-from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, Key, decode_key
+from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, decode_key
 from protocol.records.batch import NO_PRODUCER_ID, BatchBuilder, Buffer, iter_batches, iter_records
 from protocol.records.control import ControlType, read_control
 
 ACKS_ALL: Final = -1
+DecodeKey = Callable[[bytes], Any]
+"""Who a record is about; None for kinds of a newer software."""
 Origin = Literal["client", "coordinator"]
+ReadKey = Callable[[bytes], Any]
+"""Who a record is about; None for kinds that only newer software knows."""
 LOAD_BYTES: Final = 5242880
 """How much one read of a load takes (offsets.load.buffer.size)."""
 
@@ -73,7 +79,8 @@ class Replicas(Protocol):
 class Put:
     """One record; a `value` of None deletes. `producer_id` is -1 unless it belongs to an open transaction."""
 
-    key: Key
+    key: Any
+    """As the topic's `decode_key` reads it."""
     value: bytes | None
     offset: int
     producer_id: int = NO_PRODUCER_ID
@@ -88,19 +95,35 @@ class Settle:
 
 
 class Journal:
-    """Writes and reads the partitions of `__consumer_offsets` that this broker leads."""
+    """Writes and reads the partitions of one internal topic that this broker leads."""
 
-    def __init__(self, replicas: Replicas, *, timeout_ms: int, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        replicas: Replicas,
+        *,
+        timeout_ms: int,
+        clock_ms: Callable[[], int],
+        topic: str = CONSUMER_OFFSETS_TOPIC,
+        read_key: ReadKey = decode_key,
+    ) -> None:
+        self.topic = topic
         self._replicas = replicas
         self._timeout_ms = timeout_ms
         self._clock_ms = clock_ms
+        self._read_key = read_key
 
     async def append(
-        self, partition: int, records: Sequence[tuple[bytes, bytes | None]], errors: Mapping[ErrorCode, ErrorCode]
+        self,
+        partition: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        errors: Mapping[ErrorCode, ErrorCode],
+        *,
+        timeout_ms: int | None = None,
     ) -> int:
         """Append records as one batch and wait until all in-sync replicas have it; returns the first one's offset.
 
-        Raises KafkaError with a code out of `errors`.
+        The records are in the log, or refused, before anything else can happen here. Raises KafkaError with a code out
+        of `errors`.
         """
         builder = BatchBuilder(limit_bytes=_NO_LIMIT)
         now_ms = self._clock_ms()
@@ -108,11 +131,11 @@ class Journal:
             builder.append(key, value, timestamp_ms=now_ms)
         try:
             appended = await self._replicas.append(
-                CONSUMER_OFFSETS_TOPIC,
+                self.topic,
                 partition,
                 builder.build(),
                 acks=ACKS_ALL,
-                timeout_ms=self._timeout_ms,
+                timeout_ms=self._timeout_ms if timeout_ms is None else timeout_ms,
                 origin="coordinator",
             )
         except KafkaError as error:
@@ -121,22 +144,34 @@ class Journal:
 
     def first_offset(self, partition: int) -> int:
         """Where reading starts. Raises KafkaError when this broker does not lead the partition."""
-        offset: int = self._replicas.leader_of(CONSUMER_OFFSETS_TOPIC, partition).log.log_start_offset
+        offset: int = self._replicas.leader_of(self.topic, partition).log.log_start_offset
         return offset
 
     def read(self, partition: int, offset: int) -> tuple[list[Put | Settle], int]:
         """The next stretch of a partition and the offset to go on from; an unchanged offset means the end."""
-        data = self._replicas.read_local(CONSUMER_OFFSETS_TOPIC, partition, offset, LOAD_BYTES)
-        entries = list(entries_of(data, offset))
+        data = self._replicas.read_local(self.topic, partition, offset, LOAD_BYTES)
+        entries = list(entries_of(data, offset, self._read_key))
         for _, header in iter_batches(data):
             offset = max(offset, header.next_offset)
         return entries, offset
+
+    async def replay(self, partition: int, apply: Callable[[Put | Settle], None]) -> int:
+        """Tell all that a partition says; returns the offset at its end. Raises KafkaError, DecodeError."""
+        offset = self.first_offset(partition)
+        while True:
+            entries, following = self.read(partition, offset)
+            for entry in entries:
+                apply(entry)
+            if following == offset:
+                return offset
+            offset = following
+            await asyncio.sleep(0)  # a long journal must not keep everybody else from being served
 
 
 _NO_LIMIT: Final = 2**31 - 1
 
 
-def entries_of(data: Buffer, first_offset: int = 0) -> Iterator[Put | Settle]:
+def entries_of(data: Buffer, first_offset: int = 0, read_key: ReadKey = decode_key) -> Iterator[Put | Settle]:
     """What the batches say, in order. Records of kinds that only newer software knows are skipped."""
     for position, header in iter_batches(data):
         if header.is_control:
@@ -146,6 +181,6 @@ def entries_of(data: Buffer, first_offset: int = 0) -> Iterator[Put | Settle]:
             continue
         producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
         for record in iter_records(data, position):
-            key = None if record.key is None or record.offset < first_offset else decode_key(record.key)
+            key = None if record.key is None or record.offset < first_offset else read_key(record.key)
             if key is not None:
                 yield Put(key, record.value, record.offset, producer_id)

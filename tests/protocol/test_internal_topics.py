@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, byte for byte as Kafka writes them."""
+"""Records of the internal topics, byte for byte as Kafka writes them."""
 
 from __future__ import annotations
 
@@ -86,3 +86,61 @@ def test_nonsense_keys() -> None:
     for wire in ("", "00", OFFSET_KEY[:-2]):
         with pytest.raises(DecodeError):
             topics.decode_key(bytes.fromhex(wire))
+
+
+TRANSACTION_KEY = "0000000474782d31"
+ONGOING_V0 = (
+    "0000" "00000000000003e8" "0003" "0000ea60" "01"
+    "00000002"
+    "0006" "6f7264657273" "00000002" "00000000" "00000002"
+    "0012" "5f5f636f6e73756d65725f6f666673657473" "00000001" "00000007"
+    "00000190b2c3d4e5" "00000190b2c3d4ff"
+)  # fmt: skip
+ONGOING_V1 = (
+    "0001" "00000000000003e8" "0003" "0000ea60" "01"
+    "03"
+    "07" "6f7264657273" "03" "00000000" "00000002" "00"
+    "13" "5f5f636f6e73756d65725f6f666673657473" "02" "00000007" "00"
+    "00000190b2c3d4e5" "00000190b2c3d4ff" "00"
+)  # fmt: skip
+EMPTY_V0 = "000000000000000003e800000000ea6000ffffffff00000190b2c3d4e5ffffffffffffffff"
+
+ongoing = topics.TransactionValue(
+    producer_id=1000,
+    producer_epoch=3,
+    transaction_timeout_ms=60000,
+    transaction_status=1,
+    transaction_partitions=[
+        topics.TransactionPartitions(topic="orders", partition_ids=[0, 2]),
+        topics.TransactionPartitions(topic="__consumer_offsets", partition_ids=[7]),
+    ],
+    transaction_last_update_timestamp_ms=0x190B2C3D4E5,
+    transaction_start_timestamp_ms=0x190B2C3D4FF,
+)
+empty = topics.TransactionValue(
+    producer_id=1000,
+    producer_epoch=0,
+    transaction_timeout_ms=60000,
+    transaction_status=0,
+    transaction_partitions=None,
+    transaction_last_update_timestamp_ms=0x190B2C3D4E5,
+    transaction_start_timestamp_ms=-1,
+)
+
+
+def test_transactions() -> None:
+    assert topics.encode_transaction_key("tx-1").hex() == TRANSACTION_KEY
+    assert topics.decode_transaction_key(bytes.fromhex(TRANSACTION_KEY)) == "tx-1"
+    assert topics.encode_transaction(ongoing).hex() == ONGOING_V0
+    assert topics.encode_transaction(empty).hex() == EMPTY_V0
+    assert topics.decode_transaction(bytes.fromhex(ONGOING_V0)) == ongoing
+    assert topics.decode_transaction(bytes.fromhex(EMPTY_V0)) == empty
+
+
+def test_transactions_of_a_newer_software() -> None:
+    assert topics.decode_transaction(bytes.fromhex(ONGOING_V1)) == ongoing, "the flexible form is read"
+    assert topics.decode_transaction_key(bytes.fromhex("0001000474782d31")) is None
+    with pytest.raises(DecodeError, match="schema version 2"):
+        topics.decode_transaction(bytes.fromhex("0002" + ONGOING_V1[4:]))
+    with pytest.raises(DecodeError):
+        topics.decode_transaction(bytes.fromhex(ONGOING_V0)[:-1])
