@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.api import INTERNAL_TOPICS, CloseConnection, RequestContext, handles
 from broker.handlers.leader_hints import HINTED, LeaderHints
-from broker.replication.replica_manager import ReplicationWait
+from broker.replication.waiting import ReplicationWait
 from broker.storage.validation import RecordsRefused
 from protocol.apis.produce import (
     BatchIndexAndErrorMessage,

@@ -1,12 +1,12 @@
 """All replicas of this broker: becomes leader or follower, appends, serves reads, and lets requests wait.
 
-The decisions are elsewhere (`partition`: roles, ISR, high watermark; `delayed`: who may go on); here they meet the
+The decisions are elsewhere (`partition`: roles, ISR, high watermark; `waiting`: who may go on); here they meet the
 logs, the fetchers, the controller and the clock. Everything but the waiting itself is synchronous, so the check
 order of rule R5 (duplicate, generation, append) cannot be interleaved with a LeaderAndIsr, and no lock is needed
 anywhere.
 
-Shells that run beside the requests: one timer for all deadlines, the ISR shrink check, the high watermark
-checkpoint and log retention. Source: Kafka's `ReplicaManager`.
+Beside the requests run the ISR shrink check, the high watermark checkpoint and log retention.
+Source: Kafka's `ReplicaManager`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from broker.replication.delayed import DelayedRequests
 from broker.replication.fetcher import Fetcher
+from broker.replication.housekeeping import in_steps, periodically
 from broker.replication.isr_changes import AskController, IsrChanges
 from broker.replication.partition import Partition, ReplicaRules, Role
+from broker.replication.waiting import ReplicationWait, WaitingRooms
 from broker.storage.log_manager import LogManager
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from broker.config import BrokerSettings, TopicConfig
     from broker.metadata_cache import MetadataCache
+    from broker.replication.delayed import DelayedRequests
     from broker.storage.files import Files
     from broker.storage.log import AppendInfo
+    from broker.storage.producer_state import Verification
     from broker.storage.validation import Origin
     from protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
 
@@ -53,32 +56,6 @@ class AppendResult:
     leader_epoch: int
 
 
-class ReplicationWait:
-    """An appended batch that waits until every in-sync replica has it; `code` is None while it does."""
-
-    __slots__ = ("code", "partition", "required_offset")
-
-    def __init__(self, partition: Partition, required_offset: int) -> None:
-        self.partition = partition
-        self.required_offset = required_offset
-        self.code: ErrorCode | None = None
-
-    def settled(self) -> bool:
-        """Whether the outcome is known by now; a bump of our own leader epoch does not disturb the wait."""
-        if self.code is not None:
-            return True
-        partition = self.partition
-        if partition.role is not Role.LEADER:
-            self.code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        elif partition.high_watermark < self.required_offset:
-            return False
-        elif len(tuple(partition.maximal_isr)) < partition.effective_min_isr:
-            self.code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        else:
-            self.code = ErrorCode.NONE
-        return True
-
-
 class ReplicaManager:
     """The partitions that live on this broker."""
 
@@ -96,12 +73,10 @@ class ReplicaManager:
         self.settings = settings
         self.clock_ms = clock_ms
         self.logs = LogManager(files, settings, topic_config, clock_ms)
-        self.produces: DelayedRequests[Partition] = DelayedRequests()
-        """acks=all requests that wait for replication."""
-        self.fetches: DelayedRequests[Partition] = DelayedRequests()
-        """Fetches that wait for bytes."""
-        self.deletions: DelayedRequests[Partition] = DelayedRequests()
-        """DeleteRecords that wait until every live replica has done the same."""
+        self._rooms = WaitingRooms()
+        self.produces = self._rooms.produces
+        self.fetches = self._rooms.fetches
+        self.deletions = self._rooms.deletions
         self._metadata = metadata
         self._topic_config = topic_config
         self._broker_epoch = broker_epoch
@@ -114,7 +89,6 @@ class ReplicaManager:
         self._isr_changes = IsrChanges(settings.node_id, broker_epoch, alter_partition, self._isr_settled)
         self._on_leader: list[LeaderListener] = []
         self._on_resign: list[ResignListener] = []
-        self._timer: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -130,13 +104,14 @@ class ReplicaManager:
             (settings.replica_lag_time_max_ms / 2, self.shrink_isrs),
             (settings.replica_high_watermark_checkpoint_interval_ms, self.checkpoint),
             (settings.log_retention_check_interval_ms, self.retain),
+            (settings.producer_id_expiration_check_interval_ms, self.expire_producers),
             (HOUSEKEEPING_INTERVAL_MS, self.logs.remove_deleted),
         ):
-            self._tasks.append(self._loop.create_task(_periodically(interval_ms, work), name=work.__name__))
-        self._tasks.append(self._loop.create_task(_in_steps(HOUSEKEEPING_INTERVAL_MS, self.logs.flush_step)))
+            self._tasks.append(self._loop.create_task(periodically(interval_ms, work), name=work.__name__))
+        self._tasks.append(self._loop.create_task(in_steps(HOUSEKEEPING_INTERVAL_MS, self.logs.flush_step)))
         if settings.log_cleaner_enable:
             clean = partial(self.logs.clean_step, self._high_watermarks)
-            self._tasks.append(self._loop.create_task(_in_steps(settings.log_cleaner_backoff_ms, clean)))
+            self._tasks.append(self._loop.create_task(in_steps(settings.log_cleaner_backoff_ms, clean)))
 
     async def stop(self) -> None:
         """Let waiting requests go, stop fetching, write the checkpoints, close the logs."""
@@ -147,11 +122,7 @@ class ReplicaManager:
         await self._isr_changes.stop()
         while self._fetchers:  # the controller may still name leaders meanwhile
             await self._fetchers.popitem()[1].close()
-        self.produces.finish_all()
-        self.fetches.finish_all()
-        self.deletions.finish_all()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._rooms.close()
         try:
             self.checkpoint()
             self.logs.close()
@@ -201,12 +172,20 @@ class ReplicaManager:
     # -- appending ----------------------------------------------------------------------------------------------
 
     def append_local(
-        self, partition: Partition, records: Buffer, *, acks: int, generation: int | None, origin: Origin = "client"
+        self,
+        partition: Partition,
+        records: Buffer,
+        *,
+        acks: int,
+        generation: int | None,
+        origin: Origin = "client",
+        verification: Verification | None = None,
     ) -> AppendInfo:
         """Append as the leader, in the order of rule R5; `generation` None (coordinators) is not compared.
 
         A batch that is here already is answered with its old offset even when it was partitioned for a generation that
-        has ended: the producer's order depends on learning where its batch went.
+        has ended: the producer's order depends on learning where its batch went. The first batch of a transaction comes
+        with the `verification` that the transaction's coordinator has confirmed.
         """
         if partition.role is not Role.LEADER:
             partition.check_leader()
@@ -218,7 +197,12 @@ class ReplicaManager:
         if generation is not None:
             partition.check_generation(generation)
         info = partition.log.append_as_leader(
-            records, leader_epoch=partition.leader_epoch, now_ms=self.clock_ms(), origin=origin
+            records,
+            leader_epoch=partition.leader_epoch,
+            now_ms=self.clock_ms(),
+            origin=origin,
+            verification=verification,
+            verified_only=self.settings.transaction_partition_verification_enable,
         )
         if partition.advance_high_watermark(self._loop.time() * 1000):
             self.produces.check(partition)
@@ -226,11 +210,27 @@ class ReplicaManager:
         return info
 
     async def append(
-        self, topic: str, index: int, records: Buffer, *, acks: int, timeout_ms: int, origin: Origin = "coordinator"
+        self,
+        topic: str,
+        index: int,
+        records: Buffer,
+        *,
+        acks: int,
+        timeout_ms: int,
+        origin: Origin = "coordinator",
+        verification: Verification | None = None,
+        appended: Callable[[int], None] | None = None,
     ) -> AppendResult:
-        """Append on behalf of this broker itself, and wait as `acks` demands. Raises KafkaError."""
+        """Append on behalf of this broker itself, and wait as `acks` demands. Raises KafkaError.
+
+        `appended(first offset)` is called as soon as the records are in the log, before anybody else can see them.
+        """
         partition = self.leader_of(topic, index)
-        info = self.append_local(partition, records, acks=acks, generation=None, origin=origin)
+        info = self.append_local(
+            partition, records, acks=acks, generation=None, origin=origin, verification=verification
+        )
+        if appended is not None:
+            appended(info.first_offset)
         if acks == ALL_REPLICAS:
             wait = ReplicationWait(partition, info.last_offset + 1)
             await self.wait_replicated([wait], timeout_ms)
@@ -246,21 +246,7 @@ class ReplicaManager:
 
     async def wait_replicated(self, waits: Sequence[ReplicationWait], timeout_ms: float) -> None:
         """Wait until all are settled or the time is up; those that are not then keep `code` None."""
-        waiting: dict[Partition, list[ReplicationWait]] = {}
-        for wait in waits:
-            if not wait.settled():
-                waiting.setdefault(wait.partition, []).append(wait)
-        if not waiting or timeout_ms <= 0:
-            return
-        keys = tuple(waiting)
-
-        def ready(changed: Partition) -> bool:
-            left = [wait for wait in waiting.pop(changed, ()) if not wait.settled()]
-            if left:
-                waiting[changed] = left
-            return not waiting
-
-        await self.park(self.produces, keys, timeout_ms, ready)
+        await self._rooms.wait_replicated(waits, timeout_ms)
 
     # -- waiting ------------------------------------------------------------------------------------------------
 
@@ -272,31 +258,7 @@ class ReplicaManager:
         ready: Callable[[Partition], bool],
     ) -> None:
         """Wait in one of the rooms above until `ready(changed partition)` or the deadline."""
-        released: asyncio.Future[None] = self._loop.create_future()
-        deadline = self._loop.time() + timeout_ms / 1000
-        parked = room.park(keys, deadline, ready, partial(_release, released))
-        if self._timer is None or deadline < self._timer.when():
-            self._arm(deadline)
-        try:
-            await released
-        finally:
-            room.discard(parked)
-
-    def _arm(self, deadline: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_at(deadline, self._expire)
-
-    def _expire(self) -> None:
-        self._timer = None
-        # A timer may fire up to the clock's resolution early: what is due within it is due now.
-        now = self._loop.time() + 0.001
-        self.produces.expire(now)
-        self.fetches.expire(now)
-        self.deletions.expire(now)
-        deadlines = [room.next_deadline for room in (self.produces, self.fetches, self.deletions)]
-        if coming := [deadline for deadline in deadlines if deadline is not None]:
-            self._arm(min(coming))
+        await self._rooms.park(room, keys, timeout_ms, ready)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -484,6 +446,12 @@ class ReplicaManager:
             if deleted:
                 log.info("%r: %d segments expired, starts at %d", partition, deleted, partition.log.log_start_offset)
 
+    def expire_producers(self) -> None:
+        """Forget the producers of which nothing was heard for `producer.id.expiration.ms`."""
+        now_ms = self.clock_ms()
+        for partition in self._partitions.values():
+            partition.log.expire_producers(now_ms)
+
     def _isr_settled(self, partition: Partition) -> None:
         partition.advance_high_watermark(self._loop.time() * 1000)
         self._high_watermark_moved(partition)
@@ -491,37 +459,3 @@ class ReplicaManager:
     def _high_watermark_moved(self, partition: Partition) -> None:
         self.produces.check(partition)
         self.fetches.check(partition)
-
-
-def _release(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():
-        waiting.set_result(None)
-
-
-async def _in_steps(interval_ms: float, step: Callable[[], bool]) -> None:
-    """Do long work in steps, with as much time for requests between two of them, until there is none; then pause."""
-    loop = asyncio.get_running_loop()
-    while True:
-        await asyncio.sleep(interval_ms / 1000)
-        try:
-            began = loop.time()
-            while step():
-                await asyncio.sleep(loop.time() - began)
-                began = loop.time()
-        except OSError as error:
-            log.error("housekeeping has to wait for its next turn: %s", error)
-        except Exception:
-            log.exception("bug in %s", step)
-            raise
-
-
-async def _periodically(interval_ms: float, work: Callable[[], None]) -> None:
-    while True:
-        await asyncio.sleep(interval_ms / 1000)
-        try:
-            work()
-        except OSError as error:
-            log.error("%s has to wait for its next turn: %s", work.__name__, error)
-        except Exception:
-            log.exception("bug in %s", work.__name__)
-            raise

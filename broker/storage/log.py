@@ -29,10 +29,10 @@ from broker.storage.epochs import LeaderEpochCache
 from broker.storage.files import Files
 from broker.storage.log_loader import LoadedLog, control_of, load_log, newest_snapshot, remove_snapshots, replay
 from broker.storage.producer_snapshot import encode_snapshot, snapshot_path
-from broker.storage.producer_state import BatchMetadata, ProducerStates
+from broker.storage.producer_state import BatchMetadata, ProducerStates, Verification
 from broker.storage.segments import Segments, TimestampedOffset
 from broker.storage.settings import LogSettings
-from broker.storage.transactions import AbortedTransaction
+from broker.storage.transactions import AbortedTransaction, aborted_between
 from broker.storage.validation import Origin, RecordsRefused
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.records.batch import (
@@ -168,9 +168,19 @@ class PartitionLog:
         return None if batch is None else self._duplicate(header, batch)
 
     def append_as_leader(
-        self, records: Buffer, *, leader_epoch: int, now_ms: int, origin: Origin = "client"
+        self,
+        records: Buffer,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: Origin = "client",
+        verification: Verification | None = None,
+        verified_only: bool = False,
     ) -> AppendInfo:
-        """Check one batch, give it the next offsets and store it. A duplicate is answered and not stored again."""
+        """Check one batch, give it the next offsets and store it. A duplicate is answered and not stored again.
+
+        `verified_only`: the first batch of a transaction needs the `verification` that its coordinator has confirmed.
+        """
         settings = self.settings
         header = validation.check_produced(records, settings, now_ms, origin)
         control: ControlRecord | None = None
@@ -182,7 +192,9 @@ class PartitionLog:
             batch = self.producers.find_duplicate(header)
             if batch is not None:
                 return self._duplicate(header, batch)
-            self.producers.check(header, from_client=origin == "client")
+            self.producers.check(
+                header, from_client=origin == "client", verification=verification, verified_only=verified_only
+            )
         log_append_time_ms = NO_TIMESTAMP
         codec = settings.codec
         if settings.stamps_time or (codec is not None and codec != header.codec):
@@ -373,15 +385,14 @@ class PartitionLog:
     def last_stable_offset(self, high_watermark: int) -> int:
         """Where consumers of committed data stop: before the oldest transaction that may still be aborted."""
         first_unstable = self.producers.first_unstable_offset(high_watermark)
-        return high_watermark if first_unstable is None else min(first_unstable, high_watermark)
+        if first_unstable is None:
+            return high_watermark
+        # The beginning of a long transaction may have been deleted.
+        return min(max(first_unstable, self.log_start_offset), high_watermark)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that touch a range of offsets."""
-        return [
-            aborted
-            for aborted in self.producers.aborted
-            if aborted.last_offset >= start_offset and aborted.first_offset < end_offset
-        ]
+        return aborted_between(self.producers.aborted, start_offset, end_offset)
 
     # ------------------------------------------------------------------------------------------------ truncate, retain
 
@@ -453,7 +464,6 @@ class PartitionLog:
     def apply_retention(self, now_ms: int, *, high_watermark: int | None = None) -> int:
         """Delete the segments that are too old or too much, below the high watermark; how many went."""
         self._clock_ms = now_ms
-        self.producers.expire(now_ms, self.settings.producer_id_expiration_ms)
         if not self.settings.deletes:
             return 0
         bound = self.log_end_offset if high_watermark is None else high_watermark
@@ -464,6 +474,10 @@ class PartitionLog:
             self.increment_log_start_offset(self.segments.base_after(expired))
         self.segments.drop_below(self.log_start_offset)
         return expired
+
+    def expire_producers(self, now_ms: int) -> None:
+        """Forget producers that have been silent for too long and have no open transaction."""
+        self.producers.expire(now_ms, self.settings.producer_id_expiration_ms)
 
     # ---------------------------------------------------------------------------------------------------- flush, close
 

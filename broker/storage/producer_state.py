@@ -12,7 +12,12 @@ The rules (Kafka's `ProducerAppendInfo` and `ProducerStateEntry`; KIP-98, KIP-36
     same epoch, first sequence not the next one               OUT_OF_ORDER_SEQUENCE_NUMBER
     producer unknown                                          any first sequence
     not transactional while its transaction is open           INVALID_TXN_STATE
+    first of a transaction, its coordinator did not confirm   INVALID_TXN_STATE
     marker of an older coordinator                            TRANSACTION_COORDINATOR_FENCED
+
+A transaction that its coordinator knows nothing of would never end. So the first batch of one is appended only with the
+`Verification` that was begun before the coordinator was asked, and only while that still stands: a marker that comes
+meanwhile takes it away, because the coordinator's word was about a transaction that is over (KIP-890).
 """
 
 from __future__ import annotations
@@ -41,6 +46,20 @@ class BatchMetadata(NamedTuple):
     timestamp_ms: int
 
 
+class Verification:
+    """A producer's transaction is about to begin here, and its coordinator is being asked whether that is so.
+
+    `lowest_sequence` is the first batch that wants in: a later one that is confirmed sooner has to wait for it.
+    """
+
+    __slots__ = ("began_ms", "epoch", "lowest_sequence")
+
+    def __init__(self, epoch: int, sequence: int, now_ms: int) -> None:
+        self.began_ms = now_ms
+        self.epoch = epoch
+        self.lowest_sequence = sequence
+
+
 class ProducerEntry:
     """One producer id."""
 
@@ -66,12 +85,13 @@ class ProducerEntry:
 class ProducerStates:
     """All producers of one log."""
 
-    __slots__ = ("_entries", "_open", "_unreplicated", "aborted")
+    __slots__ = ("_entries", "_open", "_unreplicated", "_verifications", "aborted")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
         self._open: dict[int, int] = {}  # first offset of an open transaction -> producer id, in offset order
         self._unreplicated: dict[int, int] = {}  # first offset of an ended transaction -> offset of its marker
+        self._verifications: dict[int, Verification] = {}
         self.aborted: list[AbortedTransaction] = []
 
     def __len__(self) -> int:
@@ -104,9 +124,38 @@ class ProducerStates:
                 return batch
         return None
 
-    def check(self, header: BatchHeader, *, from_client: bool) -> None:
-        """Whether a producer's batch may be appended. Raises KafkaError."""
+    def begin_verification(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> Verification | None:
+        """A transactional batch wants in: what to append it with once its coordinator agrees.
+
+        None while the producer's transaction is open here: the coordinator has agreed before.
+        """
+        entry = self._entries.get(producer_id)
+        if entry is not None and entry.transaction_start != NO_OFFSET:
+            return None
+        known = self._verifications.get(producer_id)
+        if known is None:
+            known = self._verifications[producer_id] = Verification(epoch, sequence, now_ms)
+        elif epoch > known.epoch:
+            known.epoch, known.lowest_sequence = epoch, sequence
+        elif epoch == known.epoch:
+            known.lowest_sequence = min(known.lowest_sequence, sequence)
+        return known
+
+    def check(
+        self,
+        header: BatchHeader,
+        *,
+        from_client: bool,
+        verification: Verification | None = None,
+        verified_only: bool = False,
+    ) -> None:
+        """Whether a producer's batch may be appended; `verified_only`: the first of a transaction has to be verified.
+
+        Raises KafkaError.
+        """
         entry = self._entries.get(header.producer_id)
+        if header.is_transactional and (entry is None or entry.transaction_start == NO_OFFSET):
+            self._check_verified(header, verification, verified_only=verified_only, from_client=from_client)
         if entry is None:
             return
         if header.producer_epoch < entry.epoch:
@@ -120,6 +169,20 @@ class ProducerStates:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {header.producer_id} has an open transaction and sends outside of it",
+            )
+
+    def _check_verified(
+        self, header: BatchHeader, verification: Verification | None, *, verified_only: bool, from_client: bool
+    ) -> None:
+        begun = self._verifications.get(header.producer_id)
+        if verified_only and (begun is None or begun is not verification):
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE, f"producer {header.producer_id} has no confirmed transaction here"
+            )
+        if begun is not None and from_client and header.base_sequence > begun.lowest_sequence:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} sent sequence {begun.lowest_sequence} before {header.base_sequence}",
             )
 
     def check_marker(self, header: BatchHeader, control: ControlRecord) -> None:
@@ -160,9 +223,11 @@ class ProducerStates:
         if header.is_transactional and entry.transaction_start == NO_OFFSET:
             entry.transaction_start = first_offset
             self._open[first_offset] = header.producer_id
+            self._verifications.pop(header.producer_id, None)
 
     def end_transaction(self, header: BatchHeader, first_offset: int, control: ControlRecord) -> None:
         """Remember a marker that is in the log now."""
+        self._verifications.pop(header.producer_id, None)
         entry = self._entry(header)
         entry.coordinator_epoch = max(entry.coordinator_epoch, control.coordinator_epoch)
         start, entry.transaction_start = entry.transaction_start, NO_OFFSET
@@ -171,21 +236,29 @@ class ProducerStates:
         del self._open[start]
         self._unreplicated[start] = first_offset
         if control.type is ControlType.ABORT:
-            stable = min(self._open, default=first_offset + 1)
+            stable = next(iter(self._open), first_offset + 1)
             self.aborted.append(AbortedTransaction(header.producer_id, start, first_offset, stable))
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Where the oldest transaction began that is open, or whose end is not replicated yet."""
+        first_open = next(iter(self._open), None)
+        if not self._unreplicated:
+            return first_open
         for start in [start for start, marker in self._unreplicated.items() if marker < high_watermark]:
             del self._unreplicated[start]
-        return min((*self._open, *self._unreplicated), default=None)
+        first_unreplicated = min(self._unreplicated, default=None)
+        if first_open is None or (first_unreplicated is not None and first_unreplicated < first_open):
+            return first_unreplicated
+        return first_open
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers that have been silent for long and have no open transaction."""
         horizon_ms = now_ms - expiration_ms
         for entry in list(self._entries.values()):
-            if entry.transaction_start == NO_OFFSET and entry.last_timestamp_ms < horizon_ms:
+            if entry.transaction_start == NO_OFFSET and entry.last_timestamp_ms <= horizon_ms:
                 del self._entries[entry.producer_id]
+        for producer_id in [one for one, begun in self._verifications.items() if begun.began_ms <= horizon_ms]:
+            del self._verifications[producer_id]
 
     def _entry(self, header: BatchHeader) -> ProducerEntry:
         entry = self._entries.get(header.producer_id)

@@ -7,7 +7,9 @@ producer id, first offset, last offset (the marker's) and the last stable offset
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from protocol.records.batch import BatchHeader
@@ -42,6 +44,25 @@ def decode_aborted(content: bytes) -> list[AbortedTransaction]:
             raise ValueError(f"a transaction index of version {version} with {one}")
         found.append(one)
     return found
+
+
+def aborted_between(
+    aborted: Sequence[AbortedTransaction], start_offset: int, end_offset: int
+) -> list[AbortedTransaction]:
+    """Those that touch a range of offsets, of all that a log knows in the order of their markers.
+
+    The stable offset at a marker bounds where a transaction that ended later can have begun.
+    """
+    found = []
+    for one in aborted[bisect_left(aborted, start_offset, key=_end_of) :]:
+        if one.first_offset < end_offset:
+            found.append(one)
+        if one.last_stable_offset >= end_offset:
+            break
+    return found
+
+
+_end_of: Final = attrgetter("last_offset")
 
 
 class CleanedTransactions:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anabranch.main import main
-from broker.replication.replica_manager import ReplicaManager, ReplicationWait
+from broker.replication.replica_manager import ReplicaManager
+from broker.replication.waiting import ReplicationWait
 from protocol.errors import ErrorCode
 
 

@@ -89,7 +89,7 @@ def _checker_of(violation: str) -> str:
 
 @plant("acknowledge before replication")
 def acknowledge_early(planter: Planter) -> None:
-    from broker.replication.replica_manager import ReplicationWait
+    from broker.replication.waiting import ReplicationWait
     from protocol.errors import ErrorCode
 
     def settled(wait: Any) -> bool:

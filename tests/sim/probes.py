@@ -13,7 +13,7 @@ from typing import Any
 from broker.metadata_cache import MetadataCache
 from broker.replication import fetcher
 from broker.replication.partition import Partition, Role
-from broker.replication.replica_manager import ReplicationWait
+from broker.replication.waiting import ReplicationWait
 from broker.services import ControllerFence
 from clients.consumer.positions import PartitionProgress
 from clients.consumer.session import GroupSession

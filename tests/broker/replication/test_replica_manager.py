@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from broker.replication.partition import Role
-from broker.replication.replica_manager import ReplicationWait
+from broker.replication.waiting import ReplicationWait
 from protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import (
     ReplicaCluster,

@@ -383,10 +383,10 @@ def test_retention_is_not_for_compacted_topics() -> None:
     assert log.apply_retention(NOW_MS + 10**15) == 0
 
 
-def test_retention_expires_producers() -> None:
+def test_silent_producers_expire() -> None:
     log = opened(MemoryFiles(), LogSettings(producer_id_expiration_ms=1000))
     append(log, batch(producer=(7, 0, 0)))
-    log.apply_retention(NOW_MS + 1000)
+    log.expire_producers(NOW_MS + 999)
     assert log.producers.get(7) is not None
-    log.apply_retention(NOW_MS + 1001)
+    log.expire_producers(NOW_MS + 1000)
     assert log.producers.get(7) is None

@@ -1,0 +1,119 @@
+"""The rooms in which requests of a broker wait: for replication, for bytes, for deletions elsewhere.
+
+What a request waits for is its own condition (`delayed`); here the conditions meet the event loop: one future per
+request, one timer for the deadlines of all of them. No request gets a task, and nothing polls.
+Source: the purgatories of Kafka's `ReplicaManager`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from broker.replication.delayed import DelayedRequests
+from broker.replication.partition import Partition, Role
+from protocol.errors import ErrorCode
+
+
+class ReplicationWait:
+    """An appended batch that waits until every in-sync replica has it; `code` is None while it does."""
+
+    __slots__ = ("code", "partition", "required_offset")
+
+    def __init__(self, partition: Partition, required_offset: int) -> None:
+        self.partition = partition
+        self.required_offset = required_offset
+        self.code: ErrorCode | None = None
+
+    def settled(self) -> bool:
+        """Whether the outcome is known by now; a bump of our own leader epoch does not disturb the wait."""
+        if self.code is not None:
+            return True
+        partition = self.partition
+        if partition.role is not Role.LEADER:
+            self.code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif partition.high_watermark < self.required_offset:
+            return False
+        elif len(tuple(partition.maximal_isr)) < partition.effective_min_isr:
+            self.code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        else:
+            self.code = ErrorCode.NONE
+        return True
+
+
+class WaitingRooms:
+    """All requests of this broker that wait for one of its partitions to change."""
+
+    def __init__(self) -> None:
+        self.produces: DelayedRequests[Partition] = DelayedRequests()
+        """acks=all appends that wait for replication."""
+        self.fetches: DelayedRequests[Partition] = DelayedRequests()
+        """Fetches that wait for bytes."""
+        self.deletions: DelayedRequests[Partition] = DelayedRequests()
+        """DeleteRecords that wait until every live replica has done the same."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def park(
+        self,
+        room: DelayedRequests[Partition],
+        keys: Iterable[Partition],
+        timeout_ms: float,
+        ready: Callable[[Partition], bool],
+    ) -> None:
+        """Wait in one of the rooms until `ready(changed partition)` or the deadline."""
+        loop = asyncio.get_running_loop()
+        released: asyncio.Future[None] = loop.create_future()
+        deadline = loop.time() + timeout_ms / 1000
+        parked = room.park(keys, deadline, ready, partial(_release, released))
+        if self._timer is None or deadline < self._timer.when():
+            self._arm(loop, deadline)
+        try:
+            await released
+        finally:
+            room.discard(parked)
+
+    async def wait_replicated(self, waits: Sequence[ReplicationWait], timeout_ms: float) -> None:
+        """Wait until all are settled or the time is up; those that are not then keep `code` None."""
+        waiting: dict[Partition, list[ReplicationWait]] = {}
+        for wait in waits:
+            if not wait.settled():
+                waiting.setdefault(wait.partition, []).append(wait)
+        if not waiting or timeout_ms <= 0:
+            return
+        keys = tuple(waiting)
+
+        def ready(changed: Partition) -> bool:
+            left = [wait for wait in waiting.pop(changed, ()) if not wait.settled()]
+            if left:
+                waiting[changed] = left
+            return not waiting
+
+        await self.park(self.produces, keys, timeout_ms, ready)
+
+    def close(self) -> None:
+        """Let everybody go: the broker is stopping."""
+        for room in (self.produces, self.fetches, self.deletions):
+            room.finish_all()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_at(deadline, self._expire, loop)
+
+    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        # A timer may fire up to the clock's resolution early: what is due within it is due now.
+        now = loop.time() + 0.001
+        rooms = (self.produces, self.fetches, self.deletions)
+        for room in rooms:
+            room.expire(now)
+        if coming := [deadline for room in rooms if (deadline := room.next_deadline) is not None]:
+            self._arm(loop, min(coming))
+
+
+def _release(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
