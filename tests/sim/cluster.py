@@ -12,18 +12,19 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from broker.app import Node
 from broker.config import BrokerSettings
 from broker.registration import DuplicateBroker
 from broker.replication.partition import Partition
 from controller.failpoints import step_of
+from controller.model import TopicBody
 from controller.zk import paths, znodes
 from controller.zk.session import ZkError
 from tests.sim.files import DiskView, SimDisk
 from tests.sim.history import EpochWritten, History, Published, StateWritten
-from tests.sim.loop import Process, ProcessKilled, SimLoop
+from tests.sim.loop import Process, ProcessKilled, SimLoop, outside
 from tests.sim.network import SimNetwork
 from tests.sim.zookeeper import Change, SimZooKeeper
 
@@ -70,6 +71,7 @@ class Machine:
         self.booting: asyncio.Task[None] | None = None
         self.skew_ms = 0
         self.failpoint = ""
+        self.at_failpoint: Literal["killed", "frozen", "expired"] = "killed"
         self.powered = True
         self.started = False
         self.lost_power = False
@@ -190,13 +192,25 @@ class SimCluster:
         process.must_live()
         step = step_of(point)
         self.steps[step] += 1
-        if machine.failpoint == point:
-            machine.failpoint = ""
-            self.fired[f"controller killed after {step}"] += 1
-            self.tell(f"{process.name} dies after {point}")
+        if machine.failpoint != point:
+            return
+        machine.failpoint = ""
+        self.fired[f"controller {machine.at_failpoint} after {step}"] += 1
+        self.tell(f"{process.name} is {machine.at_failpoint} after {point}")
+        if machine.at_failpoint == "expired":
+            self.expire_session(machine.node_id)
+        elif machine.at_failpoint == "frozen":
+            self.freeze(machine.node_id)
+            for_s = 1.5 * machine.settings.zookeeper_session_timeout_ms / 1000
+            self.loop.call_later(for_s, self._thaw_that, machine, process, context=outside())
+        else:
             self.crash(machine.node_id)
             self.boot(machine.node_id)
             raise ProcessKilled(point)
+
+    def _thaw_that(self, machine: Machine, process: Process) -> None:
+        if machine.process is process:
+            self.thaw(machine.node_id)
 
     def crash(self, node_id: int, *, power: bool = False) -> None:
         """SIGKILL, or a power failure, which also loses what was not flushed and resets no connection."""
@@ -253,6 +267,10 @@ class SimCluster:
             self.zookeeper.expire(session)
         return len(sessions)
 
+    def write_znode(self, path: str, body: bytes) -> None:
+        """Create a znode, as a tool that talks to ZooKeeper would."""
+        self.zookeeper.write(lambda: self.zookeeper.tree.create(path, body, owner=0))
+
     def partition(self, some: list[str], others: list[str], *, one_way: bool = False) -> None:
         """Block all links from some hosts to others, and back."""
         for source in some:
@@ -287,22 +305,44 @@ class SimCluster:
         replicas = machine.node.services.replicas_if_broker
         return None if replicas is None else replicas._partitions.get((topic, index))
 
+    def topics(self) -> Iterator[tuple[str, TopicBody]]:
+        """Every topic's znode."""
+        for path, node in sorted(self.zookeeper.tree.nodes.items()):
+            if paths.parent(path) == paths.TOPICS:
+                yield paths.name(path), znodes.decode_topic(path, node.data)
+
+    def assignments(self) -> dict[tuple[str, int], tuple[int, ...]]:
+        """The replicas of every partition; while they are moved, the old and the new ones."""
+        return {(name, index): ids for name, body in self.topics() for index, ids in body.assignment.items()}
+
+    def resting(self) -> bool:
+        """Whether no topic is to be deleted, moved or resized."""
+        deleting = self.zookeeper.tree.nodes.get(paths.DELETE_TOPICS)
+        if deleting is not None and deleting.children:
+            return False
+        return not any(body.reassigned or body.plan for _, body in self.topics())
+
+    def all_in_isr(self) -> bool:
+        """Whether every replica is in its partition's ISR by ZooKeeper's word."""
+        assigned = self.assignments()
+        return all(set(state.isr) == set(assigned.get(place, ())) for place, state in self.states())
+
     def in_sync(self) -> bool:
         """Whether every partition is led and has all its replicas in its ISR, in the leaders' eyes too."""
         if any(not machine.up for machine in self.machines.values()) or not self.active_controller():
             return False
-        for (topic, index), state in self.states():
-            assigned = len(self.brokers)
-            if state.leader <= 0 or len(state.isr) < assigned:
+        assigned = self.assignments()
+        for place, state in self.states():
+            if state.leader <= 0 or set(state.isr) != set(assigned.get(place, ())):
                 return False
-            led = self.replica(state.leader, topic, index)
+            led = self.replica(state.leader, *place)
             if led is None or not led.is_leader or led.leader_epoch != state.leader_epoch:
                 return False
-            for machine in self.brokers:
-                one = self.replica(machine.node_id, topic, index)
+            for broker_id in assigned[place]:
+                one = self.replica(broker_id, *place)
                 if one is None or one.high_watermark != led.log.log_end_offset:
                     return False
-        return True
+        return self.resting()
 
     async def until(self, condition: Callable[[], bool], limit_s: float, what: str) -> bool:
         """Wait until a condition holds; failing that is a failure of the run."""

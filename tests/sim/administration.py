@@ -1,0 +1,62 @@
+"""What the tools of an administrator ask for and `Admin` has no method for: moves, elections, deletion of records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from clients import Admin
+from protocol.apis.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from protocol.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from protocol.apis.elect_leaders import ElectLeadersRequest, TopicPartitions
+from protocol.errors import ErrorCode, KafkaError
+from protocol.topic_partition import TopicPartition
+
+TIMEOUT_MS = 2000
+
+
+async def reassign(admin: Admin, topic: str, moves: Mapping[int, Sequence[int] | None]) -> None:
+    """Ask for these replicas of these partitions; None cancels a move."""
+    rows = [
+        ReassignablePartition(partition_index=index, replicas=None if replicas is None else list(replicas))
+        for index, replicas in moves.items()
+    ]
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=TIMEOUT_MS, topics=[ReassignableTopic(name=topic, partitions=rows)]
+    )
+    response = await admin.network.call_controller(request, lambda answer: answer.error_code)
+    _raise_first([response, *(row for one in response.responses for row in one.partitions)])
+
+
+async def elect(admin: Admin, topic: str, indexes: Sequence[int], *, unclean: bool = False) -> None:
+    """Ask for leaders: the preferred ones, or any at all. That nothing had to be done is no refusal."""
+    request = ElectLeadersRequest(
+        election_type=int(unclean),
+        topic_partitions=[TopicPartitions(topic=topic, partitions=list(indexes))],
+        timeout_ms=TIMEOUT_MS,
+    )
+    response = await admin.network.call_controller(request, lambda answer: answer.error_code)
+    rows = [row for one in response.replica_election_results for row in one.partition_result]
+    _raise_first([response, *rows], tolerated=(ErrorCode.ELECTION_NOT_NEEDED,))
+
+
+async def delete_records(admin: Admin, topic: str, index: int, before: int) -> int:
+    """Let a partition begin at an offset; returns where it begins on all replicas."""
+    leader = await admin.network.leader_of(TopicPartition(topic, index))
+    asked = DeleteRecordsTopic(name=topic, partitions=[DeleteRecordsPartition(partition_index=index, offset=before)])
+    request = DeleteRecordsRequest(topics=[asked], timeout_ms=TIMEOUT_MS)
+    response = await admin.network.call(leader, request, timeout_ms=TIMEOUT_MS + 1000)
+    row = response.topics[0].partitions[0]
+    _raise_first([row])
+    return int(row.low_watermark)
+
+
+def _raise_first(rows: Iterable[Any], *, tolerated: tuple[ErrorCode, ...] = ()) -> None:
+    for row in rows:
+        code = ErrorCode(row.error_code)
+        if code not in (ErrorCode.NONE, *tolerated):
+            raise KafkaError(code, getattr(row, "error_message", None) or "")

@@ -1,0 +1,141 @@
+"""Every controller of a cluster fails once after one step, for each step there is; the work is done all the same.
+
+It dies, or loses its session and lives, or freezes until it has lost it and goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from chaos.checkers import CHECKERS
+from clients import Admin, NewTopic
+from controller.failpoints import STEPS
+from controller.zk import paths
+from protocol.errors import ErrorCode, KafkaError
+from tests.sim import probes
+from tests.sim.administration import elect, reassign
+from tests.sim.clients import CLIENT_FAILURES
+from tests.sim.cluster import SimCluster
+from tests.sim.loop import Process
+
+DONE_BEFORE = frozenset({ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+
+
+async def insist(cluster: SimCluster, name: str, work: Callable[[Admin], Awaitable[object]]) -> None:
+    """Ask until it is done, whoever dies meanwhile; a repeated request may find its own success."""
+    for attempt in range(60):
+        try:
+            async with Admin(cluster.bootstrap, request_timeout_ms=3000, rng=cluster.rng(f"{name}-{attempt}")) as admin:
+                await work(admin)
+            return
+        except KafkaError as error:
+            if error.code in DONE_BEFORE:
+                return
+            await asyncio.sleep(0.3)
+        except CLIENT_FAILURES:
+            await asyncio.sleep(0.3)
+    raise AssertionError(f"{name} was never done")
+
+
+async def resized(admin: Admin, count: int) -> None:
+    if (await admin.describe_topic("t")).live != tuple(range(count)):
+        await admin.create_partitions("t", count, allow_shrink=True)
+
+
+async def grown(admin: Admin) -> None:
+    if len((await admin.describe_topic("plain")).partitions) != 4:
+        await admin.create_partitions("plain", 4)
+
+
+async def administration(cluster: SimCluster) -> None:
+    """Everything that is asked of a controller while all goes well."""
+    plain = NewTopic(name="plain", partitions=2, replication_factor=3, configs={"enable.ordered.delivery": "false"})
+    await insist(
+        cluster, "create t", lambda a: a.create_topics([NewTopic(name="t", partitions=4, replication_factor=3)])
+    )
+    await insist(cluster, "create plain", lambda a: a.create_topics([plain]))
+    await insist(cluster, "6", lambda a: resized(a, 6))
+    await insist(cluster, "3", lambda a: resized(a, 3))
+    await insist(cluster, "grow", grown)
+    await insist(cluster, "move", lambda a: moved(a, cluster))
+    await insist(cluster, "delete", lambda a: a.delete_topics(["plain"]))
+    cluster.write_znode(paths.topic("stock"), b'{"version": 1, "partitions": {"0": [2, 3]}}')
+    cluster.write_znode(paths.delete_topic("nothing"), b"")
+    await cluster.until(lambda: ("stock", 0) in dict(cluster.states()), 10, "a topic of a stock tool is completed")
+
+
+async def moved(admin: Admin, cluster: SimCluster) -> None:
+    """Away from a broker that had a replica, and back."""
+    for target in ((2, 3), (3, 1, 2)):
+        await reassign(admin, "plain", {0: target})
+        assert await cluster.until(lambda ids=target: cluster.assignments()["plain", 0] == ids, 10, "a move")
+
+
+async def outages(cluster: SimCluster) -> None:
+    """One broker dies, all die, one stops in order, and so does whoever is in office."""
+    cluster.crash(1)
+    await asyncio.sleep(4)
+    cluster.boot(1)
+    await cluster.until(cluster.in_sync, 30, "all replicas are in sync after a crash")
+    await asyncio.sleep(3)  # for preferred leaders
+    for machine in cluster.brokers:
+        cluster.crash(machine.node_id)
+    await asyncio.sleep(3)
+    for machine in cluster.brokers:
+        cluster.boot(machine.node_id)
+    await cluster.until(cluster.in_sync, 30, "all replicas are in sync after all crashed")
+    for stopped in (2, cluster.active_controller()):
+        await cluster.stop(stopped)
+        await asyncio.sleep(1)
+        cluster.boot(stopped)
+        await cluster.until(cluster.in_sync, 30, f"all replicas are in sync after a stop of {stopped}")
+
+
+async def leaders_at_any_price(cluster: SimCluster) -> None:
+    """The one replica in sync is gone, and somebody decides not to wait for it."""
+    cluster.crash(2)
+    await cluster.until(lambda: dict(cluster.states())["stock", 0].isr == (3,), 10, "the other replica is alone")
+    cluster.crash(3)
+    await cluster.until(lambda: cluster.leader("stock", 0) == -1, 10, "nobody leads")
+    cluster.boot(2)
+    work = insist(cluster, "any leader", lambda a: elect(a, "stock", [0], unclean=True))
+    await cluster.loop.spawn(Process("operator"), work)
+    await cluster.until(lambda: cluster.leader("stock", 0) == 2, 10, "anybody leads")
+    cluster.boot(3)
+    await cluster.until(cluster.in_sync, 30, "all replicas are in sync in the end")
+    await cluster.until(lambda: len(cluster.assignments()) == 4, 30, "what was drained is gone")
+
+
+async def story(cluster: SimCluster, step: str, how: Any) -> None:
+    for machine in cluster.machines.values():
+        machine.failpoint, machine.at_failpoint = step, how
+    await cluster.start()
+    await cluster.loop.spawn(Process("operator"), administration(cluster))
+    await cluster.until(cluster.in_sync, 30, "all replicas are in sync")
+    await outages(cluster)
+    await leaders_at_any_price(cluster)
+
+
+@pytest.mark.parametrize("how", ["killed", "expired", "frozen"])
+@pytest.mark.parametrize("step", list(STEPS))
+def test_controllers_fail_after_a_step_and_the_work_is_done(step: str, how: str) -> None:
+    cluster = SimCluster(f"step {step}", spares=1)
+    with probes.watching(cluster):
+        cluster.loop.run(story(cluster, step, how))
+    assert cluster.history.failures == []
+    assert cluster.loop.failures == []
+    failed = cluster.fired[f"controller {how} after {step}"]
+    assert failed, f"nobody took this step: {dict(cluster.steps)}"
+    published = [one.history for one in cluster.history.published if one.topic == "t"]
+    assert published[-1] == ((0, 4), (1, 6), (2, 3))
+    terms = [one.epoch for one in cluster.history.epochs]
+    assert len(terms) > failed
+    assert terms == sorted(set(terms))
+    assert [place for place, _ in cluster.states()] == [("stock", 0), ("t", 0), ("t", 1), ("t", 2)]
+    assert cluster.assignments().keys() == dict(cluster.states()).keys()
+    for name in ("C1 leader-in-isr", "C6 epochs", "C11 stale-controller"):
+        assert list(CHECKERS[name](cluster.history)) == []
