@@ -9,7 +9,6 @@ Source: kafka.coordinator.group.GroupMetadataManager, kafka.coordinator.transact
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
@@ -103,15 +102,7 @@ class Leadership(Generic[Shard]):
     async def _load(self, shard: Shard) -> None:
         journal, partition = self._journal, shard.partition
         try:
-            offset = journal.first_offset(partition)
-            while True:
-                entries, following = journal.read(partition, offset)
-                for entry in entries:
-                    shard.apply(entry)
-                if following == offset:
-                    break
-                offset = following
-                await asyncio.sleep(0)  # a long journal must not keep everybody else from being served
+            await journal.replay(partition, shard.apply)
         except KafkaError as error:
             log.info("loading %s-%d was abandoned: %s", journal.topic, partition, error)
             if self.shards.get(partition) is shard:

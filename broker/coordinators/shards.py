@@ -1,4 +1,4 @@
-"""What a coordinator holds in memory: per led partition of `__consumer_offsets` a shard, per group a slot.
+"""What the group coordinator holds in memory: per led partition of `__consumer_offsets` a shard, per group a slot.
 
 `Replay` folds the journal of one partition into what its groups were: the last record of a key wins, transactions
 settle at their markers. Replaying is the same `Offsets` code that live commits go through, so both end in the same map.
@@ -7,12 +7,15 @@ settle at their markers. Replaying is the same `Offsets` code that live commits 
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from broker.coordinators.groups import EMPTY, Group, GroupLimits
-from broker.coordinators.journal import Put, Settle
+from broker.coordinators.group_state import EMPTY, GroupLimits
+from broker.coordinators.groups import Group
+from broker.coordinators.journal import Journal, Put, Settle
 from broker.coordinators.offsets import CommittedOffset, Offsets
 from broker.coordinators.positions import Positions
+from protocol.errors import ErrorCode
 from protocol.internal_topics import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -45,14 +48,15 @@ class Slot:
         deadlines = (self.group.next_deadline(), self.positions.next_deadline())
         return min((due for due in deadlines if due is not None), default=None)
 
-
-@dataclass(slots=True, eq=False)
-class Shard:
-    """One partition of `__consumer_offsets` that this broker leads."""
-
-    partition: int
-    loading: bool = True
-    slots: dict[str, Slot] = field(default_factory=dict)
+    async def write(
+        self, journal: Journal, records: list[tuple[bytes, bytes | None]], errors: Mapping[ErrorCode, ErrorCode]
+    ) -> int:
+        """Append records of this group, and keep the slot meanwhile. Raises KafkaError with a code out of `errors`."""
+        self.writes_in_flight += 1
+        try:
+            return await journal.append(self.partition, records, errors)
+        finally:
+            self.writes_in_flight -= 1
 
 
 @dataclass(slots=True)
@@ -98,3 +102,23 @@ class Replay:
                 slot = slots.setdefault(group_id, Slot(Group(group_id, limits, rng), partition))
                 slot.offsets = offsets
         return slots
+
+
+@dataclass(slots=True, eq=False)
+class Shard:
+    """One partition of `__consumer_offsets` that this broker leads."""
+
+    partition: int
+    leader_epoch: int
+    loading: bool = True
+    slots: dict[str, Slot] = field(default_factory=dict)
+    _replay: Replay = field(default_factory=Replay)
+
+    def apply(self, entry: Put | Settle) -> None:
+        """Take in the next entry of the journal while loading. Raises DecodeError."""
+        self._replay.apply(entry)
+
+    def take_over(self, limits: GroupLimits, rng: random.Random, now_ms: int) -> None:
+        """The journal is read to its end: its groups are ours now."""
+        replay, self._replay = self._replay, Replay()
+        self.slots = replay.slots(self.partition, limits, rng, now_ms)

@@ -34,7 +34,7 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
                 refused[topic.name, one.partition_index] = error
     outcome = ErrorCode.NONE
     try:
-        await ctx.services.groups.commit(request, accepted)
+        await ctx.services.groups.offsets.commit(request, accepted)
     except KafkaError as error:
         outcome = error.code
     return OffsetCommitResponse(

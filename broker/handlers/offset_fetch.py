@@ -96,7 +96,7 @@ def look_up(
     """The group's error and, per topic, its rows."""
     topics = None if asked is None else [(topic.name, topic.partition_indexes) for topic in asked]
     try:
-        offsets = ctx.services.groups.offsets(group_id)
+        offsets = ctx.services.groups.offsets.of(group_id)
     except KafkaError as refused:
         code = refused.code
         rows = [

@@ -8,7 +8,8 @@ from typing import Any
 
 from broker.coordinators.events import Answer, Close, Disturbed, Event, Heartbeat, Join, Leave, Persist, Persisted, Sync
 from broker.coordinators.events import Tick as TickEvent
-from broker.coordinators.groups import Group, GroupLimits
+from broker.coordinators.group_state import GroupLimits
+from broker.coordinators.groups import Group
 from protocol.apis.heartbeat import HeartbeatRequest
 from protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from broker.coordinators.groups import STABLE
+from broker.coordinators.group_state import STABLE
 from clients.connection import Connection
 from protocol.apis.delete_groups import DeleteGroupsRequest
 from protocol.apis.describe_groups import DescribeGroupsRequest
@@ -123,7 +123,7 @@ def test_partitions_are_refused_one_by_one() -> None:
         long = await connection.call(commit_request({1: 1}, metadata="ü" * 2049))
         assert commit_errors(long) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
         assert commit_errors(await connection.call(commit_request({2: 1}, metadata="ü" * 2048))) == [ErrorCode.NONE]
-        assert world.groups(1).offsets("g").committed.keys() == {(TOPIC, 0), (TOPIC, 2)}
+        assert world.groups(1).offsets.of("g").committed.keys() == {(TOPIC, 0), (TOPIC, 2)}
         await connection.close()
 
     run(scenario)
@@ -152,7 +152,7 @@ def test_too_large_for_the_journal() -> None:
         connection = await connect(world)
         response = await connection.call(commit_request(dict.fromkeys(range(4), 1), metadata="x" * 1000))
         assert set(commit_errors(response)) == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
-        assert not world.groups(1).offsets("g")
+        assert not world.groups(1).offsets.of("g")
         await connection.close()
 
     run(scenario, message_max_bytes=2000)
@@ -170,9 +170,9 @@ def test_a_commit_is_answered_and_seen_only_when_replicated() -> None:
         commit = asyncio.ensure_future(connection.call(commit_request({0: 2})))
         await until(lambda: leader.log.log_end_offset == before + 1)
         assert not commit.done()
-        assert world.groups(1).offsets("g").offset_of((TOPIC, 0)) == 1
+        assert world.groups(1).offsets.of("g").offset_of((TOPIC, 0)) == 1
         assert commit_errors(await commit) == [ErrorCode.REQUEST_TIMED_OUT]
-        assert world.groups(1).offsets("g").offset_of((TOPIC, 0)) == 1
+        assert world.groups(1).offsets.of("g").offset_of((TOPIC, 0)) == 1
         await connection.close()
 
     run(scenario, brokers=2, offsets_commit_timeout_ms=200)
@@ -207,7 +207,7 @@ def test_whoever_waits_is_sent_to_the_new_coordinator() -> None:
         member = await join_alone(connection)
         watching = asyncio.ensure_future(other.call(watch_request({0: 100}, member=member)))
         await until(
-            lambda: world.groups(1).group("g") is not None and bool(world.groups(1)._slots["g"].positions.watches)
+            lambda: world.groups(1).group("g") is not None and bool(world.groups(1).table.slots["g"].positions.watches)
         )
         joining = asyncio.ensure_future(third.call(join_request(), version=3))
         await until(lambda: len(world.groups(1).group("g").members) == 2)  # type: ignore[union-attr]
@@ -231,11 +231,11 @@ def test_while_loading() -> None:
 
     async def scenario(world: GroupWorld) -> None:
         groups = world.groups(1)
-        groups.on_resign(CONSUMER_OFFSETS_TOPIC, 0)
+        groups.table.leadership.on_resign(CONSUMER_OFFSETS_TOPIC, 0)
         groups.on_leader(CONSUMER_OFFSETS_TOPIC, 0, 9)
         assert groups.loading
         with pytest.raises(KafkaError) as refused:
-            groups.offsets("g")
+            groups.offsets.of("g")
         assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         # None of these waits before it answers, so the load cannot run in between.
         assert (await groups.heartbeat(heartbeat_request("m", 1))).error_code == ErrorCode.NONE
@@ -243,7 +243,7 @@ def test_while_loading() -> None:
         joined = await groups.join(join_request(), version=9, client_id="c", client_host="/h")
         assert joined.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         await until(lambda: not groups.loading)
-        assert not groups.offsets("g")
+        assert not groups.offsets.of("g")
 
     run(scenario)
 
@@ -256,7 +256,7 @@ def test_a_session_that_ends_wakes_nobody_but_the_timer() -> None:
         group = world.groups(1).group("g")
         assert group is not None and group.state is STABLE
         world.late_ms = 6000
-        world.groups(1)._wake()
+        world.groups(1).alarm.wake()
         assert len(group.members) == 0
         assert (
             await connection.call(heartbeat_request(response.member_id, 1))
@@ -273,9 +273,13 @@ def test_a_watch_is_woken_by_the_commit_it_waits_for() -> None:
     async def scenario(world: GroupWorld) -> None:
         watcher, committer = await connect(world), await connect(world)
         watching = asyncio.ensure_future(watcher.call(watch_request({0: 10, 1: 20})))
-        await until(lambda: "g" in world.groups(1)._slots and bool(world.groups(1)._slots["g"].positions.watches))
+        await until(
+            lambda: "g" in world.groups(1).table.slots and bool(world.groups(1).table.slots["g"].positions.watches)
+        )
         await committer.call(commit_request({0: 9, 2: 50}))
-        assert len(world.groups(1)._slots["g"].positions.watches) == 1, "not far enough, and not the right partition"
+        assert len(world.groups(1).table.slots["g"].positions.watches) == 1, (
+            "not far enough, and not the right partition"
+        )
         await committer.call(commit_request({1: 20}))
         response = await watching
         assert (response.error_code, positions_in(response)) == (0, {0: 9, 1: 20})
@@ -292,10 +296,10 @@ def test_a_new_epoch_of_the_same_leader_disturbs_nobody() -> None:
         watcher, committer = await connect(world), await connect(world)
         await committer.call(commit_request({1: 1}))
         watching = asyncio.ensure_future(watcher.call(watch_request({0: 10})))
-        await until(lambda: bool(world.groups(1)._slots["g"].positions.watches))
-        slot = world.groups(1)._slots["g"]
+        await until(lambda: bool(world.groups(1).table.slots["g"].positions.watches))
+        slot = world.groups(1).table.slots["g"]
         await world.coordinate(1)
-        assert world.groups(1)._slots["g"] is slot
+        assert world.groups(1).table.slots["g"] is slot
         await committer.call(commit_request({0: 10}))
         assert positions_in(await watching) == {0: 10}
         await watcher.close()
@@ -309,7 +313,7 @@ def test_a_watch_ends_with_its_time() -> None:
         connection = await connect(world)
         response = await connection.call(watch_request({0: 10}, max_wait_ms=20))
         assert (response.error_code, positions_in(response)) == (0, {0: -1})
-        assert "g" not in world.groups(1)._slots, "asking leaves no group behind"
+        assert "g" not in world.groups(1).table.slots, "asking leaves no group behind"
         await connection.close()
 
     run(scenario)
@@ -319,11 +323,11 @@ def test_a_watch_ends_with_its_client() -> None:
     async def scenario(world: GroupWorld) -> None:
         connection = await connect(world)
         watching = asyncio.ensure_future(connection.call(watch_request({0: 10})))
-        await until(lambda: "g" in world.groups(1)._slots)
+        await until(lambda: "g" in world.groups(1).table.slots)
         await connection.close()
         with pytest.raises(ConnectionError):
             await watching
-        await until(lambda: "g" not in world.groups(1)._slots)
+        await until(lambda: "g" not in world.groups(1).table.slots)
 
     run(scenario)
 
@@ -362,7 +366,7 @@ def test_deleting_a_group() -> None:
         assert world.groups(1).group("g") is None
         await world.coordinate(2)
         assert world.groups(2).group("g") is None, "the tombstones were replicated"
-        assert world.groups(2).offsets("other").offset_of((TOPIC, 0)) == 1
+        assert world.groups(2).offsets.of("other").offset_of((TOPIC, 0)) == 1
         await connection.close()
 
     run(scenario, brokers=2)
@@ -388,7 +392,7 @@ def test_offsets_in_a_deleted_topic_are_forgotten() -> None:
         world[1].services.metadata.apply(
             UpdateMetadataRequest(controller_id=9, controller_epoch=1, topic_states=[gone], live_brokers=[])
         )
-        await until(lambda: list(world.groups(1).offsets("g").committed) == [(TOPIC, 0)])
+        await until(lambda: list(world.groups(1).offsets.of("g").committed) == [(TOPIC, 0)])
         await connection.close()
 
     run(scenario)
@@ -401,7 +405,7 @@ def test_offsets_nobody_needs_expire() -> None:
         await connection.call(commit_request({0: 1}, group="kept"))
         world.late_ms = 60_000
         await connection.call(commit_request({0: 2}, group="kept"))
-        await world.groups(1)._expire_offsets()
+        await world.groups(1).offsets.expire()
         assert [group.group_id for group in world.groups(1).groups()] == ["kept"]
         await world.coordinate(2)
         assert [group.group_id for group in world.groups(2).groups()] == ["kept"]

@@ -7,7 +7,8 @@ import uuid
 
 import pytest
 
-from broker.coordinators.groups import COMPLETING, DEAD, EMPTY, LEGAL, PREPARING, STABLE, Group, GroupLimits, GroupState
+from broker.coordinators.group_state import COMPLETING, DEAD, EMPTY, LEGAL, PREPARING, STABLE, GroupLimits, GroupState
+from broker.coordinators.groups import Group
 from protocol.errors import ErrorCode, KafkaError
 from tests.broker.coordinators.driver import REBALANCE_MS, SESSION_MS, Driver, new_group
 
@@ -19,11 +20,11 @@ def test_only_the_legal_transitions_happen(before: GroupState, after: GroupState
     group = new_group()
     group.state = before
     if after in LEGAL[before]:
-        group._move(after, 5)
+        group.move(after, 5)
         assert (group.state, group.state_since_ms) == (after, 5)
     else:
         with pytest.raises(AssertionError, match="is not a transition"):
-            group._move(after, 5)
+            group.move(after, 5)
 
 
 def test_the_table_is_kafkas() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from broker.coordinators.groups import EMPTY, STABLE, Group, GroupLimits
+from broker.coordinators.group_state import EMPTY, STABLE, GroupLimits
+from broker.coordinators.groups import Group
 from broker.coordinators.journal import Put, Settle
 from broker.coordinators.offsets import CommittedOffset
 from broker.coordinators.shards import Replay, Slot

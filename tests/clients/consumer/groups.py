@@ -104,7 +104,7 @@ class History:
         found = -1
         for node in self.cluster.nodes.values():
             with contextlib.suppress(KafkaError):
-                found = max(found, node.services.groups.offsets(self.group).offset_of((TOPIC, partition)))
+                found = max(found, node.services.groups.offsets.of(self.group).offset_of((TOPIC, partition)))
         return found
 
     def handed_out(self, member: str, record: ConsumerRecord) -> None:

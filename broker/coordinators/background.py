@@ -1,0 +1,94 @@
+"""What a coordinator does besides answering: tasks that it owns, and one timer for all its deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Generic, TypeVar
+
+from broker.coordinators.deadlines import Deadlines
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Background:
+    """Tasks that end with their owner. One that fails is a bug: the loop's exception handler hears of it."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something that nobody waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    async def stop(self) -> None:
+        """Cancel what still runs, and wait until it is over."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            task.get_loop().call_exception_handler({"message": f"{self._owner} has a bug", "exception": bug})
+
+
+class Alarm(Generic[Key]):
+    """Wakes its owner when the first of many deadlines is over."""
+
+    def __init__(self, clock_ms: Callable[[], int], ring: Callable[[Key, int], None]) -> None:
+        """`ring(key, now_ms)` is called for each key whose time has come; it has to be `set` again to come again."""
+        self._clock_ms = clock_ms
+        self._ring = ring
+        self._deadlines: Deadlines[Key] = Deadlines()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms = 0
+        self._started = False
+
+    def set(self, key: Key, due_ms: int | None) -> None:
+        """Look at `key` at `due_ms`, or earlier if that was asked before; None adds nothing."""
+        self._deadlines.set(key, due_ms)
+        if self._started:
+            self._set_timer()
+
+    def forget(self, key: Key) -> None:
+        """Never look at `key` again."""
+        self._deadlines.forget(key)
+
+    def start(self) -> None:
+        """From now on deadlines ring; needs a running loop. Calling it again changes nothing."""
+        if not self._started:
+            self._started = True
+            self._set_timer()
+
+    def stop(self) -> None:
+        """Nothing rings any more."""
+        self._started = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set_timer(self) -> None:
+        due_ms = self._deadlines.first()
+        if due_ms is None or (self._timer is not None and self._timer_due_ms <= due_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due_ms = due_ms
+        delay_ms = max(due_ms - self._clock_ms(), 0) + 1  # the clock counts whole milliseconds: never wake too early
+        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self.wake)
+
+    def wake(self) -> None:
+        """Ring for everything whose time has come."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now_ms = self._clock_ms()
+        for key in self._deadlines.pop_due(now_ms):
+            self._ring(key, now_ms)
+        if self._started:
+            self._set_timer()

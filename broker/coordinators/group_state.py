@@ -1,0 +1,49 @@
+"""The states of a classic consumer group, which may follow which, and what a broker allows its groups.
+
+    Empty                no members; offsets may be committed by anybody
+    PreparingRebalance   the join phase: waiting for every known member to (re)join, or for the rebalance timeout
+    CompletingRebalance  a generation has begun; its leader computes the assignment
+    Stable               everybody has, or can fetch, an assignment
+    Dead                 deleted, or coordinated elsewhere
+
+Source: kafka.coordinator.group.GroupState and GroupConfig.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+class GroupState(enum.Enum):
+    """The value is the name on the wire."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
+
+LEGAL: Final[Mapping[GroupState, frozenset[GroupState]]] = {
+    # from       to
+    EMPTY: frozenset({PREPARING, DEAD}),
+    PREPARING: frozenset({COMPLETING, EMPTY, DEAD}),
+    COMPLETING: frozenset({STABLE, PREPARING, DEAD}),
+    STABLE: frozenset({PREPARING, DEAD}),
+    DEAD: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLimits:
+    """What the broker allows its groups."""
+
+    session_timeout_ms_min: int = 6000
+    session_timeout_ms_max: int = 1800000
+    size_max: int = 2147483647
+    initial_rebalance_delay_ms: int = 0

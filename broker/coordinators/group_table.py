@@ -1,0 +1,91 @@
+"""The groups that this broker knows: every group of every loaded shard, by name.
+
+A group is made when the first request that may make one names it, and forgotten when nothing would be lost by that
+(`Slot.vacant`), when it is deleted, or with the leadership of its partition.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from typing import Final
+
+from broker.coordinators.background import Background
+from broker.coordinators.group_state import GroupLimits
+from broker.coordinators.groups import Group
+from broker.coordinators.journal import Journal
+from broker.coordinators.leadership import Leadership
+from broker.coordinators.shards import Shard, Slot
+from protocol.errors import ErrorCode
+
+log: Final = logging.getLogger(__name__)
+
+
+class GroupTable:
+    """Finds the slot of a group, and keeps it with its shard."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        background: Background,
+        *,
+        limits: GroupLimits,
+        rng: random.Random,
+        clock_ms: Callable[[], int],
+        partition_count: Callable[[], int],
+        on_loaded: Callable[[Slot], None],
+        on_closed: Callable[[Slot, ErrorCode], None],
+    ) -> None:
+        self._limits = limits
+        self._rng = rng
+        self._clock_ms = clock_ms
+        self._on_loaded = on_loaded
+        self._on_closed = on_closed
+        self.slots: dict[str, Slot] = {}
+        self.leadership: Leadership[Shard] = Leadership(
+            journal,
+            background,
+            partition_count=partition_count,
+            open_shard=Shard,
+            on_loaded=self._loaded,
+            on_closed=self._closed,
+        )
+
+    def find(self, group_id: str) -> Slot | None:
+        """A group of ours, None if nobody has heard of it. Raises like `Leadership.shard_of`."""
+        slot = self.slots.get(group_id)
+        return self.leadership.shard_of(group_id).slots.get(group_id) if slot is None else slot
+
+    def find_or_create(self, group_id: str) -> Slot:
+        """A group of ours, made if nobody has heard of it. Raises like `Leadership.shard_of`."""
+        slot = self.find(group_id)
+        if slot is None:
+            shard = self.leadership.shard_of(group_id)
+            slot = Slot(Group(group_id, self._limits, self._rng), shard.partition)
+            self.slots[group_id] = shard.slots[group_id] = slot
+        return slot
+
+    def knows(self, slot: Slot) -> bool:
+        """Whether this very slot is the one of its group."""
+        return self.slots.get(slot.group.group_id) is slot
+
+    def forget(self, slot: Slot) -> None:
+        """The group is nobody's business any more."""
+        if self.knows(slot):
+            del self.slots[slot.group.group_id]
+            shard = self.leadership.shards.get(slot.partition)
+            if shard is not None:
+                shard.slots.pop(slot.group.group_id, None)
+
+    def _loaded(self, shard: Shard) -> None:
+        shard.take_over(self._limits, self._rng, self._clock_ms())
+        self.slots.update(shard.slots)
+        for slot in shard.slots.values():
+            log.info("loaded %s, %d offsets", slot.group.describe(), len(slot.offsets.committed))
+            self._on_loaded(slot)
+
+    def _closed(self, shard: Shard, error: ErrorCode) -> None:
+        for slot in list(shard.slots.values()):
+            self.forget(slot)
+            self._on_closed(slot, error)

@@ -1,0 +1,165 @@
+"""Who becomes a member of a group, and as whom.
+
+A dynamic member is first told its id and comes back with it (KIP-394), so that a lost answer does not leave a member
+behind that nobody is. A static one (KIP-345) that comes back without its id takes the place of its earlier life, and if
+it wants what that had, nobody else has to notice. What a join sets off is decided in `rebalance`.
+
+Source: Kafka's GroupCoordinator.scala (doNewMemberJoinGroup, doCurrentMemberJoinGroup, updateStaticMemberAndRebalance).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.coordinators import answers, rebalance
+from broker.coordinators.events import Answer, Join
+from broker.coordinators.group_state import COMPLETING, DEAD, EMPTY, PREPARING, STABLE
+from broker.coordinators.members import Member
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.coordinators.groups import Group
+
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
+"""How long a first join may be parked before its member is given up (kafka NewMemberJoinTimeoutMs)."""
+
+
+def join(group: Group, event: Join, now_ms: int) -> None:
+    """A client wants to be a member of the next generation. Raises KafkaError."""
+    request = event.request
+    limits = group.limits
+    if not limits.session_timeout_ms_min <= request.session_timeout_ms <= limits.session_timeout_ms_max:
+        raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
+    if not has_room(group, request.member_id):
+        group.members.pending.pop(request.member_id, None)
+        group.answer(event, answers.join_refusal(event, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=""))
+        return
+    group.check_alive()
+    if not speaks(group, event):
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if request.member_id == "":
+        join_unknown(group, event, now_ms)
+    elif request.member_id in group.members.pending:
+        admit(group, event, request.member_id, now_ms)
+    else:
+        rejoin(group, event, now_ms)
+    rebalance.end_join_phase_if_complete(group, now_ms)
+
+
+def has_room(group: Group, member_id: str) -> bool:
+    """Whether the group may take this one in."""
+    member = group.members.by_id.get(member_id)
+    if group.state in (EMPTY, DEAD):
+        return True
+    if group.state is PREPARING:
+        waiting = member is not None and member.joining is not None
+        return waiting or group.members.joining_count < group.limits.size_max
+    return member is not None or len(group.members) < group.limits.size_max
+
+
+def speaks(group: Group, event: Join) -> bool:
+    """Whether the client shares a protocol with all members; an Empty group takes any."""
+    names = {protocol.name for protocol in event.request.protocols}
+    if group.state is EMPTY or not len(group.members):
+        return bool(event.request.protocol_type and names)
+    return event.request.protocol_type == group.protocol_type and not names.isdisjoint(group.members.common_protocols())
+
+
+def join_unknown(group: Group, event: Join, now_ms: int) -> None:
+    """Somebody without a member id."""
+    instance_id = event.request.group_instance_id
+    member_id = f"{instance_id or event.client_id}-{draw_uuid(group)}"
+    if instance_id is not None:
+        if instance_id in group.members.static:
+            replace_static(group, event, member_id, now_ms)
+        else:
+            admit(group, event, member_id, now_ms)
+    elif event.version >= 4:
+        group.members.pending[member_id] = now_ms + event.request.session_timeout_ms
+        group.answer(event, answers.join_refusal(event, ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
+    else:
+        admit(group, event, member_id, now_ms)
+
+
+def draw_uuid(group: Group) -> str:
+    """What makes a member id unique."""
+    import uuid  # with what it imports in turn, too dear for a broker without groups
+
+    return str(uuid.UUID(int=group.rng.getrandbits(128), version=4))
+
+
+def admit(group: Group, event: Join, member_id: str, now_ms: int) -> None:
+    """Let a new member in."""
+    if not len(group.members):
+        group.protocol_type = event.request.protocol_type
+    member = Member(
+        member_id=member_id,
+        instance_id=event.request.group_instance_id,
+        client_id=event.client_id,
+        client_host=event.client_host,
+        rebalance_timeout_ms=0,
+        session_timeout_ms=0,
+        protocols=(),
+        is_new=True,
+    )
+    group.members.add(member)
+    park(group, member, event, now_ms)
+    group.joined_meanwhile = group.state is PREPARING
+    rebalance.start(group, now_ms)
+
+
+def rejoin(group: Group, event: Join, now_ms: int) -> None:
+    """Somebody with a member id. It may have missed an answer, want something else, or have to take part again."""
+    request = event.request
+    member = group.members.check(request.member_id, request.group_instance_id)
+    unchanged = member.protocols == answers.protocols_of(request)
+    if group.state is COMPLETING and unchanged:
+        group.answer(event, answers.joined(group, member))  # the answer to its last join got lost
+        group.touch(member, now_ms)
+    elif group.state is STABLE and unchanged and member.member_id != group.members.leader_id:
+        group.answer(event, answers.joined(group, member))
+        group.touch(member, now_ms)
+    elif group.state in (PREPARING, COMPLETING, STABLE):
+        park(group, member, event, now_ms)
+        rebalance.start(group, now_ms)
+    else:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def replace_static(group: Group, event: Join, member_id: str, now_ms: int) -> None:
+    """A static member came back without its id. If it wants what it had, nobody else has to notice (KIP-345)."""
+    old_leader = group.members.leader_id or ""
+    old_id = group.members.static[event.request.group_instance_id or ""]
+    member = group.members.by_id[old_id]
+    group.release(member, ErrorCode.FENCED_INSTANCE_ID)
+    if old_id in group.unsynced:
+        group.unsynced = (group.unsynced - {old_id}) | {member_id}
+    group.members.replace_static(member, member_id)
+    before = member.metadata(group.protocol)
+    adopt(member, event)
+    same = member.metadata(group.protocol) == before and group.members.choose_protocol() == group.protocol
+    if group.state is STABLE and same:
+        group.touch(member, now_ms)
+        response = answers.joined_without_rebalance(group, member, event, old_leader)
+        group.persist({one.member_id: one.assignment for one in group.members}, Answer(event.ticket, response))
+        return
+    park(group, member, event, now_ms)
+    rebalance.start(group, now_ms)
+
+
+def adopt(member: Member, event: Join) -> None:
+    """Take over what the client says of itself."""
+    request = event.request
+    member.client_id, member.client_host = event.client_id, event.client_host
+    member.session_timeout_ms = request.session_timeout_ms
+    known = request.rebalance_timeout_ms >= 0
+    member.rebalance_timeout_ms = request.rebalance_timeout_ms if known else request.session_timeout_ms  # v0
+    member.protocols = answers.protocols_of(request)
+
+
+def park(group: Group, member: Member, event: Join, now_ms: int) -> None:
+    """Let the join wait for the end of the join phase."""
+    group.release(member, ErrorCode.REBALANCE_IN_PROGRESS)
+    adopt(member, event)
+    member.joining = event
+    member.session_deadline_ms = now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else None

@@ -1,0 +1,88 @@
+"""Tasks that end with their owner, and the one timer of many deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from broker.coordinators.background import Alarm, Background
+
+
+def test_tasks_end_with_their_owner() -> None:
+    async def main() -> None:
+        background = Background("a test")
+        ended = asyncio.Event()
+
+        async def work() -> None:
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                ended.set()
+
+        background.spawn(work())
+        await asyncio.sleep(0)
+        await background.stop()
+        assert ended.is_set()
+
+    asyncio.run(main())
+
+
+def test_a_bug_in_a_task_is_heard_of() -> None:
+    heard: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: heard.append(context))
+        background = Background("a test")
+
+        async def work() -> None:
+            raise ValueError("oops")
+
+        background.spawn(work())
+        await asyncio.sleep(0)
+        await background.stop()
+
+    asyncio.run(main())
+    (context,) = heard
+    assert context["message"] == "a test has a bug" and isinstance(context["exception"], ValueError)
+
+
+def clock() -> Callable[[], int]:
+    loop = asyncio.get_running_loop()
+    return lambda: int(loop.time() * 1000)
+
+
+def test_the_earliest_deadline_rings_first() -> None:
+    async def main() -> None:
+        rung: asyncio.Queue[str] = asyncio.Queue()
+        now_ms = clock()
+        alarm: Alarm[str] = Alarm(now_ms, lambda key, at_ms: rung.put_nowait(key))
+        start_ms = now_ms()
+        alarm.set("late", start_ms + 20)
+        alarm.set("never", start_ms + 5)
+        alarm.start()
+        alarm.set("soon", start_ms + 1)
+        alarm.forget("never")
+        async with asyncio.timeout(5):
+            assert [await rung.get(), await rung.get()] == ["soon", "late"]
+        assert now_ms() >= start_ms + 20
+        alarm.stop()
+
+    asyncio.run(main())
+
+
+def test_nothing_rings_before_the_start_or_after_the_stop() -> None:
+    async def main() -> None:
+        rung: list[str] = []
+        alarm: Alarm[str] = Alarm(clock(), lambda key, at_ms: rung.append(key))
+        alarm.set("a", 0)
+        await asyncio.sleep(0.005)
+        assert rung == []
+        alarm.start()
+        alarm.stop()
+        await asyncio.sleep(0.005)
+        assert rung == []
+        alarm.wake()
+        assert rung == ["a"]
+
+    asyncio.run(main())
