@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker import registration
 from broker.config import BrokerSettings, ConfigError
+from broker.config_changes import DEFAULT_ENTITY, read_config
 from broker.controller_link import ControllerLink
 from broker.dispatch import Dispatcher
 from broker.metadata_cache import ClusterImage, MetadataCache
@@ -33,6 +34,7 @@ from protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from broker.storage.files import Files
     from controller.controller import Controller
+    from controller.settings import ControllerSettings
     from controller.zk.session import ZkSession
 
 log: Final = logging.getLogger(__name__)
@@ -117,6 +119,7 @@ class Node:
             await self._give_time_to(self._move_leaderships_away(), "controlled shutdown", CONTROLLED_SHUTDOWN_S)
         if services.controller is not None:
             await self._give_time_to(services.controller.stop(), "leaving the controller's seat")
+        await services.config_changes.stop()
         await self._give_time_to(services.session.close(), "closing the ZooKeeper session")
         await services.controller_link.close()
         if self.settings.is_broker:
@@ -158,6 +161,8 @@ class Node:
             cluster_id=cluster_id,
         )
         services.metadata.on_change(lambda before, after: _forget_configs(services.topic_configs, before, after))
+        services.config_changes.on_change("topics", services.topic_configs.changed)
+        services.config_changes.on_change("brokers", self._broker_config_changed)
         if settings.is_broker:
             services.fence.await_registration()
             self._add_broker_parts(services)
@@ -176,6 +181,7 @@ class Node:
             broker_epoch=lambda: services.fence.broker_epoch,
             clock_ms=self._clock_ms,
         )
+        services.topic_configs.on_change(services.replicas.config_changed)
         services.groups_if_broker = GroupCoordinator(
             self.settings, services.replicas, services.metadata, clock_ms=self._clock_ms, rng=self._rng
         )
@@ -185,6 +191,7 @@ class Node:
         services = self.services
         session.on_session(self._on_session)
         services.session = session
+        await self._take_up_configs(session)
         if self.settings.is_broker:
             port = self.settings.reachable_port(self.server.port)
             services.fence.register(await registration.register(session, self.settings, port, self._clock_ms()))
@@ -195,25 +202,60 @@ class Node:
 
     def _candidate(self, session: ZkSession) -> Controller:
         from controller.controller import Controller
+
+        return Controller(session, self._controller_settings(), rng=self._rng, failpoint=self._failpoint)
+
+    def _controller_settings(self) -> ControllerSettings:
         from controller.settings import ControllerSettings
 
-        settings = self.settings
-        return Controller(
-            session,
-            ControllerSettings(
-                node_id=settings.node_id,
-                host=settings.reachable_host,
-                port=settings.reachable_port(self.server.port),
-                request_timeout_ms=settings.request_timeout_ms,
-                unclean_leader_election_enable=settings.unclean_leader_election_enable,
-                min_insync_replicas=settings.min_insync_replicas,
-                delete_topic_enable=settings.delete_topic_enable,
-                auto_leader_rebalance_enable=settings.auto_leader_rebalance_enable,
-                crash_at=settings.crash_at,
-            ),
-            rng=self._rng,
-            failpoint=self._failpoint,
+        settings = self.services.settings
+        return ControllerSettings(
+            node_id=settings.node_id,
+            host=settings.reachable_host,
+            port=settings.reachable_port(self.server.port),
+            request_timeout_ms=settings.request_timeout_ms,
+            unclean_leader_election_enable=settings.unclean_leader_election_enable,
+            min_insync_replicas=settings.min_insync_replicas,
+            delete_topic_enable=settings.delete_topic_enable,
+            auto_leader_rebalance_enable=settings.auto_leader_rebalance_enable,
+            crash_at=settings.crash_at,
         )
+
+    # --- configuration
+
+    async def _take_up_configs(self, session: ZkSession) -> None:
+        """Under a new session: watch for changes first, then read what may have changed unnoticed."""
+        services = self.services
+        await services.config_changes.watch(session)
+        services.dynamic.update(
+            default=await read_config(session, f"brokers/{DEFAULT_ENTITY}"),
+            own=await read_config(session, f"brokers/{self.settings.node_id}"),
+        )
+        self._apply_settings()
+        await services.topic_configs.reload()
+
+    async def _broker_config_changed(self, name: str) -> None:
+        """What was set for all brokers, or for one, was changed."""
+        services = self.services
+        if name not in (DEFAULT_ENTITY, str(self.settings.node_id)):
+            return
+        layer = "default" if name == DEFAULT_ENTITY else "own"
+        if services.dynamic.update(**{layer: await read_config(services.session, f"brokers/{name}")}):
+            self._apply_settings()
+
+    def _apply_settings(self) -> None:
+        """Hand the settings, as they are now, to everything that works by them."""
+        services = self.services
+        settings = services.dynamic.current
+        if settings == services.settings:
+            return
+        services.settings = settings
+        services.topic_configs.adopt(settings)
+        self.server.adopt(settings)
+        if self.settings.is_broker:
+            services.replicas.adopt(settings)
+        if services.controller is not None:
+            services.controller.adopt(self._controller_settings())
 
     def _fresh_cluster_id(self) -> str:
         return base64.urlsafe_b64encode(self._rng.randbytes(16)).rstrip(b"=").decode()

@@ -1,26 +1,25 @@
-"""Broker and topic settings: Kafka's property names, defaults and checks.
+"""Broker and topic settings: typed, immutable, made from Kafka's properties.
 
-A property is a field: `num.partitions` is `num_partitions`, so the dataclasses below are the only table there is.
-`with_properties` turns `key=value` text into settings and says what is wrong, and what to write instead, when it
-cannot.
-Defaults are Kafka 3.9's (architecture D1), but for the few that KIP-253 adds.
+A property is a field: `num.partitions` is `num_partitions`. The fields give types and defaults (Kafka 3.9's, D1, but
+for the few that KIP-253 adds); the tables of `topic_properties` and `broker_properties` give the rest, among it the
+names that Kafka knows and that have no effect here. `with_properties` turns `key=value` text into settings and says
+what is wrong, and what to write instead, when it cannot.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
+from broker.properties import ConfigError as ConfigError
+from broker.properties import ConfigKey, Kind, text_of
+from broker.properties import parse_properties as parse_properties
 from protocol.errors import ErrorCode, KafkaError
 
 INT64_MAX: Final = 2**63 - 1
 WEEK_MS: Final = 7 * 24 * 3600 * 1000
-
-
-class ConfigError(ValueError):
-    """A setting that cannot be used; the message says which and what to write instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +37,8 @@ class BrokerSettings:
     rack: str = ""
     data_dir: str = ""
     """Empty: everything in memory."""
+    log_dirs: tuple[str, ...] = ()
+    """Several directories for logs, in place of `data_dir`."""
 
     # network
     socket_request_max_bytes: int = 104857600
@@ -69,9 +70,19 @@ class BrokerSettings:
     log_index_size_max_bytes: int = 10485760
     log_message_timestamp_type: str = "CreateTime"
     log_flush_interval_messages: int = INT64_MAX
+    log_message_timestamp_before_max_ms: int = INT64_MAX
+    log_message_timestamp_after_max_ms: int = INT64_MAX
+    log_message_timestamp_difference_max_ms: int = INT64_MAX
+    log_message_downconversion_enable: bool = True
     compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
     unclean_leader_election_enable: bool = False
     producer_id_expiration_ms: int = 86400000
+    producer_id_expiration_check_interval_ms: int = 600000
+    transaction_partition_verification_enable: bool = True
+    """Whether the first batch of a transaction waits until its coordinator says that the partition is part of it."""
     # replication
     replica_lag_time_max_ms: int = 30000
     replica_fetch_max_bytes: int = 1048576
@@ -104,6 +115,13 @@ class BrokerSettings:
     # failure injection
     crash_at: str = ""
     """A controller step at which this process exits hard, such as "resize:after-plan"; for demonstrations and tests."""
+    given: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """The properties that were given as text, also those that have no effect here."""
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """Where logs are on disk; none: in memory."""
+        return self.log_dirs or ((self.data_dir,) if self.data_dir else ())
 
     @property
     def reachable_host(self) -> str:
@@ -135,6 +153,9 @@ class TopicConfig:
 
     cleanup_policy: str = "delete"
     compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
     min_insync_replicas: int = 1
     max_message_bytes: int = 1048588
     segment_bytes: int = 1073741824
@@ -150,6 +171,11 @@ class TopicConfig:
     segment_index_bytes: int = 10485760
     flush_messages: int = INT64_MAX
     message_timestamp_type: str = "CreateTime"
+    message_timestamp_before_max_ms: int = INT64_MAX
+    message_timestamp_after_max_ms: int = INT64_MAX
+    message_timestamp_difference_max_ms: int = INT64_MAX
+    message_downconversion_enable: bool = True
+    """Whether consumers that only know message sets (Fetch v0 to v3) get them."""
     unclean_leader_election_enable: bool = False
     enable_ordered_delivery: bool = True
     """KIP-253: resizes keep the order of keys; false grows a topic the way Kafka does today."""
@@ -157,162 +183,122 @@ class TopicConfig:
     """R16: whether producers that know nothing of generations may write to partitions a resize has touched."""
 
 
-# topic property -> the broker property that gives its default (facts section 10)
-TOPIC_DEFAULTS: Final[Mapping[str, str]] = {
-    "cleanup_policy": "log_cleanup_policy",
-    "compression_type": "compression_type",
-    "min_insync_replicas": "min_insync_replicas",
-    "max_message_bytes": "message_max_bytes",
-    "segment_bytes": "log_segment_bytes",
-    "segment_ms": "log_roll_ms",
-    "retention_ms": "log_retention_ms",
-    "retention_bytes": "log_retention_bytes",
-    "file_delete_delay_ms": "log_segment_delete_delay_ms",
-    "delete_retention_ms": "log_cleaner_delete_retention_ms",
-    "min_cleanable_dirty_ratio": "log_cleaner_min_cleanable_ratio",
-    "min_compaction_lag_ms": "log_cleaner_min_compaction_lag_ms",
-    "max_compaction_lag_ms": "log_cleaner_max_compaction_lag_ms",
-    "index_interval_bytes": "log_index_interval_bytes",
-    "segment_index_bytes": "log_index_size_max_bytes",
-    "flush_messages": "log_flush_interval_messages",
-    "message_timestamp_type": "log_message_timestamp_type",
-    "unclean_leader_election_enable": "unclean_leader_election_enable",
+_PROPERTY_OF: Final[Mapping[str, str]] = {"node_id": "broker.id", "rack": "broker.rack"}
+_FIELD_OF: Final[Mapping[str, str]] = {"node.id": "node_id", "log.dir": "log_dirs"} | {
+    name: field for field, name in _PROPERTY_OF.items()
 }
-
-_LEAST: Final[Mapping[str, int]] = {
-    "min_insync_replicas": 1,
-    "max_message_bytes": 0,
-    "message_max_bytes": 0,
-    "segment_bytes": 14,
-    "log_segment_bytes": 14,
-    "segment_ms": 1,
-    "retention_ms": -1,
-    "log_retention_ms": -1,
-    "retention_bytes": -1,
-    "log_retention_bytes": -1,
-    "delete_retention_ms": 0,
-    "log_cleaner_delete_retention_ms": 0,
-    "log_cleaner_backoff_ms": 0,
-    "min_compaction_lag_ms": 0,
-    "log_cleaner_min_compaction_lag_ms": 0,
-    "max_compaction_lag_ms": 1,
-    "log_cleaner_max_compaction_lag_ms": 1,
-    "max_incremental_fetch_session_cache_slots": 0,
-    "num_partitions": 1,
-    "default_replication_factor": 1,
-    "socket_request_max_bytes": 1,
-    "max_connections": 1,
-    "offsets_topic_num_partitions": 1,
-    "offsets_topic_replication_factor": 1,
-    "node_id": 0,
-    "port": 0,
-}
-_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
-    "cleanup_policy": ("delete", "compact", "compact,delete", "delete,compact"),
-    "log_cleanup_policy": ("delete", "compact", "compact,delete", "delete,compact"),
-    "compression_type": ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
-    "message_timestamp_type": ("CreateTime", "LogAppendTime"),
-    "log_message_timestamp_type": ("CreateTime", "LogAppendTime"),
-    "reshard_legacy_producers": ("reject", "allow"),
-    "replica_selector_class": ("", "org.apache.kafka.common.replica.RackAwareReplicaSelector"),
-}
-# Properties of Kafka's topics that are accepted, remembered and described, and change nothing yet.
-INERT_TOPIC_PROPERTIES: Final = frozenset(
-    {
-        "flush.ms",
-        "follower.replication.throttled.replicas",
-        "leader.replication.throttled.replicas",
-        "message.downconversion.enable",
-        "message.format.version",
-        "message.timestamp.after.max.ms",
-        "message.timestamp.before.max.ms",
-        "message.timestamp.difference.max.ms",
-        "preallocate",
-        "segment.jitter.ms",
-    }
-)
-
-Settings = TypeVar("Settings", BrokerSettings, TopicConfig)
 
 
 def property_name(field: str) -> str:
     """Kafka's name of a settings field."""
-    return "broker.id" if field == "node_id" else field.replace("_", ".")
+    return _PROPERTY_OF.get(field) or field.replace("_", ".")
 
 
-def with_properties(settings: Settings, properties: Mapping[str, str]) -> Settings:
+def field_name(name: str) -> str:
+    """The settings field that holds a property, if there is one."""
+    return _FIELD_OF.get(name) or name.replace(".", "_")
+
+
+def own_default(settings: type[BrokerSettings] | type[TopicConfig], name: str) -> str | None:
+    """The text of a property's default, from the field that holds it; None when there is no field."""
+    for one in dataclasses.fields(settings):
+        if one.name == field_name(name):
+            return None if one.default in ("", ()) else text_of(one.default)
+    return None
+
+
+def with_properties(settings: BrokerSettings, properties: Mapping[str, str]) -> BrokerSettings:
     """These settings with `key=value` properties applied; ConfigError names the first one that is wrong."""
-    fields = {property_name(field.name): field for field in dataclasses.fields(settings)}
+    from broker.broker_properties import broker_properties
+
+    known = broker_properties()
+    fields = {one.name: one for one in dataclasses.fields(BrokerSettings) if one.name != "given"}
     changes: dict[str, Any] = {}
     for name, text in properties.items():
-        if name in INERT_TOPIC_PROPERTIES and isinstance(settings, TopicConfig):
-            continue
-        if name not in fields:
-            raise ConfigError(f"unknown property {name!r}{_did_you_mean(name, fields)}")
-        changes[fields[name].name] = _parse(fields[name], name, text)
-    return dataclasses.replace(settings, **changes)
-
-
-def parse_properties(pairs: list[str] | tuple[str, ...]) -> dict[str, str]:
-    """`["num.partitions=3"]` -> `{"num.partitions": "3"}`."""
-    properties = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name.strip():
-            raise ConfigError(f"{pair!r} is not a setting; write NAME=VALUE, for example num.partitions=3")
-        properties[name.strip()] = value.strip()
-    return properties
+        key, one = known.get(name), fields.get(field_name(name))
+        if key is None and (one is None or property_name(one.name) != name):
+            raise ConfigError(f"unknown property {name!r}{_did_you_mean(name, [*known, *map(property_name, fields)])}")
+        key = key or ConfigKey(name, _KINDS[str(one.type).partition("[")[0] if one else "str"], None)
+        parsed = key.parse(text)
+        if one is not None:
+            changes[one.name] = _split(text) if str(one.type).startswith("tuple") else parsed
+    changes |= _in_milliseconds(settings, properties)
+    for name in ("listeners", "advertised.listeners"):
+        if name in properties:
+            changes |= _listener(name, properties[name])
+    given = {name: text for name, text in properties.items() if name in known}
+    return dataclasses.replace(settings, **changes, given={**settings.given, **given})
 
 
 def topic_config(settings: BrokerSettings, properties: Mapping[str, str]) -> TopicConfig:
-    """The effective configuration of a topic. Raises KafkaError(INVALID_CONFIG)."""
-    defaults = TopicConfig(**{topic: getattr(settings, broker) for topic, broker in TOPIC_DEFAULTS.items()})
+    """The effective configuration of a topic: what was set for it, over the broker's defaults.
+
+    Raises KafkaError(INVALID_CONFIG) for a name that Kafka does not know, and for a value that it refuses.
+    """
+    from broker.topic_properties import topic_properties
+
+    known = topic_properties()
+    for name in properties:
+        if name not in known:
+            hint = _did_you_mean(name, known)
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}{hint}")
     try:
-        return with_properties(defaults, properties)
+        set_here = {name: known[name].parse(text) for name, text in properties.items()}
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    effective: dict[str, Any] = {}
+    for one in dataclasses.fields(TopicConfig):
+        name = property_name(one.name)
+        inherited = getattr(settings, field_name(known[name].synonym)) if known[name].synonym else one.default
+        effective[one.name] = set_here.get(name, inherited)
+    _check_together(effective, set_here)
+    for bound in ("message_timestamp_before_max_ms", "message_timestamp_after_max_ms"):
+        if effective[bound] == INT64_MAX:
+            effective[bound] = effective["message_timestamp_difference_max_ms"]
+    return TopicConfig(**effective)
 
 
-def _parse(field: dataclasses.Field[Any], name: str, text: str) -> Any:
-    kind = str(field.type)
-    if kind == "int":
-        return _parse_int(field.name, name, text)
-    if kind == "float":
-        return _parse_ratio(name, text)
-    if kind == "bool":
-        if text.lower() not in ("true", "false"):
-            raise ConfigError(f"{name}={text!r} must be true or false")
-        return text.lower() == "true"
-    if kind.startswith("tuple"):
-        return tuple(part.strip() for part in text.split(",") if part.strip())
-    choices = _CHOICES.get(field.name)
-    if choices is not None and text not in choices:
-        raise ConfigError(f"{name}={text!r} must be one of {', '.join(choices)}")
-    return text
+def _check_together(effective: Mapping[str, Any], set_here: Mapping[str, Any]) -> None:
+    least, most = effective["min_compaction_lag_ms"], effective["max_compaction_lag_ms"]
+    if least > most:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})",
+        )
+    for name in ("remote.storage.enable", "remote.log.delete.on.disable", "remote.log.copy.disable"):
+        if set_here.get(name):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}=true: there is no tiered storage here")
 
 
-def _parse_int(field: str, name: str, text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        raise ConfigError(f"{name}={text!r} must be a whole number") from None
-    least = _LEAST.get(field)
-    if (least is not None and number < least) or not -INT64_MAX - 1 <= number <= INT64_MAX:
-        raise ConfigError(f"{name}={text} must be at least {least if least is not None else -INT64_MAX - 1}")
-    return number
+_KINDS: Final = {"int": Kind.LONG, "str": Kind.STRING, "bool": Kind.BOOLEAN, "float": Kind.DOUBLE, "tuple": Kind.LIST}
 
 
-def _parse_ratio(name: str, text: str) -> float:
-    try:
-        ratio = float(text)
-    except ValueError:
-        raise ConfigError(f"{name}={text!r} must be a number") from None
-    if not 0 <= ratio <= 1:
-        raise ConfigError(f"{name}={text} must be between 0 and 1")
-    return ratio
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _did_you_mean(name: str, known: Mapping[str, Any]) -> str:
+def _in_milliseconds(settings: BrokerSettings, properties: Mapping[str, str]) -> dict[str, Any]:
+    """What properties in hours and minutes mean, where nothing finer is said."""
+    from broker.broker_properties import COARSE, broker_properties
+
+    changes = {}
+    for name, (fine, factor) in COARSE.items():  # minutes come after hours, and win
+        if name in properties and fine not in properties and fine not in settings.given:
+            units = int(broker_properties()[name].parse(properties[name]))
+            changes[field_name(fine)] = units * factor if units >= 0 else -1
+    return changes
+
+
+def _listener(name: str, text: str) -> dict[str, Any]:
+    listener, slashes, address = text.partition("://")
+    host, colon, port = address.rpartition(":")
+    if not slashes or not colon or listener != "PLAINTEXT" or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"{name}={text!r}: write PLAINTEXT://HOST:PORT; a node has this one listener")
+    prefix = "advertised_" if name.startswith("advertised") else ""
+    return {f"{prefix}host": host.strip("[]"), f"{prefix}port": int(port)}
+
+
+def _did_you_mean(name: str, known: Mapping[str, Any] | list[str]) -> str:
     import difflib  # only on the way to an error
 
     close = difflib.get_close_matches(name, known, n=1)

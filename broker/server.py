@@ -72,6 +72,10 @@ class Server:
         self._connections.add(connection)
         return True
 
+    def adopt(self, settings: BrokerSettings) -> None:
+        """The settings are others now; connections beyond a new bound stay."""
+        self._connections_max = settings.max_connections
+
     def forget(self, connection: BrokerConnection) -> None:
         """A connection has ended."""
         self._connections.discard(connection)

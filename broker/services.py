@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from broker.config_changes import ConfigChanges
+from broker.dynamic_config import DynamicConfig
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -78,6 +80,7 @@ class Services:
     """What the handlers of one node work with."""
 
     settings: BrokerSettings
+    """As they are now: replaced as a whole when one is changed (`dynamic`)."""
     metadata: MetadataCache
     topic_configs: TopicConfigs
     controller_link: ControllerLink
@@ -88,12 +91,17 @@ class Services:
     """Wall-clock milliseconds that run with the event loop's clock."""
     rng: random.Random
     fence: ControllerFence = field(default_factory=ControllerFence)
+    config_changes: ConfigChanges = field(default_factory=lambda: ConfigChanges({}))
+    dynamic: DynamicConfig = field(init=False)
     cluster_id: str = ""
     controller: Controller | None = None
     replicas_if_broker: ReplicaManager | None = None
     groups_if_broker: GroupCoordinator | None = None
     fetch_sessions_if_any: FetchSessionCache | None = None
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("broker"))
+
+    def __post_init__(self) -> None:
+        self.dynamic = DynamicConfig(self.settings)
 
     @property
     def replicas(self) -> ReplicaManager:

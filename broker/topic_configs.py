@@ -1,7 +1,8 @@
-"""The effective configuration of topics, read from /config/topics/T when a topic is first met.
+"""The effective configuration of topics: /config/topics/T over what the broker's settings say now.
 
 `get` never waits: before a topic was loaded it answers with the broker's defaults, so whoever needs the truth
-(LeaderAndIsr before it opens a log) awaits `load` first.
+(LeaderAndIsr before it opens a log) awaits `load` first. Whoever holds something derived from a configuration is told
+when it becomes another one, because the topic's changed or because the broker's did.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from protocol.errors import KafkaError
 if TYPE_CHECKING:
     from controller.zk.session import ZkSession
 
+Listener = Callable[[str], None]
+
 
 class TopicConfigs:
     """Cache of /config/topics."""
@@ -27,6 +30,12 @@ class TopicConfigs:
         self._defaults = topic_config(settings, {})
         self._effective: dict[str, TopicConfig] = {}
         self._properties: dict[str, dict[str, str]] = {}
+        self._listeners: list[Listener] = []
+        self._forgotten = 0
+
+    def on_change(self, listener: Listener) -> None:
+        """Call `listener(topic)` whenever a loaded topic's effective configuration becomes another one."""
+        self._listeners.append(listener)
 
     def get(self, topic: str) -> TopicConfig:
         """What applies to a topic, as far as known."""
@@ -39,19 +48,47 @@ class TopicConfigs:
     async def load(self, topic: str, *, again: bool = False) -> TopicConfig:
         """Read a topic's configuration, unless it is known already."""
         if again or topic not in self._effective:
-            properties = await self._read(topic)
-            try:
-                self._effective[topic] = topic_config(self._settings, properties)
-            except KafkaError:
-                # Written by something that validates less than we do: the defaults are the safe reading.
-                self._effective[topic] = self._defaults
-            self._properties[topic] = properties
+            forgotten = -1
+            while forgotten != self._forgotten:  # what was read before the topic was forgotten may be its namesake's
+                forgotten = self._forgotten
+                self._properties[topic] = await self._read(topic)
+            self._settle(topic)
         return self._effective[topic]
+
+    async def changed(self, topic: str) -> None:
+        """A topic's configuration was written: read it again, if it is in use here."""
+        if topic in self._effective:
+            await self.load(topic, again=True)
+
+    async def reload(self) -> None:
+        """Read all that is in use again: changes may have gone unnoticed."""
+        for topic in list(self._effective):
+            await self.load(topic, again=True)
+
+    def adopt(self, settings: BrokerSettings) -> None:
+        """The broker's own settings are others now: what topics inherit follows them."""
+        self._settings = settings
+        self._defaults = topic_config(settings, {})
+        for topic in list(self._effective):
+            self._settle(topic)
 
     def forget(self, topic: str) -> None:
         """The topic is gone, or may have changed: read again on next use."""
+        self._forgotten += 1
         self._effective.pop(topic, None)
         self._properties.pop(topic, None)
+
+    def _settle(self, topic: str) -> None:
+        before = self._effective.get(topic)
+        try:
+            after = topic_config(self._settings, self._properties[topic])
+        except KafkaError:
+            # Written by something that validates less than we do: the defaults are the safe reading.
+            after = self._defaults
+        self._effective[topic] = after
+        if before is not None and after != before:
+            for listener in self._listeners:
+                listener(topic)
 
     async def _read(self, topic: str) -> dict[str, str]:
         try:

@@ -1,110 +1,63 @@
-"""How settings look to DescribeConfigs and CreateTopics: name, text, type, and where the value comes from."""
+"""The properties of a topic, Kafka 3.9's and our own: one line each, in the columns of `broker.properties`.
+
+The fifth column names the broker's property that gives the default, and says what both do. A property with a field in
+`config.TopicConfig` has an effect; the others are known, checked and described. Sources: Kafka's `LogConfig` and
+`ServerTopicConfigSynonyms`; KIP-253 and R16 for `enable.ordered.delivery` and `reshard.legacy.producers`.
+"""
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from broker.config import (
-    INERT_TOPIC_PROPERTIES,
-    TOPIC_DEFAULTS,
-    BrokerSettings,
-    TopicConfig,
-    property_name,
-    topic_config,
-)
+from broker.properties import ConfigKey, table
 
-DYNAMIC_TOPIC: Final = 1
-STATIC_BROKER: Final = 4
-DEFAULT: Final = 5
-
-_TYPES: Final = {"bool": 1, "str": 2, "int": 5, "float": 6}
-_LISTS: Final = frozenset({"cleanup_policy", "log_cleanup_policy", "roles"})
-_LIST_TYPE: Final = 7
-_NOT_DESCRIBED: Final = frozenset({"crash_at"})
-
-
-@dataclass(frozen=True, slots=True)
-class Synonym:
-    """One place where a value may come from."""
-
-    name: str
-    value: str
-    source: int
-
-
-@dataclass(frozen=True, slots=True)
-class Property:
-    """One effective property."""
-
-    name: str
-    value: str
-    source: int
-    type: int
-    synonyms: tuple[Synonym, ...]
-    """The places in order of precedence; the first gives the value."""
-    documentation: str = ""
-
-
-def described(settings: BrokerSettings, properties: Mapping[str, str]) -> list[Property]:
-    """Every property of a topic, given what was set for the topic itself."""
-    effective = topic_config(settings, properties)
-    defaults = TopicConfig()
-    rows = []
-    for field in dataclasses.fields(TopicConfig):
-        name, value = property_name(field.name), getattr(effective, field.name)
-        synonyms = _synonyms_of_topic(settings, properties, field.name, getattr(defaults, field.name))
-        rows.append(Property(name, text_of(value), synonyms[0].source, type_of(field), synonyms))
-    rows += [
-        Property(name, value, DYNAMIC_TOPIC, 2, (Synonym(name, value, DYNAMIC_TOPIC),))
-        for name, value in properties.items()
-        if name in INERT_TOPIC_PROPERTIES
-    ]
-    return rows
+_TOPIC: Final = """
+cleanup.policy | list | = | compact, delete | log.cleanup.policy
+compression.gzip.level | int | = | -1 or 1..9 | compression.gzip.level
+compression.lz4.level | int | = | 1..17 | compression.lz4.level
+compression.type | string | = | uncompressed, zstd, lz4, snappy, gzip, producer | compression.type
+compression.zstd.level | int | = | -131072..22 | compression.zstd.level
+delete.retention.ms | long | = | 0.. | log.cleaner.delete.retention.ms
+enable.ordered.delivery | boolean | = |  |  | KIP-253: whether keys keep their order across resizes.
+file.delete.delay.ms | long | = | 0.. | log.segment.delete.delay.ms
+flush.messages | long | = | 1.. | log.flush.interval.messages
+flush.ms | long | 9223372036854775807 | 0.. | log.flush.interval.ms
+follower.replication.throttled.replicas | list |  | PARTITION:BROKER
+index.interval.bytes | int | = | 0.. | log.index.interval.bytes
+leader.replication.throttled.replicas | list |  | PARTITION:BROKER
+local.retention.bytes | long | -2 | -2.. | log.local.retention.bytes
+local.retention.ms | long | -2 | -2.. | log.local.retention.ms
+max.compaction.lag.ms | long | = | 1.. | log.cleaner.max.compaction.lag.ms
+max.message.bytes | int | = | 0.. | message.max.bytes
+message.downconversion.enable | boolean | = |  | log.message.downconversion.enable
+message.format.version | string | 3.0-IV1 |  | log.message.format.version
+message.timestamp.after.max.ms | long | = | 0.. | log.message.timestamp.after.max.ms
+message.timestamp.before.max.ms | long | = | 0.. | log.message.timestamp.before.max.ms
+message.timestamp.difference.max.ms | long | = | 0.. | log.message.timestamp.difference.max.ms
+message.timestamp.type | string | = | CreateTime, LogAppendTime | log.message.timestamp.type
+min.cleanable.dirty.ratio | double | = | 0..1 | log.cleaner.min.cleanable.ratio
+min.compaction.lag.ms | long | = | 0.. | log.cleaner.min.compaction.lag.ms
+min.insync.replicas | int | = | 1.. | min.insync.replicas
+preallocate | boolean | false |  | log.preallocate
+remote.log.copy.disable | boolean | false
+remote.log.delete.on.disable | boolean | false
+remote.storage.enable | boolean | false
+reshard.legacy.producers | string | = | reject, allow |  | Whether old producers may write after a resize.
+retention.bytes | long | = |  | log.retention.bytes
+retention.ms | long | = | -1.. | log.retention.ms
+segment.bytes | int | = | 14.. | log.segment.bytes
+segment.index.bytes | int | = | 4.. | log.index.size.max.bytes
+segment.jitter.ms | long | 0 | 0.. | log.roll.jitter.ms
+segment.ms | long | = | 1.. | log.roll.ms
+unclean.leader.election.enable | boolean | = |  | unclean.leader.election.enable
+"""
 
 
-def described_broker(settings: BrokerSettings) -> list[Property]:
-    """Every property of a broker."""
-    defaults = BrokerSettings()
-    rows = []
-    for field in dataclasses.fields(BrokerSettings):
-        if field.name not in _NOT_DESCRIBED:
-            value, default = getattr(settings, field.name), getattr(defaults, field.name)
-            synonyms = _synonyms_of_broker(property_name(field.name), value, default)
-            rows.append(
-                Property(property_name(field.name), text_of(value), synonyms[0].source, type_of(field), synonyms)
-            )
-    return rows
+@functools.cache
+def topic_properties() -> Mapping[str, ConfigKey]:
+    """Every property that a topic may have, by name."""
+    from broker.config import TopicConfig, own_default
 
-
-def text_of(value: Any) -> str:
-    """A setting as it is written in a configuration."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return ",".join(value) if isinstance(value, tuple) else str(value)
-
-
-def type_of(field: dataclasses.Field[Any]) -> int:
-    """Kafka's number of the property's type: 1 boolean, 2 string, 5 long, 7 list."""
-    return _LIST_TYPE if field.name in _LISTS else _TYPES.get(str(field.type), 2)
-
-
-def _synonyms_of_topic(
-    settings: BrokerSettings, properties: Mapping[str, str], field: str, default: Any
-) -> tuple[Synonym, ...]:
-    name, rows = property_name(field), []
-    if name in properties:
-        rows.append(Synonym(name, properties[name], DYNAMIC_TOPIC))
-    if field in TOPIC_DEFAULTS:
-        broker_name = property_name(TOPIC_DEFAULTS[field])
-        rows += _synonyms_of_broker(broker_name, getattr(settings, TOPIC_DEFAULTS[field]), default)
-    else:
-        rows.append(Synonym(name, text_of(default), DEFAULT))
-    return tuple(rows)
-
-
-def _synonyms_of_broker(name: str, value: Any, default: Any) -> tuple[Synonym, ...]:
-    given = (Synonym(name, text_of(value), STATIC_BROKER),) if value != default else ()
-    return (*given, Synonym(name, text_of(default), DEFAULT))
+    return table(_TOPIC, lambda name: own_default(TopicConfig, name))

@@ -105,6 +105,12 @@ class Controller:
                 await self._task
             self._task = None
 
+    def adopt(self, settings: ControllerSettings) -> None:
+        """The settings are others now: the present term goes on with them."""
+        self._settings = settings
+        if self._runner is not None:
+            self._runner.adopt(settings)
+
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         """A leader proposes ISR changes (facts 6.3)."""
         answer = await self._ask(lambda token: events.AlterPartitionAsked(token, request))

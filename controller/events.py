@@ -17,6 +17,7 @@ from protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
     from controller.effects import Then
+    from controller.settings import ControllerSettings
     from protocol.apis.alter_partition import AlterPartitionRequest
     from protocol.apis.alter_partition_reassignments import AlterPartitionReassignmentsRequest
     from protocol.apis.controlled_shutdown import ControlledShutdownRequest
@@ -153,6 +154,13 @@ class TimerFired:
 
 
 @value
+class SettingsChanged:
+    """This node's settings are others now, as they may become while it runs."""
+
+    settings: ControllerSettings
+
+
+@value
 class AlterPartitionAsked:
     """A leader proposes ISR changes."""
 
@@ -233,6 +241,7 @@ Event = (
     | TopicRemoved
     | Answered
     | TimerFired
+    | SettingsChanged
     | AlterPartitionAsked
     | ShutdownAsked
     | PartitionsAsked

@@ -38,6 +38,7 @@ from controller.events import (
     ReassignmentBegun,
     ReassignmentsListed,
     ReplyDue,
+    SettingsChanged,
     Settle,
     ShutdownAsked,
     TakenOver,
@@ -94,6 +95,8 @@ def step(state: ClusterState, event: Event) -> list[Effect]:
             return on_answered(state, event)
         case TimerFired():
             return on_timer(state, event)
+        case SettingsChanged():
+            return on_settings_changed(state, event)
         case AlterPartitionAsked():
             return alter_partition.ask(state, event)
         case ShutdownAsked():
@@ -221,6 +224,19 @@ def on_brokers_joined(state: ClusterState, event: BrokersJoined) -> list[Effect]
                 replicas.seen(state, partition, replica)
                 leadership.remind(partition, replica)
     return [*decided, *metadata.flush(), *leadership.flush(), effects.Post(Settle())]
+
+
+def on_settings_changed(state: ClusterState, event: SettingsChanged) -> list[Effect]:
+    """Other defaults for topics: tell what brokers are told of them, and elect where that is allowed now."""
+    before, state.settings = state.settings, event.settings
+    decided: list[Effect] = []
+    if before.min_insync_replicas != event.settings.min_insync_replicas:
+        batch = RequestBatch(state)
+        for partition in state.all_partitions():
+            if "min.insync.replicas" not in state.topics[partition.topic].config:
+                batch.tell(partition)
+        decided = batch.flush()
+    return [*decided, effects.Post(Settle())]
 
 
 def on_topics_read(state: ClusterState, event: TopicsRead) -> list[Effect]:

@@ -110,6 +110,10 @@ class Runner:
         finally:
             self._callers.pop(token, None)
 
+    def adopt(self, settings: ControllerSettings) -> None:
+        """Go on with other settings."""
+        self._queue.put_nowait(events.SettingsChanged(settings))
+
     async def _decide(self, event: events.Event) -> None:
         """Decide about an event and about all that follows from it, in order."""
         outcomes: deque[events.Event] = deque([event])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from broker import admin
 from broker.api import RequestContext, handles
-from broker.topic_properties import described
+from broker.described_configs import described_topic
 from protocol.apis.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -76,7 +76,7 @@ def effective_configs(services: Services, plan: TopicPlan) -> list[CreatableTopi
         CreatableTopicConfigs(
             name=entry.name, value=entry.value, read_only=False, config_source=entry.source, is_sensitive=False
         )
-        for entry in described(services.settings, plan.configs)
+        for entry in described_topic(services.dynamic, plan.configs)
     ]
 
 

@@ -1,14 +1,19 @@
-"""DescribeConfigs: effective settings of topics and brokers, and where each comes from (KIP-133, KIP-226, KIP-569).
+"""DescribeConfigs: effective settings of topics, brokers and loggers, and where each comes from.
 
-Versions 0 to 4: v1 adds synonyms and sources, v3 types and documentation. Resource types 2 (topic) and 4 (broker); a
-broker describes only itself. Empty or null keys mean all; unknown keys are left out.
+Versions 0 to 4: v1 adds sources and synonyms (KIP-226), v3 types and documentation (KIP-569). A broker describes itself,
+or (name "") what was changed for all. Empty or null keys mean all; unknown keys are left out. A kind of resource that
+does not exist spoils the whole request, as in Kafka; everything else only its own row.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.admin import check_topic_name
 from broker.api import RequestContext, handles
-from broker.topic_properties import DEFAULT, DYNAMIC_TOPIC, Property, described, described_broker
+from broker.config_changes import read_config
+from broker.config_requests import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC, check_logger_broker
+from broker.described_configs import DescribedConfig, described_broker, described_default, described_topic, only
 from protocol.apis.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -19,13 +24,18 @@ from protocol.apis.describe_configs import (
 )
 from protocol.errors import ErrorCode, KafkaError
 
-TOPIC = 2
-BROKER = 4
+DYNAMIC_BROKER_LOGGER: Final = 6
+KNOWN_TYPES: Final = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS)
 
 
 @handles(DescribeConfigsRequest, versions="0-4")
 async def describe_configs(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Answer each resource on its own."""
+    strange = next((one for one in request.resources if one.resource_type not in KNOWN_TYPES), None)
+    if strange is not None:
+        reason = f"Unexpected resource type {strange.resource_type} for resource {strange.resource_name}"
+        error = KafkaError(ErrorCode.INVALID_REQUEST, reason)
+        return DescribeConfigsResponse(results=[refused(asked, error) for asked in request.resources])
     return DescribeConfigsResponse(results=[await describe(ctx, request, asked) for asked in request.resources])
 
 
@@ -34,63 +44,95 @@ async def describe(
 ) -> DescribeConfigsResult:
     """The settings of one resource, or its error."""
     try:
-        properties = await properties_of(ctx, asked)
+        rows = await rows_of(ctx, asked)
     except KafkaError as error:
-        return DescribeConfigsResult(
-            error_code=error.code,
-            error_message=error.message,
-            resource_type=asked.resource_type,
-            resource_name=asked.resource_name,
-            configs=[],
-        )
-    keys = asked.configuration_keys
+        return refused(asked, error)
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message=None,
         resource_type=asked.resource_type,
         resource_name=asked.resource_name,
         configs=[
-            row_of(entry, read_only=asked.resource_type == BROKER, synonyms=request.include_synonyms)
-            for entry in properties
-            if not keys or entry.name in keys
+            row_of(row, synonyms=request.include_synonyms, documentation=request.include_documentation)
+            for row in only(rows, asked.configuration_keys)
         ],
     )
 
 
-async def properties_of(ctx: RequestContext, asked: DescribeConfigsResource) -> list[Property]:
-    """Read the settings of one resource. Raises KafkaError."""
-    services = ctx.services
+async def rows_of(ctx: RequestContext, asked: DescribeConfigsResource) -> list[DescribedConfig]:
+    """Every setting of one resource. Raises KafkaError."""
+    services, name = ctx.services, asked.resource_name
     if asked.resource_type == BROKER:
-        if asked.resource_name not in ("", str(services.settings.node_id)):
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"Unexpected broker id, expected {services.settings.node_id} or empty string, "
-                f"but received {asked.resource_name}",
-            )
-        return described_broker(services.settings) if asked.resource_name else []
-    if asked.resource_type != TOPIC:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {asked.resource_type}")
-    check_topic_name(asked.resource_name)
-    if asked.resource_name not in services.metadata.image.topics:
+        if not name:
+            return described_default(services.dynamic)
+        check_described_broker(services.settings.node_id, name)
+        return described_broker(services.dynamic)
+    if asked.resource_type == BROKER_LOGGER:
+        check_logger_broker(services.settings.node_id, name)
+        return logger_rows()
+    if asked.resource_type == CLIENT_METRICS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics are not collected here")
+    check_topic_name(name)
+    if name not in services.metadata.image.topics:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-    await services.topic_configs.load(asked.resource_name)
-    return described(services.settings, services.topic_configs.properties(asked.resource_name))
+    return described_topic(services.dynamic, await read_config(services.session, f"topics/{name}"))
 
 
-def row_of(entry: Property, *, read_only: bool, synonyms: bool) -> DescribeConfigsResourceResult:
+def check_described_broker(node_id: int, name: str) -> None:
+    """INVALID_REQUEST unless this is the broker that is to be described."""
+    try:
+        broker_id = int(name)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
+    if broker_id != node_id:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id} or empty string, but received {name}"
+        )
+
+
+def logger_rows() -> list[DescribedConfig]:
+    """The loggers of this process and their levels."""
+    from broker.loggers import levels
+
+    return [
+        DescribedConfig(
+            name=name,
+            value=level,
+            source=DYNAMIC_BROKER_LOGGER,
+            kind=0,
+            read_only=False,
+            sensitive=False,
+            synonyms=(),
+            documentation=None,
+        )
+        for name, level in levels().items()
+    ]
+
+
+def refused(asked: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
+    """A resource about which there is nothing to tell."""
+    return DescribeConfigsResult(
+        error_code=error.code,
+        error_message=error.message or None,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+        configs=[],
+    )
+
+
+def row_of(row: DescribedConfig, *, synonyms: bool, documentation: bool) -> DescribeConfigsResourceResult:
     """One setting as every version may show it."""
     return DescribeConfigsResourceResult(
-        name=entry.name,
-        value=entry.value,
-        read_only=read_only,
-        is_default=entry.source == DEFAULT if read_only else entry.source != DYNAMIC_TOPIC,
-        config_source=entry.source,
-        is_sensitive=False,
+        name=row.name,
+        value=row.value,
+        read_only=row.read_only,
+        config_source=row.source,
+        is_sensitive=row.sensitive,
         synonyms=[
             DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
-            for synonym in entry.synonyms
+            for synonym in row.synonyms
             if synonyms
         ],
-        config_type=entry.type,
-        documentation=None,
+        config_type=row.kind,
+        documentation=row.documentation if documentation else None,
     )

@@ -25,11 +25,11 @@ async def periodically(interval_ms: float, work: Callable[[], None]) -> None:
             raise
 
 
-async def in_steps(interval_ms: float, step: Callable[[], bool]) -> None:
+async def in_steps(interval_ms: Callable[[], float], step: Callable[[], bool]) -> None:
     """Do long work in steps, with as much time for requests between two of them, until there is none; then pause."""
     loop = asyncio.get_running_loop()
     while True:
-        await asyncio.sleep(interval_ms / 1000)
+        await asyncio.sleep(interval_ms() / 1000)
         try:
             began = loop.time()
             while step():

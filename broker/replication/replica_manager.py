@@ -22,6 +22,7 @@ from broker.replication.fetcher import Fetcher
 from broker.replication.housekeeping import in_steps, periodically
 from broker.replication.isr_changes import AskController, IsrChanges
 from broker.replication.partition import Partition, ReplicaRules, Role
+from broker.replication.verification import TransactionVerifier
 from broker.replication.waiting import ReplicationWait, WaitingRooms
 from broker.storage.log_manager import LogManager
 from protocol.errors import ErrorCode, KafkaError
@@ -73,6 +74,7 @@ class ReplicaManager:
         self.settings = settings
         self.clock_ms = clock_ms
         self.logs = LogManager(files, settings, topic_config, clock_ms)
+        self.verifier = TransactionVerifier(settings, metadata, clock_ms)
         self._rooms = WaitingRooms()
         self.produces = self._rooms.produces
         self.fetches = self._rooms.fetches
@@ -108,10 +110,10 @@ class ReplicaManager:
             (HOUSEKEEPING_INTERVAL_MS, self.logs.remove_deleted),
         ):
             self._tasks.append(self._loop.create_task(periodically(interval_ms, work), name=work.__name__))
-        self._tasks.append(self._loop.create_task(in_steps(HOUSEKEEPING_INTERVAL_MS, self.logs.flush_step)))
+        self._tasks.append(self._loop.create_task(in_steps(lambda: HOUSEKEEPING_INTERVAL_MS, self.logs.flush_step)))
         if settings.log_cleaner_enable:
             clean = partial(self.logs.clean_step, self._high_watermarks)
-            self._tasks.append(self._loop.create_task(in_steps(settings.log_cleaner_backoff_ms, clean)))
+            self._tasks.append(self._loop.create_task(in_steps(lambda: self.settings.log_cleaner_backoff_ms, clean)))
 
     async def stop(self) -> None:
         """Let waiting requests go, stop fetching, write the checkpoints, close the logs."""
@@ -120,6 +122,7 @@ class ReplicaManager:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._isr_changes.stop()
+        await self.verifier.close()
         while self._fetchers:  # the controller may still name leaders meanwhile
             await self._fetchers.popitem()[1].close()
         self._rooms.close()
@@ -248,6 +251,15 @@ class ReplicaManager:
         """Wait until all are settled or the time is up; those that are not then keep `code` None."""
         await self._rooms.wait_replicated(waits, timeout_ms)
 
+    async def wait_committed(self, topic: str, index: int, offset: int) -> None:
+        """Wait until all below `offset` is replicated, however long that takes. Raises KafkaError if led elsewhere."""
+
+        def ready(changed: Partition) -> bool:
+            return changed.role is not Role.LEADER or changed.high_watermark >= offset
+
+        while not ready(partition := self.leader_of(topic, index)):
+            await self.park(self.produces, (partition,), self.settings.request_timeout_ms, ready)
+
     # -- waiting ------------------------------------------------------------------------------------------------
 
     async def park(
@@ -358,6 +370,12 @@ class ReplicaManager:
                 partition.min_insync_replicas = config.min_insync_replicas
                 partition.legacy_producers = config.reshard_legacy_producers == "allow"
                 self.logs.config_changed(topic, partition.index)
+                self.produces.check(partition)
+
+    def adopt(self, settings: BrokerSettings) -> None:
+        """This broker's settings are others now. What topics inherit of them comes by `config_changed`."""
+        self.settings = settings
+        self.logs.adopt(settings)
 
     def _open(self, topic: str, index: int, topic_id: bytes) -> Partition:
         config = self._topic_config(topic)

@@ -157,6 +157,12 @@ class LogManager:
         if opened is not None:
             opened.settings = self._log_settings(topic)
 
+    def adopt(self, settings: BrokerSettings) -> None:
+        """Hold every open log to the broker's present settings."""
+        self._settings = settings
+        for topic, index in self._logs:
+            self.config_changed(topic, index)
+
     def checkpoint(self, high_watermarks: Iterable[tuple[str, int, int]]) -> None:
         """Write all offsets that moved since the last time. Partitions not named keep theirs. Raises OSError."""
         for topic, index, offset in high_watermarks:

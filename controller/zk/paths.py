@@ -70,6 +70,11 @@ def topic_config(name: str) -> str:
     return f"{TOPIC_CONFIGS}/{name}"
 
 
+def config(entity_path: str) -> str:
+    """Configuration of an entity named by its type and name, such as "topics/T" or "brokers/<default>"."""
+    return f"/config/{entity_path}"
+
+
 def broker_config(broker_id: int) -> str:
     """Dynamic configuration of a broker."""
     return f"{BROKER_CONFIGS}/{broker_id}"

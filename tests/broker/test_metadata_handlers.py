@@ -226,11 +226,11 @@ def test_configs_of_topics_and_brokers() -> None:
 
     (result,) = ask(describe_configs, resource(2, "t", ["min.insync.replicas", "no.such"]), 4).results
     (row,) = result.configs
-    assert (row.name, row.value, row.config_source, row.config_type) == ("min.insync.replicas", "1", 5, 5)
+    assert (row.name, row.value, row.config_source, row.config_type) == ("min.insync.replicas", "1", 5, 3)
     (result,) = ask(describe_configs, resource(4, "1"), 0).results
-    shown = {row.name: (row.value, row.is_default) for row in result.configs}
-    assert shown["auto.create.topics.enable"] == ("false", False)
-    assert shown["num.partitions"] == ("1", True)
+    shown = {row.name: (row.value, row.read_only) for row in result.configs}
+    assert shown["auto.create.topics.enable"] == ("false", True)
+    assert shown["log.retention.bytes"] == ("-1", False)
     assert ask(describe_configs, resource(4, "2"), 4).results[0].error_code == ErrorCode.INVALID_REQUEST
     assert ask(describe_configs, resource(2, "gone"), 4).results[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert ask(describe_configs, resource(77, "t"), 4).results[0].error_code == ErrorCode.INVALID_REQUEST

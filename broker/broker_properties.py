@@ -1,0 +1,129 @@
+"""The properties of a broker that have an effect here: one line each, in the columns of `broker.properties`.
+
+A property is what the settings field of its name holds (`num.partitions` is `num_partitions`), and its default "=" is
+the field's. Kafka's other properties are in `inert_properties`: known, checked, described, and without effect. Both
+together are what Kafka 3.9 knows, so what a tool may set there it may set here.
+
+Sources: Kafka's `KafkaConfig`, and `DynamicBrokerConfig` for what may change while a broker runs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Final
+
+from broker.properties import ConfigKey, table
+
+_EFFECTIVE: Final = """
+advertised.listeners | string | - |  | broker | What clients and other nodes connect to.
+auto.create.topics.enable | boolean | = |  |  | Whether a topic that is asked for and does not exist is made.
+auto.leader.rebalance.enable | boolean | = |  |  | Whether preferred replicas get their leaderships back.
+broker.id | int | = |  |  | The id of this node, unique in the cluster.
+broker.rack | string | - |  |  | Where the node stands; replicas are spread over racks.
+compression.type | string | = | uncompressed, zstd, lz4, snappy, gzip, producer | cluster | The codec of stored batches.
+connections.max.idle.ms | long | = |  |  | After how much silence a connection is closed.
+controlled.shutdown.enable | boolean | = |  |  | Whether leaderships move away before the node stops.
+controlled.shutdown.max.retries | int | = |  |  | How often the controller is asked to move them.
+controlled.shutdown.retry.backoff.ms | long | = |  |  | The pause between two of these requests.
+default.replication.factor | int | = |  |  | Replicas of a topic whose creator names no number.
+delete.topic.enable | boolean | = |  |  | Whether topics may be deleted.
+fetch.max.bytes | int | = | 1024.. |  | The most bytes that one Fetch is answered with.
+group.initial.rebalance.delay.ms | int | = |  |  | How long a new group waits for more members.
+group.max.session.timeout.ms | int | = |  |  | The longest session that a member may ask for.
+group.max.size | int | = | 1.. |  | The most members of one group.
+group.min.session.timeout.ms | int | = |  |  | The shortest session that a member may ask for.
+listeners | string | - |  | broker | Where this node listens.
+log.cleaner.backoff.ms | long | = | 0.. | cluster | The pause when there is nothing to compact.
+log.cleaner.delete.retention.ms | long | = | 0.. | cluster | How long compaction keeps tombstones.
+log.cleaner.enable | boolean | = |  |  | Whether logs are compacted.
+log.cleaner.max.compaction.lag.ms | long | = | 1.. | cluster | After how long a record is compacted at any ratio.
+log.cleaner.min.cleanable.ratio | double | = | 0..1 | cluster | Which part of a log is dirty before it is compacted.
+log.cleaner.min.compaction.lag.ms | long | = | 0.. | cluster | For how long a record is not compacted.
+log.cleanup.policy | list | = | compact, delete | cluster | What becomes of old segments.
+log.dir | string | - |  |  | The directory of the logs, if log.dirs names none.
+log.dirs | string | - |  |  | The directories of the logs, separated by commas.
+log.flush.interval.messages | long | = | 1.. | cluster | After how many records a log is flushed.
+log.index.interval.bytes | int | = | 0.. | cluster | How many bytes of records an index entry stands for.
+log.index.size.max.bytes | int | = | 4.. | cluster | The size at which a full index rolls its segment.
+log.message.timestamp.after.max.ms | long | = | 0.. | cluster | How far a record's time may lie in the future.
+log.message.timestamp.before.max.ms | long | = | 0.. | cluster | How far a record's time may lie in the past.
+log.message.timestamp.difference.max.ms | long | = | 0.. | cluster | Both of these in one; deprecated.
+log.message.timestamp.type | string | = | CreateTime, LogAppendTime | cluster | Whose time records bear.
+log.retention.bytes | long | = |  | cluster | How large a partition may grow; -1 without bound.
+log.retention.check.interval.ms | long | = | 1.. |  | How often expired segments are looked for.
+log.retention.hours | int | 168 |  |  | See log.retention.ms.
+log.retention.minutes | int | - |  |  | See log.retention.ms.
+log.retention.ms | long | - |  | cluster | For how long records are kept; -1 for ever.
+log.roll.hours | int | 168 | 1.. |  | See log.roll.ms.
+log.roll.ms | long | - |  | cluster | After how long a new segment begins. Without it log.roll.hours.
+log.segment.bytes | int | = | 14.. | cluster | The size at which a new segment begins.
+log.segment.delete.delay.ms | long | = | 0.. | cluster | How long the files of a deleted log stay.
+max.connections | int | = | 0.. | cluster | The most connections at a time.
+max.incremental.fetch.session.cache.slots | int | = | 0.. |  | The most fetch sessions at a time.
+message.max.bytes | int | = | 0.. | cluster | The largest batch that is taken.
+min.insync.replicas | int | = | 1.. | cluster | How many replicas must be in sync for acks=all.
+node.id | int | = |  |  | The id of this node, unique in the cluster.
+num.partitions | int | = | 1.. |  | Partitions of a topic whose creator names no number.
+offset.metadata.max.bytes | int | = |  |  | The most metadata that a committed offset may carry.
+offsets.commit.timeout.ms | int | = | 1.. |  | How long a commit waits to be replicated.
+offsets.retention.check.interval.ms | long | = | 1.. |  | How often expired offsets are looked for.
+offsets.retention.minutes | int | = | 1.. |  | How long the offsets of a group without members are kept.
+offsets.topic.compression.codec | int | = |  |  | The codec of the offsets topic.
+offsets.topic.num.partitions | int | = | 1.. |  | Partitions of the offsets topic.
+offsets.topic.replication.factor | short | = | 1.. |  | Replicas of the offsets topic.
+offsets.topic.segment.bytes | int | = | 1.. |  | Segment size of the offsets topic.
+producer.id.expiration.ms | int | = | 1.. | cluster | After how much silence an idempotent producer is forgotten.
+replica.fetch.backoff.ms | int | = | 0.. |  | The pause after a failed fetch of a follower.
+replica.fetch.max.bytes | int | = | 0.. |  | What a follower fetches of one partition at a time.
+replica.fetch.min.bytes | int | = |  |  | What a follower waits for.
+replica.fetch.response.max.bytes | int | = | 0.. |  | What a follower fetches at a time.
+replica.fetch.wait.max.ms | int | = |  |  | How long a follower waits.
+replica.high.watermark.checkpoint.interval.ms | long | = |  |  | How often high watermarks are written down.
+replica.lag.time.max.ms | long | = |  |  | After how long a follower that lags is out of sync.
+replica.selector.class | string | - |  |  | Where consumers read; RackAwareReplicaSelector: in their rack.
+request.timeout.ms | int | = |  |  | How long a request between nodes may take.
+socket.request.max.bytes | int | = | 1.. |  | The largest request that is read.
+unclean.leader.election.enable | boolean | = |  | cluster | Whether a replica out of sync may lead when no other can.
+zookeeper.session.timeout.ms | int | = |  |  | After how much silence ZooKeeper ends the session.
+"""
+
+SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "log.retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "log.roll.ms": ("log.roll.ms", "log.roll.hours"),
+    "log.roll.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+}
+"""Properties that say the same, the stronger ones first."""
+
+COARSE: Final[Mapping[str, tuple[str, int]]] = {
+    "log.retention.hours": ("log.retention.ms", 3600000),
+    "log.retention.minutes": ("log.retention.ms", 60000),
+    "log.roll.hours": ("log.roll.ms", 3600000),
+}
+"""Property in a coarse unit -> the one in milliseconds, and how many of them one is. Weaker ones first."""
+
+THREADS: Final = frozenset(
+    {
+        "background.threads",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+    }
+)
+"""What may be changed to a value between half and double the present one only."""
+
+
+@functools.cache
+def broker_properties() -> Mapping[str, ConfigKey]:
+    """Every property that a Kafka 3.9 broker knows, by name."""
+    from broker.config import BrokerSettings, own_default
+    from broker.inert_properties import INERT
+
+    return dict(sorted(table(_EFFECTIVE.strip() + INERT, lambda name: own_default(BrokerSettings, name)).items()))
+
+
+def synonyms_of(name: str) -> tuple[str, ...]:
+    """The names under which a property may be set, the strongest first."""
+    return next((names for names in SYNONYMS.values() if name in names), (name,))

@@ -1,0 +1,209 @@
+"""What AlterConfigs and IncrementalAlterConfigs may do, and doing it: checks in Kafka's order, then one change each.
+
+A resource is checked first for what is wrong with the request itself (twice the same resource or name, null values, a
+kind that cannot be altered), then for whether it exists, then for its values as a whole: what was set before counts
+too. Broker properties that may not be changed are INVALID_REQUEST and wrong values of topics INVALID_CONFIG, as Kafka
+has it. Sources: `ConfigAdminManager`, `ZkAdminManager`, `DynamicBrokerConfig.validate`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.admin import check_topic_name
+from broker.broker_properties import THREADS, broker_properties
+from broker.config import topic_config
+from broker.config_changes import DEFAULT_ENTITY, change_config, read_config
+from broker.dynamic_config import may_change, merged, usable
+from broker.properties import Changes, ConfigError, ConfigKey, Kind
+from broker.topic_properties import topic_properties
+from protocol.errors import ErrorCode, KafkaError
+from protocol.values import value
+
+if TYPE_CHECKING:
+    from broker.config import BrokerSettings
+    from broker.services import Services
+
+TOPIC: Final = 2
+BROKER: Final = 4
+BROKER_LOGGER: Final = 8
+CLIENT_METRICS: Final = 16
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+ORDERED: Final = "enable.ordered.delivery"
+
+
+@value
+class Operation:
+    """What is to be done to one property."""
+
+    name: str
+    kind: int
+    value: str | None
+
+
+async def answer_all(resources: Sequence[Any], alter: Callable[[Any], Awaitable[None]]) -> list[tuple[Any, KafkaError]]:
+    """Each resource with its outcome; those that a request names twice are refused, all of them."""
+    times = Counter((one.resource_type, one.resource_name) for one in resources)
+    outcomes = []
+    for one in resources:
+        try:
+            if times[one.resource_type, one.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            await alter(one)
+        except KafkaError as error:
+            outcomes.append((one, error))
+        else:
+            outcomes.append((one, KafkaError(ErrorCode.NONE)))
+    return outcomes
+
+
+async def alter(
+    services: Services,
+    resource_type: int,
+    name: str,
+    edit: Callable[[Mapping[str, str]], dict[str, str]],
+    *,
+    validate_only: bool,
+) -> None:
+    """Change what is set for a topic, a broker, or (name "") all brokers. Raises KafkaError."""
+    if resource_type == TOPIC:
+        entity, check = f"topics/{name}", await _topic_check(services, name)
+    elif resource_type == BROKER:
+        check_broker_name(services.settings.node_id, name)
+        entity, check = f"brokers/{name or DEFAULT_ENTITY}", _broker_check(services, per_broker=bool(name))
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+
+    def checked(before: Mapping[str, str]) -> dict[str, str]:
+        after = edit(usable(before, per_broker=bool(name)) if resource_type == BROKER else before)
+        check(before, after)
+        return after
+
+    if validate_only:
+        checked(await read_config(services.session, entity))
+    else:
+        await change_config(services.session, entity, checked)
+
+
+def check_operations(operations: Iterable[Operation]) -> None:
+    """INVALID_REQUEST for a name that comes twice, a value that is missing, an operation that does not exist."""
+    operations = list(operations)
+    if max(Counter(one.name for one in operations).values(), default=0) > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    missing = [one.name for one in operations if one.kind != DELETE and one.value is None]
+    if missing:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(missing)}")
+    for one in operations:
+        if one.kind not in (SET, DELETE, APPEND, SUBTRACT):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {one.kind}")
+
+
+def edited(before: Mapping[str, str], operations: Iterable[Operation], keys: Mapping[str, ConfigKey]) -> dict[str, str]:
+    """What is set after these operations. INVALID_CONFIG for an addition to something that is no list."""
+    after = dict(before)
+    for one in operations:
+        if one.kind == DELETE:
+            after.pop(one.name, None)
+            continue
+        text = one.value or ""
+        if one.kind in (APPEND, SUBTRACT):
+            key = keys.get(one.name)
+            what = "append" if one.kind == APPEND else "subtract"
+            if key is None:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {one.name}")
+            if key.kind is not Kind.LIST:
+                message = f"Config value {what} is not allowed for config key: {one.name}"
+                raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+            old = [part for part in after.get(one.name, key.default or "").split(",") if part]
+            given = text.split(",")
+            if one.kind == APPEND:
+                text = ",".join([*old, *(part for part in given if part not in old)])
+            else:
+                text = ",".join(part for part in old if part not in given)
+        after[one.name] = text
+    return after
+
+
+def keys_of(resource_type: int) -> Mapping[str, ConfigKey]:
+    """The properties that a resource of this type may have."""
+    return topic_properties() if resource_type == TOPIC else broker_properties()
+
+
+def check_broker_name(node_id: int, name: str) -> None:
+    """A broker alters and describes itself, or what holds for all ("")."""
+    if not name:
+        return
+    try:
+        broker_id = int(name)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
+    if broker_id != node_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
+
+
+def check_logger_broker(node_id: int, name: str) -> None:
+    """Loggers belong to the one broker that is named."""
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+    try:
+        broker_id = int(name)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
+    if broker_id != node_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id} but received {name}")
+
+
+def check_broker(
+    static: BrokerSettings, current: BrokerSettings, after: Mapping[str, str], *, per_broker: bool
+) -> None:
+    """INVALID_REQUEST for what may not be changed while a broker runs, and for values that it could not work with."""
+    known = broker_properties()
+    fixed = [name for name in after if not may_change(name, per_broker=True)]
+    if fixed:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {', '.join(fixed)}")
+    secure = [name for name in after if name.startswith("ssl.")]
+    if secure:
+        message = "These security configs can be dynamically updated only per-listener using the listener prefix"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{message}: {', '.join(secure)}")
+    local = [name for name in after if name in known and known[name].changes is Changes.PER_BROKER]
+    if local and not per_broker:
+        message = "Cannot update these configs at default cluster level, broker id must be specified"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{message}: {', '.join(local)}")
+    try:
+        topic_config(merged(static, after), {})
+    except (ConfigError, KafkaError) as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    for name in THREADS & after.keys():
+        old = int(current.given.get(name) or known[name].default or 1)
+        if not old // 2 <= int(after[name]) <= old * 2 or int(after[name]) < 1:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Dynamic thread count update validation failed for {name}={after[name]}, "
+                f"value should be between half and double the current value {old}",
+            )
+
+
+async def _topic_check(services: Services, name: str) -> Callable[[Mapping[str, str], Mapping[str, str]], None]:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    check_topic_name(name)
+    image = services.metadata.image
+    if name not in image.topics:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+
+    def check(_: Mapping[str, str], after: Mapping[str, str]) -> None:
+        topic_config(services.settings, after)
+
+    return check
+
+
+def _broker_check(services: Services, *, per_broker: bool) -> Callable[[Mapping[str, str], Mapping[str, str]], None]:
+    dynamic = services.dynamic
+
+    def check(_: Mapping[str, str], after: Mapping[str, str]) -> None:
+        check_broker(dynamic.static, dynamic.current, after, per_broker=per_broker)
+
+    return check

@@ -1,0 +1,164 @@
+"""What DescribeConfigs tells of topics and brokers: each property's value, where it comes from, and what it overrides.
+
+Pure: from the layers of a `DynamicConfig` and the overrides of a topic. Kafka's rules (`ConfigHelper`), also where they
+are odd: of the places in the order of precedence those before the one that bears the property's own name are dropped,
+so `retention.ms` of a topic has no synonyms while the broker knows only `log.retention.hours`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from broker.broker_properties import broker_properties, synonyms_of
+from broker.config import field_name
+from broker.dynamic_config import static_text
+from broker.properties import Changes, ConfigError, ConfigKey, text_of
+from broker.topic_properties import topic_properties
+from protocol.values import value
+
+if TYPE_CHECKING:
+    from broker.dynamic_config import DynamicConfig
+
+DYNAMIC_TOPIC: Final = 1
+DYNAMIC_BROKER: Final = 2
+DYNAMIC_DEFAULT_BROKER: Final = 3
+STATIC_BROKER: Final = 4
+DEFAULT: Final = 5
+
+UNKNOWN_KIND: Final = 0
+
+
+@value
+class Synonym:
+    """One place where a value may come from."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+@value
+class DescribedConfig:
+    """One property, its effective value, and all places that name one, in the order of precedence."""
+
+    name: str
+    value: str | None
+    source: int
+    kind: int
+    read_only: bool
+    sensitive: bool
+    synonyms: tuple[Synonym, ...]
+    documentation: str | None
+
+
+def described_topic(brokers: DynamicConfig, overrides: Mapping[str, str]) -> list[DescribedConfig]:
+    """Every property of a topic, given what was set for the topic itself."""
+    rows = []
+    for name, key in topic_properties().items():
+        synonyms = places(brokers, key.synonym) if key.synonym else []
+        if name in overrides:
+            synonyms.insert(0, Synonym(name, _normal(key, overrides[name]), DYNAMIC_TOPIC))
+        text = overrides[name] if name in overrides else inherited(brokers, key)
+        rows.append(
+            DescribedConfig(
+                name=name,
+                value=_normal(key, text) if text is not None else None,
+                source=synonyms[0].source if synonyms else DEFAULT,
+                kind=key.kind,
+                read_only=False,
+                sensitive=False,
+                synonyms=tuple(synonyms),
+                documentation=key.documentation or documentation_of(key.synonym),
+            )
+        )
+    return rows
+
+
+def described_broker(brokers: DynamicConfig) -> list[DescribedConfig]:
+    """Every property of this broker, also such that Kafka does not know and somebody set."""
+    names = dict.fromkeys([*broker_properties(), *brokers.static.given, *brokers.default, *brokers.own])
+    return [_broker_row(name, places(brokers, name)) for name in names]
+
+
+def described_default(brokers: DynamicConfig) -> list[DescribedConfig]:
+    """What was changed for all brokers."""
+    return [
+        _broker_row(name, [one for one in places(brokers, name) if one.source == DYNAMIC_DEFAULT_BROKER], text)
+        for name, text in brokers.default.items()
+    ]
+
+
+def inherited(brokers: DynamicConfig, key: ConfigKey) -> str | None:
+    """What a topic's property is without an override."""
+    if not key.synonym:
+        return key.default
+    field = field_name(key.synonym)
+    if hasattr(brokers.current, field):
+        return text_of(getattr(brokers.current, field))
+    found = places(brokers, key.synonym)
+    return found[0].value if found else key.default
+
+
+def places(brokers: DynamicConfig, name: str) -> list[Synonym]:
+    """Where a broker's property is set, under any of its names, the strongest first."""
+    known = broker_properties()
+    layers: tuple[tuple[int, Mapping[str, str]], ...] = (
+        (DYNAMIC_BROKER, brokers.own),
+        (DYNAMIC_DEFAULT_BROKER, brokers.default),
+    )
+    found = [
+        Synonym(one, None if _sensitive(known.get(one)) else layer[one], source)
+        for source, layer in layers
+        for one in synonyms_of(name)
+        if one in layer
+    ]
+    for one in synonyms_of(name):
+        text = static_text(brokers.static, one)
+        if text is not None:
+            found.append(Synonym(one, None if _sensitive(known.get(one)) else text, STATIC_BROKER))
+    for one in synonyms_of(name):
+        key = known.get(one)
+        if key is not None and key.default is not None:
+            found.append(Synonym(one, None if key.sensitive else key.default, DEFAULT))
+    first = next((place for place, one in enumerate(found) if one.name == name), len(found))
+    return found[first:]
+
+
+def documentation_of(name: str) -> str:
+    """What a broker's property does."""
+    key = broker_properties().get(name)
+    return key.documentation if key is not None else ""
+
+
+def only(rows: list[DescribedConfig], names: list[str] | None) -> Iterator[DescribedConfig]:
+    """The rows that were asked for by name; all, if no name was given."""
+    wanted = set(names or ())
+    return (row for row in rows if not wanted or row.name in wanted)
+
+
+def _broker_row(name: str, synonyms: list[Synonym], text: str | None = None) -> DescribedConfig:
+    key = broker_properties().get(name)
+    told = text if text is not None else synonyms[0].value if synonyms else None
+    return DescribedConfig(
+        name=name,
+        value=None if _sensitive(key) or told is None else _normal(key, told),
+        source=synonyms[0].source if synonyms else DEFAULT,
+        kind=key.kind if key is not None else UNKNOWN_KIND,
+        read_only=key is None or key.changes is Changes.NEVER,
+        sensitive=_sensitive(key),
+        synonyms=tuple(synonyms),
+        documentation=key.documentation if key is not None else "",
+    )
+
+
+def _sensitive(key: ConfigKey | None) -> bool:
+    """Kafka tells nobody the value of a property that it does not know: it might be a password."""
+    return key is None or key.sensitive
+
+
+def _normal(key: ConfigKey | None, text: str) -> str:
+    try:
+        return text if key is None else key.normal(text)
+    except ConfigError:
+        return text  # it stands in ZooKeeper although nobody can use it: show it

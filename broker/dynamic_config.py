@@ -1,0 +1,115 @@
+"""A broker's settings as they are now: what it was started with, under what was changed since (KIP-226).
+
+Precedence: /config/brokers/ID, then /config/brokers/<default>, then the start, then Kafka's default. What stands in
+ZooKeeper is never refused here: a name that may not change, or a value that does not parse, is left out with one line
+in the log, because another writer may validate less than `broker.config_requests` does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from broker.properties import Changes, ConfigError, text_of
+
+if TYPE_CHECKING:
+    from broker.config import BrokerSettings
+
+log: Final = logging.getLogger(__name__)
+
+
+class DynamicConfig:
+    """The layers of one broker's configuration; `current` is what they come to."""
+
+    def __init__(self, static: BrokerSettings) -> None:
+        self.static = static
+        self.default: Mapping[str, str] = {}
+        """What was changed for all brokers."""
+        self.own: Mapping[str, str] = {}
+        """What was changed for this one."""
+        self.current = static
+
+    def update(self, *, default: Mapping[str, str] | None = None, own: Mapping[str, str] | None = None) -> bool:
+        """Take up what stands in ZooKeeper now; whether the settings are others than before."""
+        if default is not None:
+            self.default = usable(default, per_broker=False)
+        if own is not None:
+            self.own = usable(own, per_broker=True)
+        before, self.current = self.current, merged(self.static, {**self.default, **self.own})
+        return before != self.current
+
+
+def usable(properties: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
+    """Those properties that may be changed at this level, with values that make sense; unknown names are kept."""
+    from broker.broker_properties import broker_properties
+
+    kept, known = {}, broker_properties()
+    for name, text in properties.items():
+        key = known.get(name)
+        try:
+            if key is not None and not may_change(name, per_broker=per_broker):
+                raise ConfigError(f"{name} cannot be changed at this level while a broker runs")
+            if key is not None:
+                key.parse(text)
+        except ConfigError as reason:
+            log.error("a dynamic broker property is left out: %s", reason)
+        else:
+            kept[name] = text
+    return kept
+
+
+def may_change(name: str, *, per_broker: bool) -> bool:
+    """Whether a property may be changed for one broker, or for all."""
+    from broker.broker_properties import broker_properties
+
+    key = broker_properties().get(name)
+    if key is None:
+        return True
+    return key.changes is Changes.ANYWHERE or (per_broker and key.changes is Changes.PER_BROKER)
+
+
+def merged(static: BrokerSettings, changed: Mapping[str, str]) -> BrokerSettings:
+    """The settings with these changes; what was given at the start stays on record."""
+    from broker.broker_properties import broker_properties
+    from broker.config import with_properties
+
+    if not changed:
+        return static
+    known = broker_properties()
+    settings = with_properties(static, {name: text for name, text in changed.items() if name in known})
+    return dataclasses.replace(settings, given=static.given)
+
+
+def static_text(static: BrokerSettings, name: str) -> str | None:
+    """What a property was set to when the broker started; None if it was left at its default."""
+    from broker.config import field_name, own_default
+
+    if name in static.given:
+        return static.given[name]
+    text = _derived(static, name)
+    if text is not None:
+        return text
+    field = field_name(name)
+    if not hasattr(static, field) or field == "log_dirs":
+        return None
+    content = getattr(static, field)
+    default = next(one.default for one in dataclasses.fields(static) if one.name == field)
+    if content == default or own_default(type(static), name) == text_of(content):
+        return None
+    return text_of(content)
+
+
+def _derived(static: BrokerSettings, name: str) -> str | None:
+    """Properties that a node is told by other means than properties."""
+    match name:
+        case "broker.id" | "node.id":
+            return str(static.node_id)
+        case "listeners":
+            return f"PLAINTEXT://{static.host}:{static.port}"
+        case "advertised.listeners":
+            return f"PLAINTEXT://{static.reachable_host}:{static.reachable_port(static.port)}"
+        case "log.dirs":
+            return ",".join(static.directories) or None
+    return None

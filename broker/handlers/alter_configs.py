@@ -1,0 +1,45 @@
+"""AlterConfigs: replace everything that is set for a resource (KIP-133); what is not named returns to its default.
+
+Versions 0 to 2. Topics, brokers, and all brokers (name ""). Who wants to change single properties without knowing the
+others uses IncrementalAlterConfigs.
+"""
+
+from __future__ import annotations
+
+from broker import config_requests as requests
+from broker.api import RequestContext, handles
+from broker.config_requests import SET, Operation
+from protocol.apis.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+@handles(AlterConfigsRequest, versions="0-2")
+async def alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    """Alter each resource on its own."""
+
+    async def alter(asked: AlterConfigsResource) -> None:
+        operations = [Operation(one.name, SET, one.value) for one in asked.configs]
+        requests.check_operations(operations)
+        await requests.alter(
+            ctx.services,
+            asked.resource_type,
+            asked.resource_name,
+            lambda _: {one.name: one.value or "" for one in operations},
+            validate_only=request.validate_only,
+        )
+
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=error.code,
+                error_message=error.message or None,
+                resource_type=asked.resource_type,
+                resource_name=asked.resource_name,
+            )
+            for asked, error in await requests.answer_all(request.resources, alter)
+        ]
+    )

@@ -1,0 +1,61 @@
+"""IncrementalAlterConfigs: set, unset, append to and subtract from single properties (KIP-339, KIP-412).
+
+Versions 0 and 1. Topics, brokers, all brokers (name ""), and loggers of the broker that was asked. Any broker carries
+it out: it writes below /config, and every node notices.
+"""
+
+from __future__ import annotations
+
+from broker import config_requests as requests
+from broker.api import RequestContext, handles
+from broker.config_requests import Operation
+from protocol.apis.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+@handles(IncrementalAlterConfigsRequest, versions="0-1")
+async def incremental_alter_configs(
+    ctx: RequestContext, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    """Alter each resource on its own."""
+
+    async def alter(asked: AlterConfigsResource) -> None:
+        operations = [Operation(one.name, one.config_operation, one.value) for one in asked.configs]
+        requests.check_operations(operations)
+        if asked.resource_type == requests.BROKER_LOGGER:
+            alter_loggers(ctx, asked.resource_name, operations, validate_only=request.validate_only)
+            return
+        keys = requests.keys_of(asked.resource_type)
+        await requests.alter(
+            ctx.services,
+            asked.resource_type,
+            asked.resource_name,
+            lambda before: requests.edited(before, operations, keys),
+            validate_only=request.validate_only,
+        )
+
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=error.code,
+                error_message=error.message or None,
+                resource_type=asked.resource_type,
+                resource_name=asked.resource_name,
+            )
+            for asked, error in await requests.answer_all(request.resources, alter)
+        ]
+    )
+
+
+def alter_loggers(ctx: RequestContext, name: str, operations: list[Operation], *, validate_only: bool) -> None:
+    """Change the levels of this process. Raises KafkaError."""
+    from broker import loggers
+
+    requests.check_logger_broker(ctx.services.settings.node_id, name)
+    loggers.check(operations)
+    if not validate_only:
+        loggers.apply(operations)
