@@ -27,6 +27,7 @@ from protocol.apis.produce import (
     TopicProduceResponse,
 )
 from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import MAGIC
 
 if TYPE_CHECKING:
     from broker.replication.replica_manager import ReplicaManager
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
 ADMIN_CLIENT: Final = "__admin_client"
 """The client id that Kafka lets write to internal topics."""
 NO_LEADER: Final = LeaderIdAndEpoch()
+FIRST_VERSION_WITH_BATCHES: Final = 3
 ZSTD: Final = 4
+MAGIC_POSITION: Final = 16
 ATTRIBUTES_POSITION: Final = 22
 """Of the byte of a batch that names its compression."""
 
@@ -77,10 +80,15 @@ def check(ctx: RequestContext, acks: int, topic: str, data: PartitionProduceData
     if topic in INTERNAL_TOPICS and ctx.client_id != ADMIN_CLIENT:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by its coordinator only")
     records = data.records
+    if ctx.version < FIRST_VERSION_WITH_BATCHES:
+        return  # any format may come; the log converts what is not a batch
     if not records:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
-    if 3 <= ctx.version < 7 and len(records) > ATTRIBUTES_POSITION and records[ATTRIBUTES_POSITION] & 7 == ZSTD:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7")
+    if len(records) > ATTRIBUTES_POSITION:
+        if records[MAGIC_POSITION] < MAGIC:
+            raise KafkaError(ErrorCode.INVALID_RECORD, f"a message of magic {records[MAGIC_POSITION]} needs Produce v2")
+        if ctx.version < 7 and records[ATTRIBUTES_POSITION] & 7 == ZSTD:
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7")
 
 
 def append(
@@ -88,8 +96,7 @@ def append(
 ) -> PartitionProduceResponse:
     """Append to one partition; joins `waiting` when the answer has to wait for other replicas."""
     partition = replicas.leader_of(topic, data.index)
-    assert data.records is not None
-    info = replicas.append_local(partition, data.records, acks=acks, generation=data.generation)
+    info = replicas.append_local(partition, data.records or b"", acks=acks, generation=data.generation)
     row = PartitionProduceResponse(
         index=data.index,
         error_code=0,

@@ -182,7 +182,13 @@ class PartitionLog:
         `verified_only`: the first batch of a transaction needs the `verification` that its coordinator has confirmed.
         """
         settings = self.settings
+        if len(records) > 16 and records[16] < MAGIC:
+            records = self._converted(records)
+            if not records:
+                return AppendInfo(-1, -1, NO_TIMESTAMP, self.log_start_offset, NO_TIMESTAMP, 0, 0)
         header = validation.check_produced(records, settings, now_ms, origin)
+        if header.size_bytes < len(records):
+            records = records[: header.size_bytes]
         control: ControlRecord | None = None
         if header.is_control:
             control = control_of(records, header)
@@ -276,12 +282,18 @@ class PartitionLog:
             duplicate=True,
         )
 
+    def _converted(self, records: Buffer) -> Buffer:
+        """The batch in place of a message set; empty if not one message is whole."""
+        from broker.storage import old_formats
+
+        return old_formats.converted(records, self.settings)
+
     def _rewritten(self, records: Buffer, header: BatchHeader, now_ms: int) -> bytearray:
         """A batch with the codec and the timestamps the topic asks for."""
         codec = self.settings.codec
         if codec is not None and codec != header.codec and not header.is_control:
             try:
-                changed = recompress(records, header, codec)
+                changed = recompress(records, header, codec, self.settings.compression_level)
             except DecodeError as reason:
                 raise KafkaError(ErrorCode.INVALID_RECORD, str(reason)) from None
             header = read_header(changed)

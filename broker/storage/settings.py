@@ -30,9 +30,13 @@ class LogSettings:
     max_compaction_lag_ms: int = INT64_MAX
     max_message_bytes: int = 1048588
     compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
     message_timestamp_type: str = "CreateTime"
     message_timestamp_before_max_ms: int = INT64_MAX
     message_timestamp_after_max_ms: int = INT64_MAX
+    message_downconversion_enable: bool = True
     flush_messages: int = INT64_MAX
     producer_id_expiration_ms: int = DAY_MS
 
@@ -57,3 +61,15 @@ class LogSettings:
         if self.compression_type == "producer":
             return None
         return Compression.named("none" if self.compression_type == "uncompressed" else self.compression_type)
+
+    @property
+    def compression_level(self) -> int | None:
+        """How hard that codec tries; None where it has no levels."""
+        match self.codec:
+            case Compression.GZIP:
+                return self.compression_gzip_level
+            case Compression.LZ4:
+                return self.compression_lz4_level
+            case Compression.ZSTD:
+                return self.compression_zstd_level
+        return None

@@ -16,6 +16,7 @@ from protocol.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     MAGIC,
+    NO_TIMESTAMP,
     BatchHeader,
     Buffer,
     Record,
@@ -27,7 +28,6 @@ from protocol.records.compression import Compression
 
 Origin = Literal["client", "coordinator"]
 
-_MAGIC_POSITION: Final = 16
 _CODEC_MAX: Final = max(Compression)
 
 
@@ -44,7 +44,7 @@ def check_produced(records: Buffer, settings: LogSettings, now_ms: int, origin: 
     header = _the_only_batch(records)
     if header.base_offset != 0 and origin == "client":
         raise _invalid(f"the base offset is {header.base_offset} instead of 0")
-    size_bytes = len(records)
+    size_bytes = header.size_bytes
     if size_bytes > settings.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -77,24 +77,36 @@ def check_replicated(records: Buffer, position: int, header: BatchHeader, next_o
 
 
 def _the_only_batch(records: Buffer) -> BatchHeader:
-    if not len(records):
+    if len(records) < LOG_OVERHEAD_BYTES:
         raise _invalid("no record batch")
-    if len(records) > _MAGIC_POSITION and records[_MAGIC_POSITION] in (0, 1):
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format v{records[_MAGIC_POSITION]} instead of v2"
-        )
     if len(records) < HEADER_BYTES:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{len(records)} bytes are no record batch")
+        raise _incomplete(records)
     header = read_header(records)
     if header.magic != MAGIC:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"magic {header.magic}")
-    if header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES or header.size_bytes > len(records):
-        raise KafkaError(
-            ErrorCode.CORRUPT_MESSAGE, f"a batch of {header.size_bytes} bytes in {len(records)} bytes of records"
-        )
-    if header.size_bytes < len(records):
-        raise _invalid("more than one record batch")
+    if header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a record batch of {header.size_bytes} bytes")
+    if header.size_bytes != len(records):
+        if header.size_bytes > len(records):
+            raise _incomplete(records)
+        _check_rest(records, header.size_bytes)
     return header
+
+
+def _incomplete(records: Buffer) -> KafkaError:
+    """Kafka overlooks what is not all there, so that nothing is left, unless it cannot be a batch at all."""
+    _check_rest(records, 0)
+    return _invalid(f"{len(records)} bytes hold no whole record batch")
+
+
+def _check_rest(records: Buffer, position: int) -> None:
+    from protocol.records.message_set import iter_headers  # hardly anybody sends this
+
+    try:
+        if next(iter_headers(memoryview(records)[position:]), None) is not None:
+            raise _invalid("more than one record batch")
+    except DecodeError as reason:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(reason)) from None
 
 
 def _check_header(header: BatchHeader, origin: Origin) -> None:
@@ -103,7 +115,7 @@ def _check_header(header: BatchHeader, origin: Origin) -> None:
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
         raise _invalid(f"{header.record_count} records with a last offset delta of {header.last_offset_delta}")
     if header.codec > _CODEC_MAX:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {header.codec}")
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"compression codec {header.codec}")
     if header.has_producer_id and origin == "client" and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise _invalid(
             f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}"
@@ -115,18 +127,16 @@ def _check_timestamps(records: Buffer, header: BatchHeader, settings: LogSetting
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "log append time is the broker's to set")
     if settings.stamps_time:
         return
-    latest_ms = now_ms + settings.message_timestamp_after_max_ms
-    if header.max_timestamp > latest_ms:
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"timestamp {header.max_timestamp} is after {latest_ms}")
-    if settings.message_timestamp_before_max_ms == INT64_MAX:
-        return
     earliest_ms = now_ms - settings.message_timestamp_before_max_ms
+    latest_ms = now_ms + settings.message_timestamp_after_max_ms
+    if header.max_timestamp <= latest_ms and settings.message_timestamp_before_max_ms == INT64_MAX:
+        return
     _check_records(
         ErrorCode.INVALID_TIMESTAMP,
         [
-            (index, f"timestamp {record.timestamp_ms} is before {earliest_ms}")
+            (index, f"timestamp {record.timestamp_ms} is not between {earliest_ms} and {latest_ms}")
             for index, record in enumerate(_records(records))
-            if 0 <= record.timestamp_ms < earliest_ms
+            if record.timestamp_ms != NO_TIMESTAMP and not earliest_ms <= record.timestamp_ms <= latest_ms
         ],
     )
 

@@ -185,10 +185,17 @@ def stamp_log_append_time(buffer: bytearray | memoryview, position: int, header:
     _seal(view, position, header.size_bytes)
 
 
-def recompress(batch: Buffer, header: BatchHeader, codec: int, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytearray:
+def recompress(
+    batch: Buffer,
+    header: BatchHeader,
+    codec: int,
+    level: int | None = None,
+    *,
+    limit_bytes: int = DECOMPRESSED_BYTES_MAX,
+) -> bytearray:
     """The same batch with its records under another codec."""
     records = decompress(header.codec, memoryview(batch)[HEADER_BYTES : header.size_bytes], limit_bytes)
-    blob = compress(codec, records)
+    blob = compress(codec, records, level)
     changed = bytearray(memoryview(batch)[:HEADER_BYTES])
     changed += blob
     _I32.pack_into(changed, 8, len(changed) - LOG_OVERHEAD_BYTES)

@@ -44,19 +44,19 @@ class Compression(enum.IntEnum):
             raise ValueError(f"unknown compression {name!r}; known: none, gzip, snappy, lz4, zstd") from None
 
 
-def compress(codec: int, data: Buffer) -> bytes:
-    """The records of a batch as they are put on the wire with a codec."""
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """The records of a batch as they are put on the wire with a codec; levels are Kafka's (KIP-390), defaults too."""
     match codec:
         case Compression.NONE:
             return bytes(data)
         case Compression.GZIP:
-            return _gzip(data)
+            return _gzip(data, _GZIP_LEVEL if level is None else level)
         case Compression.SNAPPY:
             return _snappy(data)
         case Compression.LZ4:
-            return _lz4(data)
+            return _lz4(data, _LZ4_LEVEL if level is None else level)
         case Compression.ZSTD:
-            return bytes(_cramjam().zstd.compress(data))
+            return bytes(_cramjam().zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
     raise ValueError(f"unknown compression codec {codec}")
 
 
@@ -122,10 +122,10 @@ _GZIP_WINDOW: Final = 31  # the largest window, in gzip's own framing
 _GZIP_LEVEL: Final = 6
 
 
-def _gzip(data: Buffer) -> bytes:
+def _gzip(data: Buffer, level: int) -> bytes:
     import zlib
 
-    packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
+    packer = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WINDOW)
     return packer.compress(data) + packer.flush()
 
 
@@ -206,6 +206,8 @@ def _unsnappy_block(block: memoryview, room: int, limit_bytes: int) -> bytes:
 
 _LZ4_MAGIC: Final = 0x184D2204
 _LZ4_BLOCK_BYTES: Final = 64 * 1024
+_LZ4_LEVEL: Final = 9
+_LZ4_FRAME_BYTES: Final = 7  # magic, two bytes of flags, their checksum
 # magic, FLG = version 1 with independent blocks, BD = 64 KiB blocks, and the checksum byte that belongs to these two
 _LZ4_HEADER: Final = bytes.fromhex("04224d18 60 40 82")
 _LZ4_END: Final = bytes(4)
@@ -213,13 +215,12 @@ _LZ4_UNCOMPRESSED: Final = 0x80000000
 _U32: Final = struct.Struct("<I")
 
 
-def _lz4(data: Buffer) -> bytes:
-    library = _cramjam().lz4
+def _lz4(data: Buffer, level: int) -> bytes:
     view = memoryview(data)
     parts = [_LZ4_HEADER]
     for start in range(0, len(view), _LZ4_BLOCK_BYTES):
         content = view[start : start + _LZ4_BLOCK_BYTES]
-        block = bytes(library.compress_block(content, store_size=False))
+        block = _lz4_block(content, level)
         if len(block) < len(content):
             parts.append(_U32.pack(len(block)))
             parts.append(block)
@@ -228,6 +229,22 @@ def _lz4(data: Buffer) -> bytes:
             parts.append(bytes(content))
     parts.append(_LZ4_END)
     return b"".join(parts)
+
+
+def _lz4_block(content: memoryview, level: int) -> bytes:
+    library = _cramjam().lz4
+    if level == _LZ4_LEVEL:  # which is Java's name for its fast compressor
+        return bytes(library.compress_block(content, store_size=False))
+    # Only whole frames have levels in this library: so little content is one block, which is taken out of its frame.
+    frame = bytes(library.compress(content, level=level))
+    position = _LZ4_FRAME_BYTES + _lz4_optional_bytes(frame[4])
+    (size,) = _U32.unpack_from(frame, position)
+    return bytes(content) if size & _LZ4_UNCOMPRESSED else frame[position + 4 : position + 4 + size]
+
+
+def _lz4_optional_bytes(flags: int) -> int:
+    """What the content size and the dictionary's id take of a frame's header."""
+    return (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
 
 
 def _lz4_content_max(data: Buffer) -> int:
@@ -240,7 +257,7 @@ def _lz4_content_max(data: Buffer) -> int:
                 raise DecodeError(f"not an lz4 frame: {magic:#010x}", buffer=data, position=position)
             flags, block_code = data[position + 4], data[position + 5] >> 4 & 7
             block_bytes = 1 << (8 + 2 * block_code)
-            position += 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+            position += _LZ4_FRAME_BYTES + _lz4_optional_bytes(flags)
             while True:
                 (size,) = _U32.unpack_from(data, position)
                 position += 4
@@ -254,11 +271,60 @@ def _lz4_content_max(data: Buffer) -> int:
     return total
 
 
+def lz4_with_checksum(frame: Buffer) -> bytes:
+    """The frame with the right header checksum, whichever it had: the one of message set v0 is wrong (KAFKA-3160)."""
+    size = _lz4_header_bytes(frame)
+    return bytes(frame[: size - 1]) + bytes((_xxh32(bytes(frame[4 : size - 1])) >> 8 & 0xFF,)) + bytes(frame[size:])
+
+
+def lz4_with_broken_checksum(frame: Buffer) -> bytes:
+    """The frame as readers of message set v0 want it: the checksum covers the magic number too."""
+    size = _lz4_header_bytes(frame)
+    return bytes(frame[: size - 1]) + bytes((_xxh32(bytes(frame[: size - 1])) >> 8 & 0xFF,)) + bytes(frame[size:])
+
+
+def _lz4_header_bytes(frame: Buffer) -> int:
+    if len(frame) < _LZ4_FRAME_BYTES or len(frame) < (size := _LZ4_FRAME_BYTES + _lz4_optional_bytes(frame[4])):
+        raise DecodeError("records do not decompress: the lz4 frame is cut off")
+    return size
+
+
+def _xxh32(data: bytes) -> int:
+    """XXH32 with seed 0, as far as lz4 headers need it: up to 19 bytes, so there is at most one stripe of 16."""
+    prime1, prime2, prime3, prime4, prime5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
+    mask = 0xFFFFFFFF
+
+    def rotated(number: int, by: int) -> int:
+        return (number << by | number >> (32 - by)) & mask
+
+    position = 0
+    total = prime5
+    if len(data) >= 16:
+        lanes = (prime1 + prime2, prime2, 0, -prime1)
+        mixed = (
+            rotated(lane + word * prime2 & mask, 13) * prime1 & mask
+            for lane, word in zip(lanes, struct.unpack_from("<4I", data), strict=True)
+        )
+        total = sum(rotated(lane, by) for lane, by in zip(mixed, (1, 7, 12, 18), strict=True))
+        position = 16
+    total = total + len(data) & mask
+    while position + 4 <= len(data):
+        (word,) = _U32.unpack_from(data, position)
+        total = rotated(total + word * prime3 & mask, 17) * prime4 & mask
+        position += 4
+    for byte in data[position:]:
+        total = rotated(total + byte * prime5 & mask, 11) * prime1 & mask
+    total = (total ^ total >> 15) * prime2 & mask
+    total = (total ^ total >> 13) * prime3 & mask
+    return total ^ total >> 16
+
+
 # ---------------------------------------------------------------------------------------------------------------- zstd
 
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_SKIPPABLE: Final = 0x184D2A50
 _ZSTD_BLOCK_BYTES_MAX: Final = 128 * 1024
+_ZSTD_LEVEL: Final = 3
 
 
 def _zstd_content_max(data: Buffer) -> int:

@@ -37,6 +37,20 @@ def test_compresses(codec: Compression) -> None:
     assert len(compress(codec, TEXT)) < len(TEXT) / 10
 
 
+@pytest.mark.parametrize(
+    ("codec", "levels"),
+    [(Compression.GZIP, (1, 9)), (Compression.LZ4, (3, 12, 17)), (Compression.ZSTD, (-131072, 1, 22))],
+)
+def test_levels_trade_time_for_size(codec: Compression, levels: tuple[int, ...]) -> None:
+    data = b"".join(b"%d " % (n * n % 997) for n in range(30_000))
+    compressed = [compress(codec, data, level) for level in levels]
+    assert {decompress(codec, one) for one in compressed} == {data}
+    sizes = [len(one) for one in compressed]
+    assert sizes[0] > sizes[1] >= sizes[-1]
+    noise = NOISE + bytes(range(256)) * 200
+    assert decompress(codec, compress(codec, noise, levels[-1])) == noise
+
+
 def test_lz4_frames_are_of_independent_blocks_as_java_demands() -> None:
     frame = compress(Compression.LZ4, TEXT)
     assert frame[:4] == bytes.fromhex("04224d18")

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.storage.files import Files
+from broker.storage.log import LogSettings, PartitionLog
+from broker.storage.old_formats import converted
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import iter_records, read_header
+from protocol.records.compression import Compression, compress
+from protocol.records.message_set import Message, build_message, build_wrapper
+from tests.broker.storage.batches import batch
+from tests.broker.storage.logs import opened
+
+NOW_MS = 1_600_000_000_000
+CODECS = [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4]
+
+
+def message(number: int = 0, *, magic: int = 1, key: bytes | None = b"key", attributes: int = 0) -> Message:
+    return Message(number, magic, attributes, NOW_MS + number if magic else -1, key, b"value-%d" % number)
+
+
+def message_set(count: int = 3, *, magic: int = 1, codec: int = 0, **details: Any) -> bytes:
+    messages = [message(number, magic=magic, **details) for number in range(count)]
+    return build_wrapper(messages, codec) if codec else b"".join(map(build_message, messages))
+
+
+def verdict(records: bytes, **settings: Any) -> ErrorCode:
+    try:
+        converted(records, LogSettings(**settings))
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_message_set_becomes_one_batch_in_the_codec_of_its_producer(magic: int, codec: Compression) -> None:
+    records = converted(message_set(magic=magic, codec=codec), LogSettings())
+    header = read_header(records)
+    assert (header.codec, header.record_count, header.size_bytes) == (codec, 3, len(records))
+    assert [(one.offset, one.timestamp_ms, one.value) for one in iter_records(records)] == [
+        (number, NOW_MS + number if magic else -1, b"value-%d" % number) for number in range(3)
+    ]
+
+
+@pytest.mark.parametrize("source", CODECS)
+@pytest.mark.parametrize("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_or_of_the_topic(source: Compression, target: str) -> None:
+    settings = LogSettings(compression_type=target)
+    records = converted(message_set(codec=source), settings)
+    assert read_header(records).codec == settings.codec
+    assert len(list(iter_records(records))) == 3
+
+
+def damaged(data: bytes) -> bytes:
+    return data[:-1] + bytes((data[-1] ^ 1,))
+
+
+GOOD = message_set()
+PLAIN = message_set(1)
+WRAPPER = message_set(codec=Compression.GZIP)
+
+
+def wrapping(content: bytes, codec: int = Compression.GZIP) -> bytes:
+    value = compress(codec, content) if codec <= max(Compression) else content
+    return build_message(Message(2, 1, codec, NOW_MS, None, value))
+
+
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        (GOOD, ErrorCode.NONE),
+        (WRAPPER, ErrorCode.NONE),
+        (damaged(GOOD), ErrorCode.CORRUPT_MESSAGE),
+        (damaged(WRAPPER), ErrorCode.CORRUPT_MESSAGE),
+        (wrapping(damaged(GOOD)), ErrorCode.CORRUPT_MESSAGE),
+        (GOOD[:11] + b"\x0d" + GOOD[12:], ErrorCode.CORRUPT_MESSAGE),
+        (build_message(message())[:-20] + bytes(20), ErrorCode.CORRUPT_MESSAGE),
+        (PLAIN + message_set(1, magic=0), ErrorCode.INVALID_RECORD),
+        (PLAIN + batch(1), ErrorCode.INVALID_RECORD),
+        (WRAPPER + WRAPPER, ErrorCode.INVALID_RECORD),
+        (PLAIN + WRAPPER, ErrorCode.INVALID_RECORD),
+        (wrapping(message_set(magic=0)), ErrorCode.INVALID_RECORD),
+        (wrapping(WRAPPER), ErrorCode.INVALID_RECORD),
+        (wrapping(b""), ErrorCode.INVALID_RECORD),
+        (build_message(Message(0, 1, 1, NOW_MS, None, None)), ErrorCode.INVALID_RECORD),
+        (build_message(Message(0, 1, 1, NOW_MS, None, b"junk")), ErrorCode.INVALID_RECORD),
+        (wrapping(GOOD, Compression.ZSTD), ErrorCode.INVALID_RECORD),
+        (wrapping(GOOD, 5), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_refusals(records: bytes, code: ErrorCode) -> None:
+    assert verdict(records) is code
+
+
+def test_sizes_are_those_of_single_messages() -> None:
+    largest = len(build_message(message()))
+    assert verdict(GOOD, max_message_bytes=largest) is ErrorCode.NONE
+    assert verdict(GOOD, max_message_bytes=largest - 1) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_log_append_time_is_the_brokers_to_set() -> None:
+    assert verdict(message_set(attributes=8)) is ErrorCode.INVALID_TIMESTAMP
+    assert verdict(message_set(attributes=8, magic=0)) is ErrorCode.NONE  # where the bit has no meaning
+
+
+def test_a_cut_off_message_is_left_out() -> None:
+    assert read_header(converted(GOOD + GOOD[:-1], LogSettings())).record_count == 5
+    assert converted(GOOD[:20], LogSettings()) == b""
+
+
+@pytest.fixture
+def log(files: Files) -> PartitionLog:
+    return opened(files, LogSettings())
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_appended_message_sets_stand_in_the_log_as_batches(log: PartitionLog, codec: Compression) -> None:
+    log.append_as_leader(batch(2), leader_epoch=4, now_ms=NOW_MS)
+    info = log.append_as_leader(message_set(codec=codec), leader_epoch=4, now_ms=NOW_MS)
+    assert (info.first_offset, info.last_offset, info.log_append_time_ms, info.record_count) == (2, 4, -1, 3)
+    stored = read_header(log.read(2, 1 << 20))
+    assert (stored.base_offset, stored.partition_leader_epoch, stored.codec) == (2, 4, codec)
+
+
+def test_the_rules_of_batches_hold_too(log: PartitionLog) -> None:
+    def appended(records: bytes, **settings: Any) -> ErrorCode:
+        log.settings = LogSettings(**settings)
+        try:
+            log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS)
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    assert appended(GOOD, cleanup_policy="compact") is ErrorCode.NONE
+    assert appended(message_set(key=None), cleanup_policy="compact") is ErrorCode.INVALID_RECORD
+    assert appended(GOOD, message_timestamp_after_max_ms=1) is ErrorCode.INVALID_TIMESTAMP
+    assert appended(message_set(magic=0), message_timestamp_after_max_ms=0) is ErrorCode.NONE
+    assert appended(GOOD, max_message_bytes=100) is ErrorCode.MESSAGE_TOO_LARGE  # as a batch
+    assert appended(GOOD, segment_bytes=100) is ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+def test_a_topic_that_stamps_times_stamps_these(log: PartitionLog) -> None:
+    log.settings = LogSettings(message_timestamp_type="LogAppendTime")
+    info = log.append_as_leader(message_set(magic=0), leader_epoch=0, now_ms=NOW_MS + 99)
+    assert info.log_append_time_ms == NOW_MS + 99
+    assert {one.timestamp_ms for one in iter_records(log.read(0, 1 << 20))} == {NOW_MS + 99}
+
+
+def test_nothing_whole_appends_nothing(log: PartitionLog) -> None:
+    info = log.append_as_leader(GOOD[:20], leader_epoch=0, now_ms=NOW_MS)
+    assert (info.first_offset, info.last_offset, log.log_end_offset) == (-1, -1, 0)
