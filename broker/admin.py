@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -28,11 +28,12 @@ Answer = TypeVar("Answer")
 
 FORWARDING_MARGIN_MS: Final = 5000
 """How much longer than the request itself says an answer of the controller may take when it is handed on."""
+CLUSTER_METADATA: Final = "__cluster_metadata"
 TOPIC_NAME_LENGTH_MAX: Final = 249
 NEW_PARTITIONS_MAX: Final = 10000
 """Of one topic; Kafka's KRaft controllers draw the same line. One number in a request must not fill our memory."""
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
-_LAST_VERSION_WITHOUT_DEFAULT_COUNTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def check_topic_name(name: str) -> None:
             f"Topic name {name!r} is illegal: it has 1 to {TOPIC_NAME_LENGTH_MAX} ASCII letters, digits, '.', '_' "
             "or '-', and may not be '.' or '..'",
         )
-    if name == "__cluster_metadata":
+    if name == CLUSTER_METADATA:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Creation of internal topic {name} is prohibited.")
 
 
@@ -120,40 +121,63 @@ def check_new_topic(image: ClusterImage, name: str) -> None:
             )
 
 
-def plan_topic(
-    settings: BrokerSettings, image: ClusterImage, asked: CreatableTopic, *, version: int, rng: random.Random
-) -> TopicPlan:
-    """Check one topic of a CreateTopics request and place its replicas. Raises KafkaError."""
+def plan_topic(settings: BrokerSettings, image: ClusterImage, asked: CreatableTopic, rng: random.Random) -> TopicPlan:
+    """Check one topic of a CreateTopics request, in Kafka's order, and place its replicas. Raises KafkaError."""
+    if asked.name == CLUSTER_METADATA:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {asked.name} is prohibited.")
+    if asked.name in image.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{asked.name}' already exists.")
+    missing = [config.name for config in asked.configs if config.value is None]
+    if missing:
+        message = f"Null value not supported for topic configs: {','.join(missing)}"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+    assignment = assignment_of(settings, image, asked, rng)
     check_new_topic(image, asked.name)
-    configs = checked_configs(settings, ((config.name, config.value) for config in asked.configs))
+    if asked.assignments:
+        check_assignment([(row.partition_index, row.broker_ids) for row in asked.assignments])
+    configs = {config.name: config.value or "" for config in asked.configs}
+    topic_config(settings, configs)
+    return TopicPlan(asked.name, fresh_topic_id(rng), assignment, configs)
+
+
+def assignment_of(
+    settings: BrokerSettings, image: ClusterImage, asked: CreatableTopic, rng: random.Random
+) -> dict[int, list[int]]:
+    """Where the replicas of a new topic go: as it says itself, or by its counts, of which -1 is the broker's own."""
     counts_given = asked.num_partitions != -1 or asked.replication_factor != -1
     if counts_given and asked.assignments:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            "Both numPartitions or replicationFactor and replicasAssignments were set. Both cannot be used together.",
+            "Both numPartitions or replicationFactor and replicasAssignments were set. Both cannot be used at the same "
+            "time.",
         )
     if asked.assignments:
-        rows = [(row.partition_index, row.broker_ids) for row in asked.assignments]
-        assignment = checked_assignment(image, rows)
-    else:
-        partitions, replicas = asked.num_partitions, asked.replication_factor
-        if version > _LAST_VERSION_WITHOUT_DEFAULT_COUNTS:
-            partitions = settings.num_partitions if partitions == -1 else partitions
-            replicas = settings.default_replication_factor if replicas == -1 else replicas
-        if partitions > NEW_PARTITIONS_MAX:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION,
-                f"Excessively large number of partitions: {partitions} > {NEW_PARTITIONS_MAX}",
-            )
-        assignment = placed(image, partitions, replicas, rng)
-    return TopicPlan(asked.name, fresh_topic_id(rng), assignment, configs)
+        return {row.partition_index: list(row.broker_ids) for row in asked.assignments}
+    partitions, replicas = asked.num_partitions, asked.replication_factor
+    partitions = settings.num_partitions if partitions == -1 else partitions
+    replicas = settings.default_replication_factor if replicas == -1 else replicas
+    if partitions > NEW_PARTITIONS_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION, f"Excessively large number of partitions: {partitions} > {NEW_PARTITIONS_MAX}"
+        )
+    return placed(image, partitions, replicas, rng)
 
 
 def plan_automatic(settings: BrokerSettings, image: ClusterImage, name: str, rng: random.Random) -> TopicPlan:
     """A topic that is created because somebody used it. Raises KafkaError."""
     check_new_topic(image, name)
     partitions, replicas, configs = settings.num_partitions, settings.default_replication_factor, {}
-    if name in INTERNAL_TOPICS:
+    if name == TRANSACTIONS_TOPIC:
+        partitions = settings.transaction_state_log_num_partitions
+        replicas = settings.transaction_state_log_replication_factor
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(settings.transaction_state_log_min_isr),
+            "segment.bytes": str(settings.transaction_state_log_segment_bytes),
+            "unclean.leader.election.enable": "false",
+        }
+    elif name in INTERNAL_TOPICS:
         partitions, replicas = settings.offsets_topic_num_partitions, settings.offsets_topic_replication_factor
         configs = {
             "cleanup.policy": "compact",
@@ -163,34 +187,17 @@ def plan_automatic(settings: BrokerSettings, image: ClusterImage, name: str, rng
     return TopicPlan(name, fresh_topic_id(rng), placed(image, partitions, replicas, rng), configs)
 
 
-def checked_configs(settings: BrokerSettings, pairs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-    """The topic properties of a request; INVALID_CONFIG for nulls, unknown names and bad values."""
-    configs: dict[str, str] = {}
-    for name, value in pairs:
-        if value is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
-        configs[name] = value
-    topic_config(settings, configs)
-    return configs
-
-
-def checked_assignment(image: ClusterImage, rows: list[tuple[int, list[int]]]) -> dict[int, list[int]]:
-    """A replica assignment given by hand; INVALID_REPLICA_ASSIGNMENT unless it is whole and its brokers live."""
-    assignment = dict(rows)
-    if len(assignment) != len(rows) or sorted(assignment) != list(range(len(rows))):
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
-        )
-    for index, replicas in assignment.items():
-        unknown = sorted(set(replicas) - set(image.brokers))
-        if not replicas or len(set(replicas)) != len(replicas) or len(replicas) != len(assignment[0]):
-            problem = "needs distinct replicas, as many as the other partitions have"
-        elif unknown:
-            problem = f"names brokers that are not alive: {unknown}"
-        else:
-            continue
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index} {problem}: {replicas}")
-    return dict(sorted(assignment.items()))
+def check_assignment(rows: list[tuple[int, list[int]]]) -> None:
+    """INVALID_REPLICA_ASSIGNMENT unless an assignment by hand is whole. Its brokers need not be alive."""
+    problem = ""
+    if len({len(replicas) for _, replicas in rows}) > 1:
+        problem = "All partitions should have the same number of replicas"
+    elif any(len(set(replicas)) != len(replicas) or not replicas for _, replicas in rows):
+        problem = f"Duplicate replica assignment found, or none: {dict(rows)}"
+    elif sorted(index for index, _ in rows) != list(range(len(rows))):
+        problem = "partitions should be a consecutive 0-based integer sequence"
+    if problem:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
 
 
 def placed(image: ClusterImage, partitions: int, replicas: int, rng: random.Random) -> dict[int, list[int]]:

@@ -129,20 +129,32 @@ def checked(state: ClusterState, topic: Topic, asked: CreatePartitionsTopic) -> 
     added = [index for index in range(current, count) if index not in body.assignment]
     if asked.assignments is None:
         return placed(state, body, added)
-    if len(asked.assignments) != count - current:
+    rows = [tuple(one.broker_ids) for one in asked.assignments]
+    check_replicas(state, body, rows, current)
+    if len(rows) != count - current:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"Increasing the number of partitions by {count - current} "
-            f"but {len(asked.assignments)} assignments provided.",
+            f"Increasing the number of partitions by {count - current} but {len(rows)} assignments provided.",
         )
-    given = {current + place: tuple(one.broker_ids) for place, one in enumerate(asked.assignments)}
-    for index, replicas in given.items():
+    given = dict(enumerate(rows, start=current))
+    return {index: given[index] for index in added}
+
+
+def check_replicas(state: ClusterState, body: TopicBody, rows: list[tuple[int, ...]], first: int) -> None:
+    """Whether brokers chosen by hand exist, once each, and as many as the topic's partitions have."""
+    factor = len(body.target(min(body.assignment)))
+    for index, replicas in enumerate(rows, start=first):
         if not replicas or len(set(replicas)) != len(replicas) or not set(replicas) <= state.brokers.keys():
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Partition {index} needs a list of distinct live brokers, not {list(replicas)}.",
             )
-    return {index: given[index] for index in added}
+        if len(replicas) != factor:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Inconsistent replication factor between partitions, partition 0 has {factor} while "
+                f"partition {index} has {len(replicas)}.",
+            )
 
 
 def check_shrink(topic: Topic, asked: CreatePartitionsTopic) -> None:

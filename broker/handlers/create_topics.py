@@ -1,6 +1,6 @@
 """CreateTopics: check, place replicas, write to ZooKeeper, wait until this broker's metadata shows leaders.
 
-Versions 0 to 7; -1 counts mean the broker's defaults from v4 on, v5 answers with counts and configs, v7 with the
+Versions 0 to 7; -1 counts mean the broker's defaults, v5 answers with counts and configs, v7 with the
 topic id. Only the controller answers, or any broker while the controller is a node that clients cannot see. A topic
 whose leaders do not show in time is answered REQUEST_TIMED_OUT, and exists all the same.
 """
@@ -33,30 +33,35 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
     """Create each topic on its own; wait for all of them together."""
     services = ctx.services
     times = Counter(topic.name for topic in request.topics)
-    results: dict[str, CreatableTopicResult] = {}
+    rows: list[CreatableTopicResult] = []
     created: dict[str, int] = {}
     for asked in request.topics:
         try:
             await admin.refuse_unless_controller(services)
             if times[asked.name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            results[asked.name] = await create_one(ctx, asked, validate_only=request.validate_only)
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
+            rows.append(await create_one(ctx, asked, validate_only=request.validate_only))
             if not request.validate_only:
-                created[asked.name] = results[asked.name].num_partitions
+                created[asked.name] = rows[-1].num_partitions
         except KafkaError as error:
-            results[asked.name] = refused(asked.name, error)
-    if created and not await admin.settle(services, created, request.timeout_ms):
-        image = services.metadata.image
-        for name, count in created.items():
-            if request.timeout_ms <= 0 or not admin.has_leaders(image, name, count):
-                results[name] = refused(name, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The request timed out."))
-    return CreateTopicsResponse(topics=list(results.values()))
+            rows.append(refused(asked.name, error))
+    late = set(created) if request.timeout_ms <= 0 else await unsettled(services, created, request.timeout_ms)
+    timed_out = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+    return CreateTopicsResponse(topics=[refused(row.name, timed_out) if row.name in late else row for row in rows])
+
+
+async def unsettled(services: Services, created: dict[str, int], timeout_ms: int) -> set[str]:
+    """Those of the created topics that are not seen to be led when the time is up."""
+    if not created or await admin.settle(services, created, timeout_ms):
+        return set()
+    image = services.metadata.image
+    return {name for name, count in created.items() if not admin.has_leaders(image, name, count)}
 
 
 async def create_one(ctx: RequestContext, asked: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
     """Check one topic and, unless only asked to check, write it."""
     services = ctx.services
-    plan = admin.plan_topic(services.settings, services.metadata.image, asked, version=ctx.version, rng=services.rng)
+    plan = admin.plan_topic(services.settings, services.metadata.image, asked, services.rng)
     if not validate_only:
         await admin.create(services, plan)
     return CreatableTopicResult(
@@ -82,4 +87,4 @@ def effective_configs(services: Services, plan: TopicPlan) -> list[CreatableTopi
 
 def refused(name: str, error: KafkaError) -> CreatableTopicResult:
     """The row of a topic that was not created."""
-    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None, configs=None)
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None, configs=[])

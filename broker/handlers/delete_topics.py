@@ -26,22 +26,19 @@ async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> De
     """Mark each topic on its own; wait for all of them together."""
     asked = request.topics if ctx.version >= 6 else [by_name(name) for name in request.topic_names]
     results = []
-    marked: dict[str, DeletableTopicResult] = {}
+    marked: list[DeletableTopicResult] = []
     for topic in asked:
         try:
-            results.append(await mark(ctx, topic, asked))
-            marked[results[-1].name or ""] = results[-1]
+            marked.append(await mark(ctx, topic))
+            results.append(marked[-1])
         except KafkaError as error:
-            results.append(
-                DeletableTopicResult(
-                    name=topic.name, topic_id=topic.topic_id, error_code=error.code, error_message=error.message or None
-                )
-            )
+            results.append(DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=error.code))
     metadata = ctx.services.metadata
-    await metadata.wait_until(lambda image: not marked.keys() & image.topics.keys(), request.timeout_ms)
-    for name in marked.keys() & metadata.image.topics.keys():
-        marked[name].error_code = ErrorCode.REQUEST_TIMED_OUT
-        marked[name].error_message = "The request timed out."
+    names = {row.name for row in marked}
+    await metadata.wait_until(lambda image: names.isdisjoint(image.topics), request.timeout_ms)
+    for row in marked:
+        if request.timeout_ms <= 0 or row.name in metadata.image.topics:
+            row.error_code = ErrorCode.REQUEST_TIMED_OUT
     return DeleteTopicsResponse(responses=results)
 
 
@@ -50,18 +47,16 @@ def by_name(name: str) -> DeleteTopicState:
     return DeleteTopicState(name=name, topic_id=ZERO_UUID)
 
 
-async def mark(
-    ctx: RequestContext, asked: DeleteTopicState, everything: list[DeleteTopicState]
-) -> DeletableTopicResult:
-    """Check one topic and mark it. Raises KafkaError."""
+async def mark(ctx: RequestContext, asked: DeleteTopicState) -> DeletableTopicResult:
+    """Check one topic and mark it, once more if it is marked already. Raises KafkaError."""
     from controller.topic_admin import delete_topic
 
     services, image = ctx.services, ctx.services.metadata.image
+    await admin.refuse_unless_controller(services)
     if not services.settings.delete_topic_enable:
         disabled = ctx.version >= FIRST_VERSION_THAT_KNOWS_DELETION_DISABLED
         code = ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST
         raise KafkaError(code, "Topic deletion is disabled.")
-    await admin.refuse_unless_controller(services)
     if (asked.name is None) == (asked.topic_id == ZERO_UUID):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Topic name and topic id cannot both be present or both be absent.")
     name = asked.name if asked.name is not None else image.names.get(asked.topic_id)
@@ -69,8 +64,5 @@ async def mark(
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
     if name not in image.topics:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-    topic_id = image.topics[name].topic_id
-    if sum(other.name == name or other.topic_id == topic_id != ZERO_UUID for other in everything) > 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
     await delete_topic(services.session, name)
-    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.NONE)
+    return DeletableTopicResult(name=name, topic_id=asked.topic_id, error_code=ErrorCode.NONE)

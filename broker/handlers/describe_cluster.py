@@ -5,27 +5,24 @@ Versions 0 and 1; v1 adds the endpoint type, of which only brokers (1) exist wit
 
 from __future__ import annotations
 
+from typing import Final
+
+from broker import authorized_operations as operations
 from broker.admin import controller_to_show
 from broker.api import RequestContext, handles
 from protocol.apis.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 from protocol.errors import ErrorCode
 
-BROKER_ENDPOINTS = 1
+BROKERS: Final = 1
+CONTROLLERS: Final = 2
 
 
 @handles(DescribeClusterRequest, versions="0-1")
 async def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """Answer from the metadata image."""
     services = ctx.services
-    if request.endpoint_type != BROKER_ENDPOINTS:
-        code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE if request.endpoint_type == 2 else ErrorCode.INVALID_REQUEST
-        return DescribeClusterResponse(
-            error_code=code,
-            error_message=f"endpoint type {request.endpoint_type} does not exist here; 1 means brokers",
-            endpoint_type=request.endpoint_type,
-            cluster_id=services.cluster_id,
-            brokers=[],
-        )
+    if request.endpoint_type != BROKERS:
+        return refused(request.endpoint_type)
     image = services.metadata.image
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
@@ -35,4 +32,22 @@ async def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest)
             DescribeClusterBroker(broker_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
             for broker in image.brokers.values()
         ],
+        cluster_authorized_operations=(
+            operations.CLUSTER if request.include_cluster_authorized_operations else operations.NOT_ASKED
+        ),
+    )
+
+
+def refused(endpoint_type: int) -> DescribeClusterResponse:
+    """There are no endpoints but those of brokers."""
+    controllers = endpoint_type == CONTROLLERS
+    return DescribeClusterResponse(
+        error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if controllers else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+        error_message=(
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+            if controllers
+            else f"Unsupported endpoint type {endpoint_type}"
+        ),
+        cluster_id="",
+        brokers=[],
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from broker import admin
+from broker import authorized_operations as operations
 from broker.api import INTERNAL_TOPICS, RequestContext, handles
 from protocol.apis.metadata import (
     GenerationStart,
@@ -46,6 +47,9 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
         refused = await create_missing(services, request) if request.allow_auto_topic_creation else {}
         image = services.metadata.image
         topics = [answer(ctx, image, topic, refused) for topic in asked]
+    if request.include_topic_authorized_operations:
+        for row in topics:
+            row.topic_authorized_operations = operations.TOPIC
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
@@ -54,6 +58,9 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
         cluster_id=services.cluster_id,
         controller_id=admin.controller_to_show(image),
         topics=topics,
+        cluster_authorized_operations=(
+            operations.CLUSTER if request.include_cluster_authorized_operations else operations.NOT_ASKED
+        ),
         max_partition_epoch=max(
             (partition.partition_epoch for topic in topics for partition in topic.partitions), default=-1
         ),

@@ -30,8 +30,8 @@ def rows(*replicas: list[int]) -> list[CreatableReplicaAssignment]:
     return [CreatableReplicaAssignment(partition_index=i, broker_ids=ids) for i, ids in enumerate(replicas)]
 
 
-def plan(topic: CreatableTopic, version: int = 7) -> admin.TopicPlan:
-    return admin.plan_topic(SETTINGS, IMAGE, topic, version=version, rng=random.Random(1))
+def plan(topic: CreatableTopic) -> admin.TopicPlan:
+    return admin.plan_topic(SETTINGS, IMAGE, topic, random.Random(1))
 
 
 def config(name: str, value: str | None) -> list[CreatableTopicConfig]:
@@ -48,14 +48,15 @@ def config(name: str, value: str | None) -> list[CreatableTopicConfig]:
         (asked("a" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION),
         (asked("späti"), ErrorCode.INVALID_TOPIC_EXCEPTION),
         (asked("line\n"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (asked("__cluster_metadata"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked("__cluster_metadata"), ErrorCode.INVALID_REQUEST),
+        (asked("my_topic", partitions=0), ErrorCode.INVALID_PARTITIONS),
+        (asked("", configs=config("retention.ms", None)), ErrorCode.INVALID_CONFIG),
         (asked(partitions=0), ErrorCode.INVALID_PARTITIONS),
         (asked(partitions=10001), ErrorCode.POLICY_VIOLATION),
         (asked(replicas=0), ErrorCode.INVALID_REPLICATION_FACTOR),
         (asked(replicas=4), ErrorCode.INVALID_REPLICATION_FACTOR),
         (asked(partitions=1, assignments=rows([1])), ErrorCode.INVALID_REQUEST),
         (asked(assignments=rows([1, 1])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (asked(assignments=rows([1, 9])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (asked(assignments=rows([1], [1, 2])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (asked(assignments=rows([])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (asked(assignments=rows([1], [2])[1:]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
@@ -70,12 +71,16 @@ def test_what_is_refused(topic: CreatableTopic, code: ErrorCode) -> None:
     assert caught.value.code == code
 
 
-def test_defaults_are_the_brokers_from_version_4_on() -> None:
+def test_counts_that_are_not_given_are_the_brokers() -> None:
     made = plan(asked())
     assert (len(made.assignment), made.replication_factor) == (4, 2)
-    with pytest.raises(KafkaError) as caught:
-        plan(asked(), version=3)
-    assert caught.value.code == ErrorCode.INVALID_PARTITIONS
+    made = plan(asked(partitions=3))
+    assert (len(made.assignment), made.replication_factor) == (3, 2)
+
+
+def test_replicas_by_hand_need_not_be_alive() -> None:
+    """Kafka's own rule: a topic can be laid out before its brokers have started."""
+    assert plan(asked(assignments=rows([3, 9], [1, 2]))).assignment == {0: [3, 9], 1: [1, 2]}
 
 
 def test_replicas_by_hand() -> None:

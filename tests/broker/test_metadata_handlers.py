@@ -149,8 +149,23 @@ def test_what_is_said_about_one_topic(asked: MetadataRequestTopic, version: int,
 def test_describe_cluster() -> None:
     response = ask(describe_cluster, DescribeClusterRequest(include_cluster_authorized_operations=False), 1)
     assert (response.controller_id, [one.broker_id for one in response.brokers]) == (2, [1, 2])
-    wrong = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2)
-    assert ask(describe_cluster, wrong, 1).error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+    assert response.cluster_authorized_operations == -(2**31), "nobody asked"
+    asked = DescribeClusterRequest(include_cluster_authorized_operations=True)
+    bits = ask(describe_cluster, asked, 1).cluster_authorized_operations
+    assert [number for number in range(32) if bits >> number & 1] == [5, 7, 8, 9, 10, 11, 12]
+    codes = {2: ErrorCode.MISMATCHED_ENDPOINT_TYPE, 3: ErrorCode.UNSUPPORTED_ENDPOINT_TYPE}
+    for endpoint_type, code in codes.items():
+        wrong = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=endpoint_type)
+        assert ask(describe_cluster, wrong, 1).error_code == code
+
+
+def test_what_a_caller_may_do_is_told_when_asked() -> None:
+    request = MetadataRequest(topics=None, include_topic_authorized_operations=True)
+    (bits,) = {row.topic_authorized_operations for row in ask(metadata, request, 12).topics}
+    assert [number for number in range(32) if bits >> number & 1] == [3, 4, 5, 6, 7, 8, 10, 11]
+    assert {row.topic_authorized_operations for row in ask(metadata, names("t"), 12).topics} == {-(2**31)}
+    request = MetadataRequest(topics=None, include_cluster_authorized_operations=True)
+    assert ask(metadata, request, 10).cluster_authorized_operations > 0
 
 
 def test_lineage_epochs() -> None:

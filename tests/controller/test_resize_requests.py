@@ -37,6 +37,7 @@ def wish(count: int, name: str = "t", *, shrink: bool = False, assignments: Any 
         (wish(6, assignments=[[1, 2]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "by 2 but 1"),
         (wish(5, assignments=[[1, 9]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "live brokers"),
         (wish(5, assignments=[[1, 1]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "distinct"),
+        (wish(5, assignments=[[1]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partition 0 has"),
         (wish(5, assignments=[[]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "live brokers"),
     ],
 )
