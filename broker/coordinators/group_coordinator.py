@@ -35,6 +35,7 @@ from broker.coordinators.events import (
 from broker.coordinators.group_offsets import GroupOffsets
 from broker.coordinators.group_state import EMPTY, GroupLimits
 from broker.coordinators.group_table import GroupTable
+from broker.coordinators.group_transactions import GroupTransactions
 from broker.coordinators.groups import Group
 from broker.coordinators.journal import GROUP_ERRORS, Journal
 from broker.coordinators.shards import Slot
@@ -100,6 +101,9 @@ class GroupCoordinator:
             look_again=self._look_again,
             close=self._close,
         )
+        self.transactions = GroupTransactions(
+            self.table, self._journal, replicas, answer=_answer, look_again=self._look_again
+        )
         self.alarm.set(RETENTION, clock_ms() + settings.offsets_retention_check_interval_ms)
         replicas.on_leader(self.on_leader)
         replicas.on_resign(self.table.leadership.on_resign)
@@ -127,7 +131,7 @@ class GroupCoordinator:
         if not gone:
             return
         for slot in list(self.table.slots.values()):
-            if dead := [partition for partition in slot.offsets.committed if partition[0] in gone]:
+            if dead := [partition for partition in slot.offsets.partitions() if partition[0] in gone]:
                 self._background.spawn(self.offsets.forget(slot, dead))
 
     def _partition_count(self) -> int:
@@ -295,7 +299,7 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
         if slot.group.state is not EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, slot.group.describe())
-        await self.offsets.delete(slot, list(slot.offsets.committed), group=True)
+        await self.offsets.delete(slot, slot.offsets.partitions(), group=True)
         if slot.group.state is EMPTY:
             self._close(slot, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 

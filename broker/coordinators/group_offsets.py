@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 from broker.coordinators.events import Answer
 from broker.coordinators.group_state import EMPTY
 from broker.coordinators.journal import COMMIT_ERRORS, GROUP_ERRORS, Journal
-from broker.coordinators.offsets import CommittedOffset, Offsets, TopicPartition
+from broker.coordinators.offsets import CommittedOffset, Offsets, TopicPartition, records_of
 from protocol.errors import ErrorCode, KafkaError
-from protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_key, encode_offset
+from protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_key
 
 if TYPE_CHECKING:
     from broker.coordinators.group_table import GroupTable
@@ -73,12 +73,11 @@ class GroupOffsets:
     async def _commit(self, slot: Slot, values: Mapping[TopicPartition, CommittedOffset]) -> None:
         if not values:
             return
-        group_id = slot.group.group_id
-        records: list[tuple[bytes, bytes | None]] = [
-            (encode_key(OffsetCommitKey(group=group_id, topic=topic, partition=index)), encode_offset(value.to_value()))
-            for (topic, index), value in values.items()
-        ]
-        first_offset = await slot.write(self._journal, records, COMMIT_ERRORS)
+        slot.offsets.begin(values)
+        try:
+            first_offset = await slot.write(self._journal, records_of(slot.group.group_id, values), COMMIT_ERRORS)
+        finally:
+            slot.offsets.end(values)
         for place, (partition, value) in enumerate(values.items(), first_offset):
             slot.offsets.commit(partition, dataclasses.replace(value, journal_offset=place))
         for answer in slot.positions.committed(values, slot.offsets.offset_of):

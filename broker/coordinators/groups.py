@@ -163,6 +163,17 @@ class Group:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         self.touch(member, now_ms)
 
+    def authorize_transactional_commit(self, member_id: str, instance_id: str | None, generation: int) -> None:
+        """Raise unless a transaction may commit offsets for the sender.
+
+        Before KIP-447 (v0 to v2) producers could not say for which member they commit: those are believed.
+        """
+        self.check_alive()
+        if generation < 0 and self.state is EMPTY:
+            return
+        if generation >= 0 or member_id or instance_id is not None:
+            self.checked(member_id, instance_id, generation)
+
     def authorize_watch(self, member_id: str, generation: int) -> None:
         """Raise unless the sender may wait for progress: a member under a standing assignment, or anybody if Empty."""
         self.check_alive()

@@ -13,12 +13,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, decode_key
 from protocol.records.batch import NO_PRODUCER_ID, BatchBuilder, Buffer, iter_batches, iter_records
 from protocol.records.control import ControlType, read_control
+
+if TYPE_CHECKING:
+    from broker.storage.producer_state import Verification
 
 ACKS_ALL: Final = -1
 DecodeKey = Callable[[bytes], Any]
@@ -64,7 +67,16 @@ class Replicas(Protocol):
     """What the journal needs of the replica manager."""
 
     async def append(
-        self, topic: str, index: int, records: Buffer, *, acks: int, timeout_ms: int, origin: Origin = ...
+        self,
+        topic: str,
+        index: int,
+        records: Buffer,
+        *,
+        acks: int,
+        timeout_ms: int,
+        origin: Origin = ...,
+        verification: Verification | None = ...,
+        appended: Callable[[int], None] | None = ...,
     ) -> Appended:
         """Append and wait as `acks` demands. Raises KafkaError."""
 
@@ -73,6 +85,9 @@ class Replicas(Protocol):
 
     def read_local(self, topic: str, index: int, offset: int, max_bytes: int) -> bytes:
         """Whole batches from `offset` on, up to the log end."""
+
+    async def wait_committed(self, topic: str, index: int, offset: int) -> None:
+        """Wait until all below `offset` is replicated. Raises KafkaError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +109,17 @@ class Settle:
     commit: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Records that are part of a producer's transaction, whose coordinator has confirmed that."""
+
+    producer: tuple[int, int]
+    """Producer id and epoch."""
+    verification: Verification | None
+    appended: Callable[[int], None]
+    """Told the first record's offset as soon as the records are in the log."""
+
+
 class Journal:
     """Writes and reads the partitions of one internal topic that this broker leads."""
 
@@ -105,12 +131,15 @@ class Journal:
         clock_ms: Callable[[], int],
         topic: str = CONSUMER_OFFSETS_TOPIC,
         read_key: ReadKey = decode_key,
+        committed_only: bool = False,
     ) -> None:
+        """`committed_only`: a replay ends when all that it told is replicated, so that it can be acted on."""
         self.topic = topic
         self._replicas = replicas
         self._timeout_ms = timeout_ms
         self._clock_ms = clock_ms
         self._read_key = read_key
+        self._committed_only = committed_only
 
     async def append(
         self,
@@ -119,11 +148,12 @@ class Journal:
         errors: Mapping[ErrorCode, ErrorCode],
         *,
         timeout_ms: int | None = None,
+        transaction: Part | None = None,
     ) -> int:
         """Append records as one batch and wait until all in-sync replicas have it; returns the first one's offset.
 
-        The records are in the log, or refused, before anything else can happen here. Raises KafkaError with a code out
-        of `errors`.
+        The records are in the log, or refused, before anything else can happen here. Those of a `transaction` count
+        when it ends. Raises KafkaError with a code out of `errors`.
         """
         builder = BatchBuilder(limit_bytes=_NO_LIMIT)
         now_ms = self._clock_ms()
@@ -133,10 +163,12 @@ class Journal:
             appended = await self._replicas.append(
                 self.topic,
                 partition,
-                builder.build(),
+                builder.build() if transaction is None else builder.build(*transaction.producer, transactional=True),
                 acks=ACKS_ALL,
                 timeout_ms=self._timeout_ms if timeout_ms is None else timeout_ms,
                 origin="coordinator",
+                verification=None if transaction is None else transaction.verification,
+                appended=None if transaction is None else transaction.appended,
             )
         except KafkaError as error:
             raise KafkaError(errors.get(error.code, error.code), error.message) from error
@@ -163,9 +195,12 @@ class Journal:
             for entry in entries:
                 apply(entry)
             if following == offset:
-                return offset
+                break
             offset = following
             await asyncio.sleep(0)  # a long journal must not keep everybody else from being served
+        if self._committed_only:
+            await self._replicas.wait_committed(self.topic, partition, offset)
+        return offset
 
 
 _NO_LIMIT: Final = 2**31 - 1

@@ -11,10 +11,11 @@ Source: kafka.coordinator.group.GroupMetadata, CommitRecordMetadataAndOffset.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from protocol.internal_topics import OffsetCommitValue
+from protocol.internal_topics import OffsetCommitKey, OffsetCommitValue, encode_key, encode_offset
 
 TopicPartition = tuple[str, int]
 
@@ -56,6 +57,14 @@ class CommittedOffset:
         )
 
 
+def records_of(group_id: str, values: Mapping[TopicPartition, CommittedOffset]) -> list[tuple[bytes, bytes | None]]:
+    """What the journal keeps of a commit."""
+    return [
+        (encode_key(OffsetCommitKey(group=group_id, topic=topic, partition=index)), encode_offset(value.to_value()))
+        for (topic, index), value in values.items()
+    ]
+
+
 @dataclass(slots=True)
 class Offsets:
     """All offsets of one group."""
@@ -63,6 +72,8 @@ class Offsets:
     committed: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
     staged: dict[int, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
     """Producer id -> what its open transaction will commit."""
+    _in_flight: dict[TopicPartition, int] = field(default_factory=dict)
+    """How many commits of a partition are on their way to the other replicas."""
     _deleted_at: dict[TopicPartition, int] = field(default_factory=dict)
     """Journal offset of the tombstone, so that an older commit that completes late does not bring the offset back."""
 
@@ -77,14 +88,19 @@ class Offsets:
         return True
 
     def delete(self, partition: TopicPartition, journal_offset: int) -> None:
-        """Take over a tombstone unless a later commit is known already."""
+        """Take over a tombstone unless a later commit is known already. Transactions lose what they staged before it."""
+        for producer_id, staged in list(self.staged.items()):
+            if partition in staged and staged[partition].journal_offset < journal_offset:
+                del staged[partition]
+                if not staged:
+                    del self.staged[producer_id]
         current = self.committed.get(partition)
         if current is None or current.journal_offset <= journal_offset:
             self.committed.pop(partition, None)
             self._deleted_at[partition] = max(journal_offset, self._deleted_at.get(partition, -1))
 
     def stage(self, producer_id: int, partition: TopicPartition, value: CommittedOffset) -> None:
-        """Remember what a transaction wants to commit."""
+        """Remember what a transaction wants to commit: the last of its records for a partition counts."""
         self.staged.setdefault(producer_id, {})[partition] = value
 
     def settle(self, producer_id: int, *, commit: bool) -> list[TopicPartition]:
@@ -94,9 +110,28 @@ class Offsets:
             return []
         return [partition for partition, value in staged.items() if self.commit(partition, value)]
 
+    def begin(self, partitions: Iterable[TopicPartition]) -> None:
+        """Commits are on their way. They take effect, or fail, until `end`."""
+        for partition in partitions:
+            self._in_flight[partition] = self._in_flight.get(partition, 0) + 1
+
+    def end(self, partitions: Iterable[TopicPartition]) -> None:
+        """Those commits are over, one way or the other."""
+        for partition in partitions:
+            left = self._in_flight.pop(partition) - 1
+            if left:
+                self._in_flight[partition] = left
+
     def unstable(self, partition: TopicPartition) -> bool:
-        """Whether an open transaction may change the partition's offset."""
-        return any(partition in staged for staged in self.staged.values())
+        """Whether an open transaction, or a commit that is on its way, may change the partition's offset."""
+        return partition in self._in_flight or any(partition in staged for staged in self.staged.values())
+
+    def partitions(self) -> list[TopicPartition]:
+        """All that the journal has something about: committed, or wanted by an open transaction."""
+        known = dict.fromkeys(self.committed)
+        for staged in self.staged.values():
+            known.update(dict.fromkeys(staged))
+        return list(known)
 
     def offset_of(self, partition: TopicPartition) -> int:
         """The committed offset, -1 when unknown."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from broker.coordinators.group_state import EMPTY, GroupLimits
 from broker.coordinators.groups import Group
-from broker.coordinators.journal import Journal, Put, Settle
+from broker.coordinators.journal import Journal, Part, Put, Settle
 from broker.coordinators.offsets import CommittedOffset, Offsets
 from broker.coordinators.positions import Positions
 from protocol.errors import ErrorCode
@@ -49,12 +49,16 @@ class Slot:
         return min((due for due in deadlines if due is not None), default=None)
 
     async def write(
-        self, journal: Journal, records: list[tuple[bytes, bytes | None]], errors: Mapping[ErrorCode, ErrorCode]
+        self,
+        journal: Journal,
+        records: list[tuple[bytes, bytes | None]],
+        errors: Mapping[ErrorCode, ErrorCode],
+        transaction: Part | None = None,
     ) -> int:
         """Append records of this group, and keep the slot meanwhile. Raises KafkaError with a code out of `errors`."""
         self.writes_in_flight += 1
         try:
-            return await journal.append(self.partition, records, errors)
+            return await journal.append(self.partition, records, errors, transaction=transaction)
         finally:
             self.writes_in_flight -= 1
 

@@ -4,8 +4,8 @@ acks=0 is never answered: when an append fails, the connection is closed, so tha
 acks=1 answers after the local append, acks=-1 when every in-sync replica has the records.
 
 The batches of a request are appended in one synchronous section, each in the order of rule R5; only then may the
-request wait. A batch of another generation is refused with INVALID_PARTITION_METADATA and our generation in the
-answer (KIP-253). Versions 0 to 11.
+request wait. A batch of another generation is refused with INVALID_PARTITION_METADATA and our generation in the answer
+(KIP-253). Only a request that begins a transaction waits before, for the word of its coordinator. Versions 0 to 11.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from broker.api import INTERNAL_TOPICS, CloseConnection, RequestContext, handles
 from broker.handlers.leader_hints import HINTED, LeaderHints
+from broker.handlers.transactional_batches import check_no_transaction, verify
+from broker.replication.verification import NOTHING_TO_VERIFY, Verified
 from broker.replication.waiting import ReplicationWait
 from broker.storage.validation import RecordsRefused
 from protocol.apis.produce import (
@@ -49,6 +51,14 @@ async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceRespon
     """Append everything, then wait for replication if asked to."""
     replicas = ctx.services.replicas
     hints = LeaderHints(ctx.services.metadata)
+    verified = NOTHING_TO_VERIFY
+    try:
+        if request.transactional_id is None:
+            check_no_transaction(request)
+        else:
+            verified = await verify(replicas, request, ctx.version)
+    except KafkaError as error:
+        return refuse_all(ctx, request, hints, error)
     waiting: Waiting = []
     responses = []
     for topic in request.topic_data:
@@ -56,7 +66,7 @@ async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceRespon
         for data in topic.partition_data:
             try:
                 check(ctx, request.acks, topic.name, data)
-                rows.append(append(replicas, request.acks, topic.name, data, waiting))
+                rows.append(append(replicas, request.acks, topic.name, data, verified, waiting))
             except KafkaError as error:
                 rows.append(refuse(ctx, hints, topic.name, data.index, error))
         responses.append(TopicProduceResponse(name=topic.name, partition_responses=rows))
@@ -92,11 +102,14 @@ def check(ctx: RequestContext, acks: int, topic: str, data: PartitionProduceData
 
 
 def append(
-    replicas: ReplicaManager, acks: int, topic: str, data: PartitionProduceData, waiting: Waiting
+    replicas: ReplicaManager, acks: int, topic: str, data: PartitionProduceData, verified: Verified, waiting: Waiting
 ) -> PartitionProduceResponse:
     """Append to one partition; joins `waiting` when the answer has to wait for other replicas."""
     partition = replicas.leader_of(topic, data.index)
-    info = replicas.append_local(partition, data.records or b"", acks=acks, generation=data.generation)
+    verification = None if verified is NOTHING_TO_VERIFY else verified.admit(partition)
+    info = replicas.append_local(
+        partition, data.records or b"", acks=acks, generation=data.generation, verification=verification
+    )
     row = PartitionProduceResponse(
         index=data.index,
         error_code=0,
@@ -110,6 +123,22 @@ def append(
         if not wait.settled() or wait.code is not ErrorCode.NONE:
             waiting.append((wait, row))
     return row
+
+
+def refuse_all(
+    ctx: RequestContext, request: ProduceRequest, hints: LeaderHints, error: KafkaError
+) -> ProduceResponse | None:
+    """The answer when nothing of a request may be looked at."""
+    responses = [
+        TopicProduceResponse(
+            name=topic.name,
+            partition_responses=[refuse(ctx, hints, topic.name, data.index, error) for data in topic.partition_data],
+        )
+        for topic in request.topic_data
+    ]
+    if request.acks == 0:
+        close_if_refused(responses)
+    return ProduceResponse(responses=responses)
 
 
 def refuse(

@@ -124,13 +124,17 @@ class ProducerStates:
                 return batch
         return None
 
+    def has_open(self, producer_id: int) -> bool:
+        """Whether a transaction of the producer is open here."""
+        entry = self._entries.get(producer_id)
+        return entry is not None and entry.transaction_start != NO_OFFSET
+
     def begin_verification(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> Verification | None:
         """A transactional batch wants in: what to append it with once its coordinator agrees.
 
         None while the producer's transaction is open here: the coordinator has agreed before.
         """
-        entry = self._entries.get(producer_id)
-        if entry is not None and entry.transaction_start != NO_OFFSET:
+        if self.has_open(producer_id):
             return None
         known = self._verifications.get(producer_id)
         if known is None:
@@ -154,35 +158,24 @@ class ProducerStates:
         Raises KafkaError.
         """
         entry = self._entries.get(header.producer_id)
+        begun = None
         if header.is_transactional and (entry is None or entry.transaction_start == NO_OFFSET):
-            self._check_verified(header, verification, verified_only=verified_only, from_client=from_client)
-        if entry is None:
-            return
-        if header.producer_epoch < entry.epoch:
+            begun = self._verifications.get(header.producer_id)
+            if verified_only and (begun is None or begun is not verification):
+                raise KafkaError(
+                    ErrorCode.INVALID_TXN_STATE, f"producer {header.producer_id} has no confirmed transaction here"
+                )
+        if entry is not None and header.producer_epoch < entry.epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"producer {header.producer_id} has epoch {entry.epoch}, the batch {header.producer_epoch}",
             )
         if from_client:
-            _check_sequence(entry, header)
-        if entry.transaction_start != NO_OFFSET and not header.is_transactional:
+            _check_sequence(entry, begun, header)
+        if entry is not None and entry.transaction_start != NO_OFFSET and not header.is_transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {header.producer_id} has an open transaction and sends outside of it",
-            )
-
-    def _check_verified(
-        self, header: BatchHeader, verification: Verification | None, *, verified_only: bool, from_client: bool
-    ) -> None:
-        begun = self._verifications.get(header.producer_id)
-        if verified_only and (begun is None or begun is not verification):
-            raise KafkaError(
-                ErrorCode.INVALID_TXN_STATE, f"producer {header.producer_id} has no confirmed transaction here"
-            )
-        if begun is not None and from_client and header.base_sequence > begun.lowest_sequence:
-            raise KafkaError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {header.producer_id} sent sequence {begun.lowest_sequence} before {header.base_sequence}",
             )
 
     def check_marker(self, header: BatchHeader, control: ControlRecord) -> None:
@@ -271,7 +264,14 @@ class ProducerStates:
         return entry
 
 
-def _check_sequence(entry: ProducerEntry, header: BatchHeader) -> None:
+def _check_sequence(entry: ProducerEntry | None, begun: Verification | None, header: BatchHeader) -> None:
+    if begun is not None and header.base_sequence > begun.lowest_sequence:
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {header.producer_id} sent sequence {begun.lowest_sequence} before {header.base_sequence}",
+        )
+    if entry is None:
+        return
     if header.producer_epoch != entry.epoch:
         expected = 0 if entry.epoch != NO_PRODUCER_EPOCH else header.base_sequence
     else:

@@ -1,0 +1,111 @@
+"""Offsets that producers commit in their transactions: staged when written, in force or dropped when the marker comes.
+
+The records stand in the group's partition of `__consumer_offsets` as part of the transaction, so its coordinator ends
+them there like any other. What is staged is what the log says, from the moment of the append: a commit that is not
+replicated in time is answered with an error and stays staged, as it would after a replay; the transaction decides.
+Until then readers that ask for stable offsets have to wait (KIP-447), and no gate opens: a staged offset is no commit.
+
+Source: kafka.coordinator.group.GroupCoordinator (handleTxnCommitOffsets), GroupMetadataManager (handleTxnCompletion).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from broker.coordinators.events import Answer
+from broker.coordinators.journal import COMMIT_ERRORS, Journal, Part
+from broker.coordinators.offsets import CommittedOffset, TopicPartition, records_of
+from broker.replication.verification import Transaction
+from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from broker.coordinators.group_table import GroupTable
+    from broker.coordinators.shards import Slot
+    from broker.replication.replica_manager import ReplicaManager
+    from broker.storage.producer_state import Verification
+    from protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
+
+NO_SEQUENCE: Final = -1
+VERIFICATION_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
+    **COMMIT_ERRORS,
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+}
+"""What a client hears when the transaction's coordinator did not confirm; it tries again without looking for another."""
+
+
+class GroupTransactions:
+    """Commits and ends of transactions in the groups of this broker."""
+
+    def __init__(
+        self,
+        table: GroupTable,
+        journal: Journal,
+        replicas: ReplicaManager,
+        *,
+        answer: Callable[[Answer], None],
+        look_again: Callable[[Slot], None],
+    ) -> None:
+        """`look_again` is called when a group may have become vacant."""
+        self._table = table
+        self._journal = journal
+        self._replicas = replicas
+        self._answer = answer
+        self._look_again = look_again
+
+    async def commit(
+        self, request: TxnOffsetCommitRequest, values: Mapping[TopicPartition, CommittedOffset], *, abortable: bool
+    ) -> None:
+        """Stage offsets for a transaction that its coordinator knows. Raises KafkaError."""
+        if request.group_id == "":
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        partition = self._table.leadership.shard_of(request.group_id).partition
+        verification = await self._verify(request, partition, abortable)
+        slot = self._table.find_or_create(request.group_id)
+        try:
+            slot.group.authorize_transactional_commit(
+                request.member_id, request.group_instance_id, request.generation_id
+            )
+            if values:
+                await self._stage(slot, request, values, verification)
+        finally:
+            self._look_again(slot)
+
+    async def _verify(self, request: TxnOffsetCommitRequest, index: int, abortable: bool) -> Verification | None:
+        transaction = Transaction(request.transactional_id, request.producer_id, request.producer_epoch, abortable)
+        try:
+            partition = self._replicas.leader_of(CONSUMER_OFFSETS_TOPIC, index)
+            return (await self._replicas.verifier.verify(transaction, [(partition, NO_SEQUENCE)])).admit(partition)
+        except KafkaError as error:
+            raise KafkaError(VERIFICATION_ERRORS.get(error.code, error.code), error.message) from error
+
+    async def _stage(
+        self,
+        slot: Slot,
+        request: TxnOffsetCommitRequest,
+        values: Mapping[TopicPartition, CommittedOffset],
+        verification: Verification | None,
+    ) -> None:
+        def appended(first_offset: int) -> None:
+            for place, (partition, value) in enumerate(values.items(), first_offset):
+                staged = dataclasses.replace(value, journal_offset=place)
+                slot.offsets.stage(request.producer_id, partition, staged)
+
+        part = Part((request.producer_id, request.producer_epoch), verification, appended)
+        await slot.write(self._journal, records_of(slot.group.group_id, values), COMMIT_ERRORS, part)
+
+    def ended(self, partition: int, producer_id: int, *, commit: bool) -> None:
+        """A producer's marker is in a partition of `__consumer_offsets`, on all in-sync replicas.
+
+        While the partition is being loaded there is nothing to do: who reads the journal to its end meets the marker.
+        """
+        shard = self._table.leadership.shards.get(partition)
+        if shard is None or shard.loading:
+            return
+        for slot in [one for one in shard.slots.values() if producer_id in one.offsets.staged]:
+            changed = slot.offsets.settle(producer_id, commit=commit)
+            for answer in slot.positions.committed(changed, slot.offsets.offset_of):
+                self._answer(answer)
+            self._look_again(slot)

@@ -1,0 +1,60 @@
+"""DescribeProducers: who writes to a partition, and which transactions are open there (KIP-664).
+
+Version 0. Answered by every replica from what its log remembers, not by the leader alone: so an operator finds a
+transaction that hangs, with the offset at which it began and the epoch of the coordinator that ended its last one.
+"""
+
+from __future__ import annotations
+
+from broker import admin
+from broker.api import RequestContext, handles
+from broker.storage.producer_state import ProducerEntry
+from protocol.apis.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+
+@handles(DescribeProducersRequest, versions="0")
+async def describe_producers(ctx: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    """Answer each partition on its own."""
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name, partitions=[describe(ctx, topic.name, index) for index in topic.partition_indexes]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def describe(ctx: RequestContext, topic: str, index: int) -> PartitionResponse:
+    """The row of one partition."""
+    try:
+        admin.check_topic_name(topic)
+        partition = ctx.services.replicas.partition(topic, index)
+    except KafkaError as error:
+        return PartitionResponse(
+            partition_index=index, error_code=error.code, error_message=str(error), active_producers=[]
+        )
+    return PartitionResponse(
+        partition_index=index,
+        error_code=ErrorCode.NONE,
+        active_producers=[state_of(entry) for entry in partition.log.producers.entries],
+    )
+
+
+def state_of(entry: ProducerEntry) -> ProducerState:
+    """What is known of one producer."""
+    return ProducerState(
+        producer_id=entry.producer_id,
+        producer_epoch=entry.epoch,
+        last_sequence=entry.last_sequence,
+        last_timestamp=entry.last_timestamp_ms,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_start_offset=entry.transaction_start,
+    )

@@ -1,0 +1,99 @@
+"""What Produce asks of transactional batches before it appends anything (KIP-98, KIP-890 part 1).
+
+A request with such batches names its transactional id, and all of them are of one producer. The first batch of a
+transaction in a partition is let in only when the transaction's coordinator knows the partition as part of it; the
+errors of that question are told as NOT_ENOUGH_REPLICAS where they pass, which every producer answers by trying again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.replication.verification import Transaction, Verified
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import HEADER_BYTES, MAGIC, TRANSACTIONAL, BatchHeader, Buffer, read_header
+
+if TYPE_CHECKING:
+    from broker.replication.partition import Partition
+    from broker.replication.replica_manager import ReplicaManager
+    from protocol.apis.produce import PartitionProduceData, ProduceRequest
+
+ATTRIBUTES_POSITION: Final = 22
+MAGIC_POSITION: Final = 16
+FIRST_VERSION_THAT_MAY_ABORT: Final = 11
+_PASSING: Final = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+def is_transactional(records: Buffer | None) -> bool:
+    """Whether this is a batch of a transaction; nothing but one byte of its header decides."""
+    return (
+        records is not None
+        and len(records) >= HEADER_BYTES
+        and bool(records[ATTRIBUTES_POSITION] & TRANSACTIONAL)
+        and records[MAGIC_POSITION] == MAGIC
+    )
+
+
+def check_no_transaction(request: ProduceRequest) -> None:
+    """A request without a transactional id carries no transactional batch. Raises KafkaError for the whole request."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if is_transactional(data.records):
+                raise KafkaError(
+                    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records without a transactional id"
+                )
+
+
+async def verify(replicas: ReplicaManager, request: ProduceRequest, version: int) -> Verified:
+    """Ask about the partitions in which this request would begin a transaction. Raises KafkaError for all of it."""
+    producer: tuple[int, int] | None = None
+    wanted: list[tuple[Partition, int]] = []
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if not is_transactional(data.records):
+                continue
+            assert data.records is not None
+            header = read_header(data.records)
+            if header.producer_id < 0:
+                continue
+            if producer not in (None, (header.producer_id, header.producer_epoch)):
+                raise KafkaError(
+                    ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional records of more than one producer"
+                )
+            producer = (header.producer_id, header.producer_epoch)
+            partition = begins_in(replicas, topic.name, data, header)
+            if partition is not None:
+                wanted.append((partition, header.base_sequence))
+    if producer is None or not wanted:
+        return Verified()
+    assert request.transactional_id is not None
+    verified = await replicas.verifier.verify(
+        Transaction(request.transactional_id, *producer, version >= FIRST_VERSION_THAT_MAY_ABORT), wanted
+    )
+    for partition, code in verified.refused.items():
+        if code in _PASSING:
+            verified.refused[partition] = ErrorCode.NOT_ENOUGH_REPLICAS
+    return verified
+
+
+def begins_in(
+    replicas: ReplicaManager, topic: str, data: PartitionProduceData, header: BatchHeader
+) -> Partition | None:
+    """The partition in which this batch would begin a transaction; None also where it will be refused anyway."""
+    try:
+        partition = replicas.leader_of(topic, data.index)
+        producers = partition.log.producers
+        if producers.has_open(header.producer_id) or producers.find_duplicate(header) is not None:
+            return None
+        partition.check_generation(data.generation)
+    except KafkaError:
+        return None
+    return partition

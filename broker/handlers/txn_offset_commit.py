@@ -1,0 +1,90 @@
+"""TxnOffsetCommit: how far a group will be once a producer's transaction is committed (KIP-98, KIP-447).
+
+Versions 0 to 4. From v3 the producer says for which member of which generation it commits, and is fenced with it.
+A partition that does not exist is refused alone; what concerns the group or the transaction is told for all others,
+and only then does it matter whether their metadata is too long. Before v2 clients could not take
+COORDINATOR_LOAD_IN_PROGRESS.
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, handles
+from broker.coordinators.offsets import CommittedOffset, TopicPartition
+from protocol.apis.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+FIRST_VERSION_THAT_WAITS: int = 2
+FIRST_VERSION_THAT_MAY_ABORT: int = 4
+
+
+@handles(TxnOffsetCommitRequest, versions="0-4")
+async def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    """Stage what can be staged; answered when it is replicated."""
+    now_ms = ctx.services.now_ms()
+    staged: dict[TopicPartition, CommittedOffset] = {}
+    codes: dict[TopicPartition, ErrorCode] = {}
+    for topic in request.topics:
+        for one in topic.partitions:
+            key = (topic.name, one.partition_index)
+            codes[key] = objection(ctx, topic.name, one)
+            if codes[key] is ErrorCode.NONE:
+                staged[key] = value_of(one, now_ms)
+    if any(code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for code in codes.values()):
+        outcome = await commit(ctx, request, staged)
+        for key, code in codes.items():
+            if outcome is not ErrorCode.NONE and code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                codes[key] = outcome
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=one.partition_index, error_code=codes[topic.name, one.partition_index]
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def commit(
+    ctx: RequestContext, request: TxnOffsetCommitRequest, staged: dict[TopicPartition, CommittedOffset]
+) -> ErrorCode:
+    """What the coordinator says, in the words of the version."""
+    try:
+        await ctx.services.groups.transactions.commit(
+            request, staged, abortable=ctx.version >= FIRST_VERSION_THAT_MAY_ABORT
+        )
+    except KafkaError as error:
+        if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and ctx.version < FIRST_VERSION_THAT_WAITS:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return error.code
+    return ErrorCode.NONE
+
+
+def objection(ctx: RequestContext, topic: str, asked: TxnOffsetCommitRequestPartition) -> ErrorCode:
+    """What is wrong with this one partition."""
+    if ctx.services.metadata.partition(topic, asked.partition_index) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if len(asked.committed_metadata or "") > ctx.services.settings.offset_metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def value_of(asked: TxnOffsetCommitRequestPartition, now_ms: int) -> CommittedOffset:
+    """What is to be remembered."""
+    return CommittedOffset(
+        offset=asked.committed_offset,
+        leader_epoch=asked.committed_leader_epoch,
+        metadata=asked.committed_metadata or "",
+        commit_timestamp_ms=now_ms,
+    )

@@ -1,0 +1,100 @@
+"""WriteTxnMarkers: a transaction coordinator ends transactions in partitions that this broker leads (KIP-98).
+
+Versions 0 and 1. Each marker becomes a control batch in each of its partitions, also in one that a resize has sealed:
+what was begun there before has to end there (R6, D4). A partition is answered NONE once all in-sync replicas have its
+marker. Offsets that a transaction has committed become visible, or are dropped, at that moment.
+
+A marker of a deposed coordinator or of a fenced producer is refused by the log. All stored batches are of format 2, so
+UNSUPPORTED_FOR_MESSAGE_FORMAT never comes up. Partitions that are not here are UNKNOWN_TOPIC_OR_PARTITION, as in Kafka:
+the coordinator looks for their leader again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from broker.api import RequestContext, handles
+from broker.replication.waiting import ReplicationWait
+from protocol.apis.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+from protocol.records.control import build_end_transaction
+
+if TYPE_CHECKING:
+    from broker.replication.replica_manager import ReplicaManager
+
+ACKS_ALL = -1
+Outcomes = dict[int, dict[tuple[str, int], ErrorCode]]
+"""Producer id -> partition -> how it went."""
+
+
+@dataclass(slots=True)
+class Written:
+    """One marker in one partition, on its way to the other replicas."""
+
+    marker: WritableTxnMarker
+    partition: tuple[str, int]
+    wait: ReplicationWait
+
+
+@handles(WriteTxnMarkersRequest, versions="0-1")
+async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    """Append all markers, then wait until they are replicated."""
+    replicas = ctx.services.replicas
+    outcomes: Outcomes = {}
+    written: list[Written] = []
+    for marker in request.markers:
+        content = control_batch(marker, ctx.services.now_ms())
+        for partition in [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]:
+            try:
+                written.append(Written(marker, partition, append(replicas, partition, content)))
+            except KafkaError as error:
+                outcomes.setdefault(marker.producer_id, {})[partition] = error.code
+    await replicas.wait_replicated([one.wait for one in written], ctx.services.settings.request_timeout_ms)
+    for one in written:
+        code = ErrorCode.REQUEST_TIMED_OUT if one.wait.code is None else one.wait.code
+        outcomes.setdefault(one.marker.producer_id, {})[one.partition] = code
+        if code is ErrorCode.NONE and one.partition[0] == CONSUMER_OFFSETS_TOPIC:
+            ctx.services.groups.transactions.ended(
+                one.partition[1], one.marker.producer_id, commit=one.marker.transaction_result
+            )
+    return WriteTxnMarkersResponse(markers=[result_of(producer, rows) for producer, rows in outcomes.items()])
+
+
+def control_batch(marker: WritableTxnMarker, now_ms: int) -> bytes:
+    """What is appended for a marker, the same in each partition."""
+    return build_end_transaction(
+        commit=marker.transaction_result,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        coordinator_epoch=marker.coordinator_epoch,
+        timestamp_ms=now_ms,
+    )
+
+
+def append(replicas: ReplicaManager, partition: tuple[str, int], content: bytes) -> ReplicationWait:
+    """Append to one partition. No generation is compared: a marker is no record that belongs to a key."""
+    try:
+        found = replicas.partition(*partition)
+    except KafkaError as error:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(error)) from None
+    info = replicas.append_local(found, content, acks=ACKS_ALL, generation=None, origin="coordinator")
+    return ReplicationWait(found, info.last_offset + 1)
+
+
+def result_of(producer_id: int, rows: dict[tuple[str, int], ErrorCode]) -> WritableTxnMarkerResult:
+    """All partitions of one producer, by topic."""
+    topics: dict[str, WritableTxnMarkerTopicResult] = {}
+    for (topic, index), code in rows.items():
+        if topic not in topics:
+            topics[topic] = WritableTxnMarkerTopicResult(name=topic, partitions=[])
+        topics[topic].partitions.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=code))
+    return WritableTxnMarkerResult(producer_id=producer_id, topics=list(topics.values()))

@@ -1,0 +1,282 @@
+"""Asks the coordinators of transactions whether partitions are part of them, before anything is appended there.
+
+A batch that comes after its transaction has ended would open one that nobody ends, and hold up every read_committed
+consumer (KIP-890 part 1). Only the first batch of a transaction in a partition is asked about; what a log has to do
+with the answer is in `storage.producer_state`.
+
+One request is in flight per coordinator; what comes meanwhile travels together in the next one. A newer epoch of a
+producer displaces the question of an older one. Source: Kafka's `AddPartitionsToTxnManager`, and the part of
+`ReplicaManager` that translates its errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from broker.replication.partition import Partition
+from protocol.errors import ErrorCode, KafkaError
+from protocol.hashing import partition_of_group
+from protocol.internal_topics import TRANSACTION_STATE_TOPIC
+from protocol.values import value
+
+if TYPE_CHECKING:
+    from broker.config import BrokerSettings
+    from broker.metadata_cache import BrokerImage, MetadataCache
+    from broker.storage.producer_state import Verification
+    from clients.connection import Connection
+    from protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+
+log = logging.getLogger(__name__)
+
+FIRST_VERSION_THAT_VERIFIES: Final = 4
+Key = tuple[str, int]
+Answers = Mapping[Key, ErrorCode]
+
+
+@value
+class Transaction:
+    """Whose batches want in. `abortable`: the client understands TRANSACTION_ABORTABLE."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    abortable: bool = False
+
+
+class Verified:
+    """The outcome per partition: what to append with, or why not."""
+
+    __slots__ = ("begun", "refused")
+
+    def __init__(self) -> None:
+        self.begun: dict[Partition, Verification] = {}
+        self.refused: dict[Partition, ErrorCode] = {}
+
+    def admit(self, partition: Partition) -> Verification | None:
+        """What to append with; None where nothing had to be verified. Raises KafkaError where it was refused."""
+        code = self.refused.get(partition)
+        if code is not None:
+            raise KafkaError(code, f"{partition.topic}-{partition.index} is not confirmed as part of the transaction")
+        return self.begun.get(partition)
+
+
+NOTHING_TO_VERIFY: Final = Verified()
+
+
+class Question:
+    """What a coordinator will be asked about one transaction; several requests may wait for the same answer."""
+
+    __slots__ = ("answer", "partitions", "transaction")
+
+    def __init__(self, transaction: Transaction, partitions: Iterable[Key]) -> None:
+        self.transaction = transaction
+        self.partitions = dict.fromkeys(partitions)
+        self.answer: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+
+    def refuse(self, code: ErrorCode) -> None:
+        """The same answer for every partition."""
+        self.answer.set_result(dict.fromkeys(self.partitions, code))
+
+
+class Lane:
+    """The questions to one broker, and the task that asks them."""
+
+    def __init__(self, broker_id: int, metadata: MetadataCache, settings: BrokerSettings) -> None:
+        self._broker_id = broker_id
+        self._metadata = metadata
+        self._settings = settings
+        self._waiting: dict[str, Question] = {}
+        self._asked: dict[str, Question] = {}
+        self._wanted = asyncio.Event()
+        self._connection: Connection | None = None
+        self._connected_to: BrokerImage | None = None
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"verification-{broker_id}")
+
+    def ask(self, transaction: Transaction, partitions: Sequence[Key]) -> Question:
+        """Ask with the next request. What a newer epoch of the same producer displaces is refused at once."""
+        mine = Question(transaction, partitions)
+        waiting = self._waiting.get(transaction.transactional_id)
+        if waiting is not None:
+            other = waiting.transaction
+            if other.producer_id != transaction.producer_id:
+                waiting.refuse(ErrorCode.NETWORK_EXCEPTION)  # its sender asks again, and hears who it is now
+            elif other.producer_epoch < transaction.producer_epoch:
+                waiting.refuse(ErrorCode.INVALID_PRODUCER_EPOCH)
+            elif other.producer_epoch > transaction.producer_epoch:
+                mine.refuse(ErrorCode.INVALID_PRODUCER_EPOCH)
+                return mine
+            else:
+                waiting.partitions.update(mine.partitions)
+                return waiting
+        self._waiting[transaction.transactional_id] = mine
+        self._wanted.set()
+        return mine
+
+    async def close(self) -> None:
+        """Ask nothing more; whoever waits is told to try again."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        for question in (*self._asked.values(), *self._waiting.values()):
+            question.refuse(ErrorCode.NETWORK_EXCEPTION)
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._wanted.wait()
+                self._wanted.clear()
+                self._asked, self._waiting = self._waiting, {}
+                answers = await self._ask(self._asked)
+                for transactional_id, question in self._asked.items():
+                    question.answer.set_result(answers[transactional_id])
+                self._asked = {}
+        except Exception:
+            log.exception("bug while verifying transactions with broker %d", self._broker_id)
+            raise
+
+    async def _ask(self, questions: Mapping[str, Question]) -> Mapping[str, Answers]:
+        from protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
+
+        code = ErrorCode.NETWORK_EXCEPTION
+        try:
+            connection = await self._connected()
+            if connection.version_for(AddPartitionsToTxnRequest) >= FIRST_VERSION_THAT_VERIFIES:
+                response = await connection.call(request_for(questions.values()))
+                if response.error_code == ErrorCode.NONE:
+                    return answers_of(response, questions)
+                log.warning("broker %d verifies nothing: error %d", self._broker_id, response.error_code)
+                code = ErrorCode(response.error_code)
+                if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                    code = ErrorCode.INVALID_TXN_STATE  # what brokers may do is not the client's business
+            else:
+                code = ErrorCode.NONE  # a coordinator from before KIP-890 vouches for everybody
+        except (OSError, TimeoutError) as error:
+            log.info("broker %d cannot be asked about transactions: %s", self._broker_id, error)
+        except KafkaError as error:
+            log.warning("broker %d cannot be asked about transactions: %s", self._broker_id, error)
+            code = ErrorCode.NONE if error.code is ErrorCode.UNSUPPORTED_VERSION else ErrorCode.NETWORK_EXCEPTION
+        return {name: dict.fromkeys(question.partitions, code) for name, question in questions.items()}
+
+    async def _connected(self) -> Connection:
+        from clients.connection import Connection
+
+        broker = self._metadata.broker(self._broker_id)
+        if broker is None:
+            raise ConnectionError("it is not alive")
+        if self._connection is not None:
+            if not self._connection.closed and self._connected_to == broker:
+                return self._connection
+            await self._connection.close()
+        self._connection = await Connection.open(
+            broker.host,
+            broker.port,
+            client_id=f"broker-{self._settings.node_id}",
+            request_timeout_ms=self._settings.request_timeout_ms,
+        )
+        self._connected_to = broker
+        return self._connection
+
+
+class TransactionVerifier:
+    """All questions of this broker."""
+
+    def __init__(self, settings: BrokerSettings, metadata: MetadataCache, clock_ms: Callable[[], int]) -> None:
+        self._settings = settings
+        self._metadata = metadata
+        self._clock_ms = clock_ms
+        self._lanes: dict[int, Lane] = {}
+
+    async def close(self) -> None:
+        """Ask nothing more."""
+        while self._lanes:
+            await self._lanes.popitem()[1].close()
+
+    async def verify(self, transaction: Transaction, wanted: Iterable[tuple[Partition, int]]) -> Verified:
+        """Let a transaction into partitions with these first sequences (-1: offsets of a group, which have none).
+
+        Returns at once when the transaction is open in all of them, or when verification is switched off.
+        """
+        verified = Verified()
+        if not self._settings.transaction_partition_verification_enable:
+            return verified
+        for partition, sequence in wanted:
+            begun = partition.log.producers.begin_verification(
+                transaction.producer_id, transaction.producer_epoch, sequence, self._clock_ms()
+            )
+            if begun is not None:
+                verified.begun[partition] = begun
+        if verified.begun:
+            partitions = {(partition.topic, partition.index): partition for partition in verified.begun}
+            answers = await self._ask(transaction, list(partitions))
+            for key, partition in partitions.items():
+                code = answers[key]
+                if code is ErrorCode.TRANSACTION_ABORTABLE and not transaction.abortable:
+                    code = ErrorCode.INVALID_TXN_STATE
+                if code is not ErrorCode.NONE:
+                    verified.refused[partition] = code
+        return verified
+
+    async def _ask(self, transaction: Transaction, partitions: Sequence[Key]) -> Answers:
+        coordinator = self._coordinator_of(transaction.transactional_id)
+        if coordinator is None:
+            return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        lane = self._lanes.get(coordinator)
+        if lane is None:
+            lane = self._lanes[coordinator] = Lane(coordinator, self._metadata, self._settings)
+        return await asyncio.shield(lane.ask(transaction, partitions).answer)
+
+    def _coordinator_of(self, transactional_id: str) -> int | None:
+        topic = self._metadata.topic(TRANSACTION_STATE_TOPIC)
+        if topic is None:
+            return None
+        index = partition_of_group(transactional_id, len(topic.partitions))
+        partition = self._metadata.partition(TRANSACTION_STATE_TOPIC, index)
+        if partition is None or self._metadata.broker(partition.leader) is None:
+            return None
+        return partition.leader
+
+
+def request_for(questions: Iterable[Question]) -> AddPartitionsToTxnRequest:
+    """The request that asks, and changes nothing."""
+    from protocol.apis.add_partitions_to_txn import (
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnTopic,
+        AddPartitionsToTxnTransaction,
+    )
+
+    transactions = []
+    for question in questions:
+        topics: dict[str, AddPartitionsToTxnTopic] = {}
+        for topic, index in question.partitions:
+            topics.setdefault(topic, AddPartitionsToTxnTopic(name=topic, partitions=[])).partitions.append(index)
+        transactions.append(
+            AddPartitionsToTxnTransaction(
+                transactional_id=question.transaction.transactional_id,
+                producer_id=question.transaction.producer_id,
+                producer_epoch=question.transaction.producer_epoch,
+                verify_only=True,
+                topics=list(topics.values()),
+            )
+        )
+    return AddPartitionsToTxnRequest(transactions=transactions)
+
+
+def answers_of(response: AddPartitionsToTxnResponse, questions: Mapping[str, Question]) -> Mapping[str, Answers]:
+    """The answers per transactional id. What the coordinator says nothing about is not confirmed."""
+    found: dict[str, dict[Key, ErrorCode]] = {
+        name: dict.fromkeys(question.partitions, ErrorCode.UNKNOWN_SERVER_ERROR) for name, question in questions.items()
+    }
+    for transaction in response.results_by_transaction:
+        answers = found.get(transaction.transactional_id)
+        if answers is None:
+            continue
+        for topic in transaction.topic_results:
+            for row in topic.results_by_partition:
+                code = ErrorCode(row.partition_error_code)
+                fenced = code is ErrorCode.PRODUCER_FENCED  # producers expect the other word on this path
+                answers[topic.name, row.partition_index] = ErrorCode.INVALID_PRODUCER_EPOCH if fenced else code
+    return found
