@@ -32,7 +32,7 @@ from broker.storage.producer_snapshot import encode_snapshot, snapshot_path
 from broker.storage.producer_state import BatchMetadata, ProducerStates, Verification
 from broker.storage.segments import Segments, TimestampedOffset
 from broker.storage.settings import LogSettings
-from broker.storage.transactions import AbortedTransaction, aborted_between
+from broker.storage.transactions import AbortedTransaction, aborted_between, offset_behind
 from broker.storage.validation import Origin, RecordsRefused
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.records.batch import (
@@ -405,6 +405,13 @@ class PartitionLog:
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that touch a range of offsets."""
         return aborted_between(self.producers.aborted, start_offset, end_offset)
+
+    def aborted_in(self, batches: Buffer, start_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that a reader has to know of to make sense of what it read from an offset on."""
+        known = self.producers.aborted
+        if not known or known[-1].last_offset < start_offset or not len(batches):
+            return []
+        return aborted_between(known, start_offset, offset_behind(batches, start_offset))
 
     # ------------------------------------------------------------------------------------------------ truncate, retain
 

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from protocol.records.batch import BatchHeader
+from protocol.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, Buffer, read_header
 from protocol.records.control import ControlRecord, ControlType
 
 _ENTRY: Final = struct.Struct(">hqqqq")
+_LENGTH: Final = struct.Struct(">i")
 _VERSION: Final = 0
 
 
@@ -54,7 +55,8 @@ def aborted_between(
     The stable offset at a marker bounds where a transaction that ended later can have begun.
     """
     found = []
-    for one in aborted[bisect_left(aborted, start_offset, key=_end_of) :]:
+    for place in range(bisect_left(aborted, start_offset, key=_end_of), len(aborted)):
+        one = aborted[place]
         if one.first_offset < end_offset:
             found.append(one)
         if one.last_stable_offset >= end_offset:
@@ -63,6 +65,15 @@ def aborted_between(
 
 
 _end_of: Final = attrgetter("last_offset")
+
+
+def offset_behind(batches: Buffer, start_offset: int) -> int:
+    """Where the last of some whole batches ends, by their headers; `start_offset` if there is none."""
+    position, last, size = 0, -1, len(batches)
+    while position + HEADER_BYTES <= size:
+        last = position
+        position += LOG_OVERHEAD_BYTES + _LENGTH.unpack_from(batches, position + 8)[0]
+    return start_offset if last < 0 else read_header(batches, last).next_offset
 
 
 class CleanedTransactions:
