@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 READY_TIMEOUT_MS: Final = 10000
 OFFSETS_PARTITIONS: Final = 8
-"""Of the internal topic: enough for a small cluster, and a sixth of the logs that Kafka's 50 would mean."""
+"""Of each internal topic: enough for a small cluster, and a sixth of the logs that Kafka's 50 would mean."""
 
 
 def small_cluster_settings(brokers: int) -> BrokerSettings:
@@ -41,6 +41,9 @@ def small_cluster_settings(brokers: int) -> BrokerSettings:
         default_replication_factor=min(3, brokers),
         offsets_topic_replication_factor=min(3, brokers),
         offsets_topic_num_partitions=OFFSETS_PARTITIONS,
+        transaction_state_log_replication_factor=min(3, brokers),
+        transaction_state_log_min_isr=min(2, brokers),
+        transaction_state_log_num_partitions=OFFSETS_PARTITIONS,
         group_initial_rebalance_delay_ms=0,
         controlled_shutdown_retry_backoff_ms=500,
     )

@@ -40,6 +40,7 @@ PORTS: Final = 17000
 """Ends below 32768, where Linux begins to hand out ports."""
 SMALL_CLUSTER: Final[Mapping[str, str]] = {
     "offsets.topic.num.partitions": "8",
+    "transaction.state.log.num.partitions": "8",
     "group.initial.rebalance.delay.ms": "0",
     "zookeeper.session.timeout.ms": "6000",
     "controlled.shutdown.retry.backoff.ms": "500",
@@ -187,6 +188,8 @@ class ProcessCluster:
             **SMALL_CLUSTER,
             "default.replication.factor": replicas,
             "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": str(min(2, brokers)),
             **(properties or {}),
         }
         self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="anabranch-")

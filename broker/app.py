@@ -120,10 +120,13 @@ class Node:
         if services.controller is not None:
             await self._give_time_to(services.controller.stop(), "leaving the controller's seat")
         await services.config_changes.stop()
+        await services.features.stop()
         await self._give_time_to(services.session.close(), "closing the ZooKeeper session")
         await services.controller_link.close()
         if self.settings.is_broker:
             await services.groups.stop()
+            if services.transactions_if_any is not None:
+                await services.transactions_if_any.stop()
             await services.replicas.stop()
         await self.server.stop(drain_s=0.5 if controlled else 0)
 
@@ -161,6 +164,7 @@ class Node:
             cluster_id=cluster_id,
         )
         services.metadata.on_change(lambda before, after: _forget_configs(services.topic_configs, before, after))
+        services.features.too_old = self._too_old
         services.config_changes.on_change("topics", services.topic_configs.changed)
         services.config_changes.on_change("brokers", self._broker_config_changed)
         if settings.is_broker:
@@ -182,6 +186,7 @@ class Node:
             clock_ms=self._clock_ms,
         )
         services.topic_configs.on_change(services.replicas.config_changed)
+        services.replicas.on_leader(services.on_leader)
         services.groups_if_broker = GroupCoordinator(
             self.settings, services.replicas, services.metadata, clock_ms=self._clock_ms, rng=self._rng
         )
@@ -221,6 +226,12 @@ class Node:
             crash_at=settings.crash_at,
         )
 
+    def _too_old(self, features: list[str]) -> None:
+        """The cluster relies on something that this software cannot do."""
+        if not self.failed.done():
+            reason = f"this node does not support what its cluster has finalized: {', '.join(features)}; upgrade it"
+            self.failed.set_exception(ConfigError(reason))
+
     # --- configuration
 
     async def _take_up_configs(self, session: ZkSession) -> None:
@@ -233,6 +244,7 @@ class Node:
         )
         self._apply_settings()
         await services.topic_configs.reload()
+        await services.features.watch(session)
 
     async def _broker_config_changed(self, name: str) -> None:
         """What was set for all brokers, or for one, was changed."""

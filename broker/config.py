@@ -112,6 +112,15 @@ class BrokerSettings:
     offsets_retention_minutes: int = 10080
     offsets_retention_check_interval_ms: int = 600000
     offsets_commit_timeout_ms: int = 5000
+    # transactions
+    transaction_max_timeout_ms: int = 900000
+    transactional_id_expiration_ms: int = WEEK_MS
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10000
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = 3600000
+    transaction_state_log_num_partitions: int = 50
+    transaction_state_log_replication_factor: int = 3
+    transaction_state_log_min_isr: int = 2
+    transaction_state_log_segment_bytes: int = 104857600
     # failure injection
     crash_at: str = ""
     """A controller step at which this process exits hard, such as "resize:after-plan"; for demonstrations and tests."""

@@ -225,16 +225,7 @@ ssl.truststore.location | string | - |  | broker
 ssl.truststore.password | password | - |  | broker
 ssl.truststore.type | string | JKS |  | broker
 telemetry.max.bytes | int | 1048576 | 1..
-transaction.abort.timed.out.transaction.cleanup.interval.ms | int | 10000 | 1..
-transaction.max.timeout.ms | int | 900000 | 1..
-transaction.partition.verification.enable | boolean | true |  | cluster
-transaction.remove.expired.transaction.cleanup.interval.ms | int | 3600000 | 1..
 transaction.state.log.load.buffer.size | int | 5242880 | 1..
-transaction.state.log.min.isr | int | 2 | 1..
-transaction.state.log.num.partitions | int | 50 | 1..
-transaction.state.log.replication.factor | short | 3 | 1..
-transaction.state.log.segment.bytes | int | 104857600 | 1..
-transactional.id.expiration.ms | int | 604800000 | 1..
 zookeeper.clientCnxnSocket | string | -
 zookeeper.connect | string | -
 zookeeper.connection.timeout.ms | int | -

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 
 from broker.config_changes import ConfigChanges
 from broker.dynamic_config import DynamicConfig
+from broker.features import FinalizedFeatures
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from broker.config import BrokerSettings
     from broker.controller_link import ControllerLink
     from broker.coordinators.group_coordinator import GroupCoordinator
+    from broker.coordinators.transaction_coordinator import TransactionCoordinator
     from broker.metadata_cache import MetadataCache
     from broker.producer_ids import ProducerIds
     from broker.replication.fetch_sessions import FetchSessionCache
@@ -93,11 +95,15 @@ class Services:
     fence: ControllerFence = field(default_factory=ControllerFence)
     config_changes: ConfigChanges = field(default_factory=lambda: ConfigChanges({}))
     dynamic: DynamicConfig = field(init=False)
+    features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
     cluster_id: str = ""
     controller: Controller | None = None
     replicas_if_broker: ReplicaManager | None = None
     groups_if_broker: GroupCoordinator | None = None
+    transactions_if_any: TransactionCoordinator | None = None
     fetch_sessions_if_any: FetchSessionCache | None = None
+    coordinator_failpoint: Callable[[str], None] | None = None
+    """Told of the steps of the transaction coordinator, for tests."""
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("broker"))
 
     def __post_init__(self) -> None:
@@ -114,6 +120,20 @@ class Services:
         """The group coordinator of this broker."""
         assert self.groups_if_broker is not None, "a controller-only node coordinates no group"
         return self.groups_if_broker
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        """The transaction coordinator of this broker, which begins with the first that is asked of it."""
+        if self.transactions_if_any is None:
+            from broker.coordinators.transaction_coordinator import TransactionCoordinator
+
+            self.transactions_if_any = TransactionCoordinator(self, failpoint=self.coordinator_failpoint)
+        return self.transactions_if_any
+
+    def on_leader(self, topic: str, _partition: int, _leader_epoch: int) -> None:
+        """Leadership in `__transaction_state` calls for a transaction coordinator, if there is none yet."""
+        if topic == "__transaction_state" and self.transactions_if_any is None:
+            self.transactions_if_any = self.transactions  # which looks for itself what this broker leads
 
     @property
     def fetch_sessions(self) -> FetchSessionCache:

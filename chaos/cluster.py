@@ -94,6 +94,7 @@ class ChaosCluster:
                 **SMALL_CLUSTER,
                 "default.replication.factor": replicas,
                 "offsets.topic.replication.factor": replicas,
+                "transaction.state.log.replication.factor": replicas,
                 "advertised.port": str(self.advertised[node_id]),
                 **self.properties,
             },

@@ -1,8 +1,8 @@
-"""FindCoordinator: which broker coordinates a group (KIP-699).
+"""FindCoordinator: which broker coordinates a group or a transactional id (KIP-98, KIP-699).
 
-Versions 0 to 6; v4 asks for many keys at once. The coordinator of a group leads the partition of
-`__consumer_offsets` that the group's name hashes to. The topic is created when it is missing; the answer waits a
-moment for it to have leaders and is COORDINATOR_NOT_AVAILABLE if that takes longer: clients ask again.
+Versions 0 to 6; v4 asks for many keys at once. The coordinator of a key leads the partition of an internal topic that
+the key hashes to. The topic is created when it is missing; the answer waits a moment for it to have leaders and is
+COORDINATOR_NOT_AVAILABLE if that takes longer: clients ask again. Share groups (v6) have no coordinator in Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from protocol.hashing import partition_of_group
 if TYPE_CHECKING:
     from broker.services import Services
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-GROUP: Final = 0
-TRANSACTION: Final = 1
+TOPICS: Final = {0: "__consumer_offsets", 1: "__transaction_state"}
+"""Key type -> where the state of such keys is kept."""
+SHARE_GROUP: Final = 2
+FIRST_VERSION_WITH_MANY_KEYS: Final = 4
+FIRST_VERSION_WITH_SHARE_GROUPS: Final = 6
 SETTLE_MS: Final = 500
 
 
 @handles(FindCoordinatorRequest, versions="0-6")
 async def find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Answer each key; one key, at the top level, before version 4."""
-    keys = request.coordinator_keys if ctx.version >= 4 else [request.key]
-    found = [await coordinator_of(ctx.services, key, request.key_type) for key in keys]
-    if ctx.version >= 4:
+    keys = request.coordinator_keys if ctx.version >= FIRST_VERSION_WITH_MANY_KEYS else [request.key]
+    found = [await coordinator_of(ctx, key, request.key_type) for key in keys]
+    if ctx.version >= FIRST_VERSION_WITH_MANY_KEYS:
         return FindCoordinatorResponse(coordinators=found)
     (only,) = found
     return FindCoordinatorResponse(
@@ -42,13 +44,11 @@ async def find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest)
     )
 
 
-async def coordinator_of(services: Services, key: str, key_type: int) -> Coordinator:
-    """The coordinator of one group."""
+async def coordinator_of(ctx: RequestContext, key: str, key_type: int) -> Coordinator:
+    """The coordinator of one key."""
+    services = ctx.services
     try:
-        if key_type != GROUP:
-            reason = "transactions are not served yet" if key_type == TRANSACTION else f"unknown key type {key_type}"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
-        leader = await leader_of_group(services, key)
+        leader = await leader_for(services, topic_for(key_type, ctx.version), key)
     except KafkaError as error:
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
     broker = services.metadata.image.brokers[leader]
@@ -57,29 +57,40 @@ async def coordinator_of(services: Services, key: str, key_type: int) -> Coordin
     )
 
 
-async def leader_of_group(services: Services, group: str) -> int:
-    """The live leader of the group's partition. Raises COORDINATOR_NOT_AVAILABLE."""
-    if OFFSETS_TOPIC not in services.metadata.image.topics:
-        await create_offsets_topic(services)
+def topic_for(key_type: int, version: int) -> str:
+    """Where the state of such keys is kept. Raises INVALID_REQUEST, COORDINATOR_NOT_AVAILABLE."""
+    if key_type in TOPICS:
+        return TOPICS[key_type]
+    if key_type == SHARE_GROUP and version >= FIRST_VERSION_WITH_SHARE_GROUPS:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown key type {key_type}")
+
+
+async def leader_for(services: Services, topic_name: str, key: str) -> int:
+    """The live leader of the key's partition. Raises COORDINATOR_NOT_AVAILABLE."""
+    if topic_name not in services.metadata.image.topics:
+        await create_internal_topic(services, topic_name)
     image = services.metadata.image
-    topic = image.topics.get(OFFSETS_TOPIC)
+    topic = image.topics.get(topic_name)
     if topic is not None:
-        partition = topic.partitions.get(partition_of_group(group, len(topic.partitions)))
+        partition = topic.partitions.get(partition_of_group(key, len(topic.partitions)))
         if partition is not None and partition.leader in image.brokers:
             return partition.leader
     raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
 
 
-async def create_offsets_topic(services: Services) -> None:
+async def create_internal_topic(services: Services, name: str) -> None:
     """Create the topic and give it a moment to get leaders."""
+    count = 0
     try:
-        plan = admin.plan_automatic(services.settings, services.metadata.image, OFFSETS_TOPIC, services.rng)
+        plan = admin.plan_automatic(services.settings, services.metadata.image, name, services.rng)
+        count = len(plan.assignment)
         await admin.create(services, plan)
     except KafkaError as error:
         if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            services.log.warning("cannot create %s: %s", OFFSETS_TOPIC, error)
+            services.log.warning("cannot create %s: %s", name, error)
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from None
     except ZkError as error:
-        services.log.warning("cannot create %s: %s", OFFSETS_TOPIC, error)
+        services.log.warning("cannot create %s: %s", name, error)
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "ZooKeeper does not answer.") from None
-    await admin.settle(services, {OFFSETS_TOPIC: services.settings.offsets_topic_num_partitions}, SETTLE_MS)
+    await admin.settle(services, {name: max(count, 1)}, SETTLE_MS)

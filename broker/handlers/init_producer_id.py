@@ -1,29 +1,42 @@
-"""InitProducerId: a producer id for an idempotent producer (KIP-98, KIP-360).
+"""InitProducerId: an identity for an idempotent or transactional producer (KIP-98, KIP-360).
 
 Versions 0 to 5. Without a transactional id any broker answers, always with a fresh id and epoch 0, even if the producer
-names the id it had. Transactions are not served yet: a transactional id is refused with
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which clients report at once instead of retrying for ever.
+names the id it had. With one its coordinator answers: the next epoch, which fences whoever had the last one.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.api import RequestContext, handles
+from broker.handlers.fencing import code_for
 from protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.errors import ErrorCode, KafkaError
+
+NONE: Final = -1
+FIRST_VERSION_WITH_PRODUCER_FENCED: Final = 4
 
 
 @handles(InitProducerIdRequest, versions="0-5")
 async def init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """Draw an id."""
+    """Draw an id, or ask the coordinator for an epoch."""
     try:
-        if request.transactional_id == "":
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id is null or has at least one character")
-        if request.transactional_id is not None:
-            ctx.services.log.info("refusing transactional id %r: no transactions here", request.transactional_id)
-            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        if (request.producer_id == -1) != (request.producer_epoch == -1):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "producer id and epoch are both given or both not")
-        producer_id = await ctx.services.producer_ids.draw()
+        producer_id, epoch = await identity(ctx, request)
     except KafkaError as error:
-        return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
-    return InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0)
+        code = code_for(error, knows_fenced=ctx.version >= FIRST_VERSION_WITH_PRODUCER_FENCED)
+        return InitProducerIdResponse(error_code=code, producer_id=NONE, producer_epoch=NONE)
+    return InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=epoch)
+
+
+async def identity(ctx: RequestContext, request: InitProducerIdRequest) -> tuple[int, int]:
+    """Producer id and epoch. Raises KafkaError."""
+    if (request.producer_id == NONE) != (request.producer_epoch == NONE):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "producer id and epoch are both given or both not")
+    if request.transactional_id is None:
+        return await ctx.services.producer_ids.draw(), 0
+    from broker.coordinators.transaction_requests import Producer
+
+    known = None if request.producer_id == NONE else Producer(request.producer_id, request.producer_epoch)
+    return await ctx.services.transactions.init_producer_id(
+        request.transactional_id, request.transaction_timeout_ms, known
+    )

@@ -193,8 +193,18 @@ def test_coordinators_of_many_groups_at_once() -> None:
     assert len({one.error_code for one in response.coordinators}) == 2
 
 
-def test_transactions_have_no_coordinator() -> None:
-    assert ask(find_coordinator, FindCoordinatorRequest(key="x", key_type=1), 1).error_code == ErrorCode.INVALID_REQUEST
+def test_kinds_of_coordinators() -> None:
+    """A transactional id has one, here without brokers enough to make its topic; a share group never has (KIP-932)."""
+
+    def error(key_type: int, version: int) -> int:
+        response = ask(
+            find_coordinator, FindCoordinatorRequest(key="x", key_type=key_type, coordinator_keys=["x"]), version
+        )
+        return int(response.error_code if version < 4 else response.coordinators[0].error_code)
+
+    assert error(1, 1) == error(1, 4) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert error(2, 5) == error(3, 6) == error(3, 1) == ErrorCode.INVALID_REQUEST
+    assert error(2, 6) == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize(
@@ -205,9 +215,7 @@ def test_groups_hash_as_java_strings_do(group: str, partition: int) -> None:
     assert partition_of_group(group, 50) == partition
 
 
-def test_transactional_ids_are_refused_and_idempotent_producers_get_fresh_ids() -> None:
-    request = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000)
-    assert ask(init_producer_id, request, 4).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+def test_idempotent_producers_get_fresh_ids() -> None:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
     response = ask(init_producer_id, request, 4)
     assert (response.error_code, response.producer_id, response.producer_epoch) == (0, 0, 0)

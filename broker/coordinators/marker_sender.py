@@ -1,0 +1,181 @@
+"""Sends the markers of decided transactions to the leaders of their partitions, until each is written.
+
+One request is in flight per broker, this one included, and carries all that gathered meanwhile. What fails is sorted
+again after a pause, because its partition may have another leader then. A partition that the metadata does not know is
+looked up in ZooKeeper: only one that is not there, or is about to be deleted, needs no marker. To forget it because a
+young broker has not heard of it yet would leave its records undecided for ever.
+
+Source: kafka.coordinator.transaction.TransactionMarkerChannelManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from broker.coordinators.transaction_markers import (
+    NOWHERE,
+    DecidedTransaction,
+    Load,
+    MarkerQueues,
+    outcomes,
+    request_of,
+)
+from broker.coordinators.transactions import TopicPartition
+from clients.connection import Connection
+from controller.zk import paths, znodes
+from controller.zk.session import NoNode, ZkError
+from protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from broker.coordinators.background import Background
+    from broker.coordinators.transaction_journal import TransactionShard
+    from broker.services import Services
+
+log: Final = logging.getLogger(__name__)
+
+RETRY_PAUSE_S: Final = 0.05
+
+
+class MarkerSender:
+    """All markers that this coordinator owes."""
+
+    def __init__(
+        self,
+        services: Services,
+        background: Background,
+        *,
+        is_current: Callable[[TransactionShard], bool],
+        on_progress: Callable[[DecidedTransaction], None],
+    ) -> None:
+        """`on_progress` is called whenever partitions of a transaction are done, the last of them included."""
+        self._services = services
+        self._background = background
+        self._is_current = is_current
+        self._on_progress = on_progress
+        self._queues = MarkerQueues()
+        self._sending: set[int] = set()
+        self._connections: dict[int, Connection] = {}
+
+    def send(self, decided: DecidedTransaction) -> None:
+        """See to it that every partition of the transaction gets its marker."""
+        if decided.done:
+            self._on_progress(decided)
+        else:
+            self._sort(decided, list(decided.transaction.partitions))
+
+    def forget(self, shard: TransactionShard) -> None:
+        """Somebody else coordinates these transactions now."""
+        self._queues.forget(shard)
+
+    async def close(self) -> None:
+        """Close the connections; the background work was stopped before."""
+        for connection in self._connections.values():
+            await connection.close()
+
+    def _leader_of(self, partition: TopicPartition) -> int:
+        image = self._services.metadata.image
+        known = image.partition(*partition)
+        return known.leader if known is not None and known.leader in image.brokers else NOWHERE
+
+    def _sort(self, decided: DecidedTransaction, partitions: Iterable[TopicPartition]) -> None:
+        for node in self._queues.add(decided, partitions, self._leader_of):
+            if node not in self._sending:
+                self._sending.add(node)
+                self._background.spawn(self._look_for_leaders() if node == NOWHERE else self._empty_queue(node))
+
+    async def _empty_queue(self, node: int) -> None:
+        try:
+            while load := self._queues.take(node):
+                await self._deliver(node, load)
+        finally:
+            self._sending.discard(node)
+
+    async def _deliver(self, node: int, load: Load) -> None:
+        """Send one request and act on its answer."""
+        try:
+            connection = await self._connected(node)
+            response = await connection.call(request_of(load), timeout_ms=self._services.settings.request_timeout_ms)
+        except (ConnectionError, TimeoutError, KafkaError) as error:
+            log.info("%d transactions wait with their markers for broker %d: %s", len(load), node, error)
+            self._sort_later(load)
+            return
+        again: Load = {}
+        for outcome in outcomes(load, response):
+            decided = outcome.decided
+            if not self._is_current(decided.shard):
+                continue
+            if outcome.fenced is not None:
+                # Its successor, if there is one, has all that it needs; if there is none, its state stays Prepare.
+                log.warning("%s: no more markers, broker %d says %s", decided.transaction, node, outcome.fenced.name)
+                continue
+            for partition in outcome.marked:
+                decided.transaction.marked(partition)
+            if outcome.again:
+                log.info("%s: broker %d says %s", decided.transaction.transactional_id, node, outcome.again)
+                again[decided] = set(outcome.again)
+            if outcome.marked:
+                self._on_progress(decided)
+        if again:
+            self._sort_later(again)
+
+    def _sort_later(self, load: Load) -> None:
+        self._background.spawn(self._sort_after_pause(load))
+
+    async def _sort_after_pause(self, load: Load) -> None:
+        await asyncio.sleep(RETRY_PAUSE_S)
+        for decided, partitions in load.items():
+            if self._is_current(decided.shard):
+                self._sort(decided, partitions)
+
+    async def _look_for_leaders(self) -> None:
+        """Sort what has no leader until it has one, or turns out to be gone."""
+        try:
+            while load := self._queues.take(NOWHERE):
+                for decided, partitions in load.items():
+                    gone = {one for one in partitions if await self._is_gone(one)}
+                    if not self._is_current(decided.shard):
+                        continue
+                    for partition in gone:
+                        log.info("%s: %s-%d is gone", decided.transaction.transactional_id, *partition)
+                        decided.transaction.marked(partition)
+                    self._sort(decided, partitions - gone)
+                    if gone:
+                        self._on_progress(decided)
+                await asyncio.sleep(RETRY_PAUSE_S)
+        finally:
+            self._sending.discard(NOWHERE)
+
+    async def _is_gone(self, partition: TopicPartition) -> bool:
+        """Whether a partition exists no longer, asking whoever knows best."""
+        topic, index = partition
+        if self._services.metadata.partition(topic, index) is not None:
+            return False
+        session = self._services.session
+        try:
+            path = paths.topic(topic)
+            data, _ = await session.get(path)
+            if index not in znodes.decode_topic(path, data).assignment:
+                return True
+            return await session.exists(paths.delete_topic(topic)) is not None
+        except NoNode:
+            return True
+        except ZkError as error:
+            log.info("whether %s-%d is gone cannot be known yet: %s", topic, index, error)
+            return False
+
+    async def _connected(self, node: int) -> Connection:
+        broker = self._services.metadata.broker(node)
+        if broker is None:
+            raise ConnectionError(f"broker {node} is not alive")
+        connection = self._connections.get(node)
+        if connection is not None and not connection.closed and connection.peer == f"{broker.host}:{broker.port}":
+            return connection
+        if connection is not None:
+            connection.abort("another connection takes its place")
+        self._connections[node] = connection = await Connection.open(
+            broker.host, broker.port, client_id=f"transaction-coordinator-{self._services.settings.node_id}"
+        )
+        return connection

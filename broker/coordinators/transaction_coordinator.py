@@ -1,0 +1,329 @@
+"""The transaction coordinator: which transactional ids are ours, what their producers ask, what is written when.
+
+The decisions are made by `transaction_requests` and `transactions`; this shell finds the id, writes the journal, and
+starts the markers. A transaction is decided when its Prepare record is replicated: from then on every coordinator that
+loads the partition finishes it the same way, and the producer is told so at once. The memory follows the journal, never
+the other way round, but for one thing: a fenced producer is out even when the record of it could not be written.
+
+A partition is loaded when its leadership comes, up to the end of the log, and acted on when that end is replicated: a
+Prepare that could still be lost must not be announced to anybody. The leader epoch of the partition is the coordinator
+epoch in the markers, so the leaders of other partitions refuse the markers of a coordinator that was replaced.
+
+Source: kafka.coordinator.transaction.TransactionCoordinator and TransactionStateManager; KIP-98, KIP-360, KIP-664.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from broker.coordinators import transaction_requests as requests
+from broker.coordinators.background import Alarm, Background
+from broker.coordinators.journal import Journal
+from broker.coordinators.leadership import Leadership
+from broker.coordinators.marker_sender import RETRY_PAUSE_S, MarkerSender
+from broker.coordinators.transaction_journal import TRANSACTION_ERRORS, TransactionShard, record_of
+from broker.coordinators.transaction_markers import DecidedTransaction
+from broker.coordinators.transaction_requests import Producer
+from broker.coordinators.transactions import (
+    AT_REST,
+    PREPARE_EPOCH_FENCE,
+    PREPARED,
+    TopicPartition,
+    Transaction,
+    Transition,
+)
+from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import TRANSACTION_STATE_TOPIC, decode_transaction_key, encode_transaction_key
+
+if TYPE_CHECKING:
+    from broker.services import Services
+
+log: Final = logging.getLogger(__name__)
+
+TOMBSTONES_PER_BATCH: Final = 256
+TIMEOUTS: Final = "timeouts"
+EXPIRY: Final = "expiry"
+
+
+class TransactionCoordinator:
+    """All transactional ids whose partition of `__transaction_state` this broker leads."""
+
+    def __init__(self, services: Services, *, failpoint: Callable[[str], None] | None = None) -> None:
+        """`failpoint` is told of every step of `failpoints.STEPS` that was taken."""
+        self._services = services
+        self._clock_ms = services.clock_ms
+        self._failpoint = failpoint
+        self._background = Background("the transaction coordinator")
+        self._journal = Journal(
+            services.replicas,
+            timeout_ms=services.settings.request_timeout_ms,
+            clock_ms=services.clock_ms,
+            topic=TRANSACTION_STATE_TOPIC,
+            read_key=decode_transaction_key,
+            committed_only=True,
+        )
+        self._leadership: Leadership[TransactionShard] = Leadership(
+            self._journal,
+            self._background,
+            partition_count=self.partition_count,
+            open_shard=TransactionShard,
+            on_loaded=self._loaded,
+            on_closed=self._closed,
+        )
+        self._markers = MarkerSender(
+            services,
+            self._background,
+            is_current=self._is_current,
+            on_progress=self._progressed,
+        )
+        self._alarm: Alarm[str] = Alarm(services.clock_ms, self._ring)
+        services.replicas.on_leader(self._leadership.on_leader)
+        services.replicas.on_resign(self._leadership.on_resign)
+        for partition in services.replicas.partitions():
+            if partition.topic == TRANSACTION_STATE_TOPIC and partition.is_leader:
+                self._leadership.on_leader(partition.topic, partition.index, partition.leader_epoch)
+        now_ms = self._clock_ms()
+        for key in (TIMEOUTS, EXPIRY):
+            self._alarm.set(key, now_ms + self._interval_ms(key))
+        self._alarm.start()
+
+    async def stop(self) -> None:
+        """Coordinate nothing any more; what is decided is finished by the next coordinator."""
+        self._alarm.stop()
+        self._leadership.stop()
+        await self._background.stop()
+        await self._markers.close()
+
+    def partition_count(self) -> int:
+        """How many partitions `__transaction_state` has, or will have."""
+        topic = self._services.metadata.topic(TRANSACTION_STATE_TOPIC)
+        return self._services.settings.transaction_state_log_num_partitions if topic is None else len(topic.partitions)
+
+    # --- what producers ask --------------------------------------------------------------------------------------
+
+    async def init_producer_id(self, transactional_id: str, timeout_ms: int, expected: Producer | None) -> Producer:
+        """The identity of a producer that begins, or goes on after a failure; whoever had the id before is fenced.
+
+        Raises KafkaError: CONCURRENT_TRANSACTIONS while the transaction of whoever had it is being aborted.
+        """
+        if transactional_id == "":
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id is null or has at least one character")
+        if not 0 < timeout_ms <= self._services.settings.transaction_max_timeout_ms:
+            raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"{timeout_ms} ms")
+        shard = self._leadership.shard_of(transactional_id)
+        transaction = shard.transactions.get(transactional_id)
+        drawn: int | None = None
+        if transaction is None or requests.wants_new_producer_id(transaction, expected):
+            drawn = await self._services.producer_ids.draw()
+            shard = self._leadership.shard_of(transactional_id)  # it may be another one by now
+            transaction = shard.transactions.get(transactional_id)
+            if transaction is None:
+                transaction = shard.transactions[transactional_id] = Transaction(
+                    transactional_id=transactional_id,
+                    producer_id=drawn,
+                    timeout_ms=timeout_ms,
+                    last_update_ms=self._clock_ms(),
+                )
+        transition = requests.init_producer_id(
+            transaction, expected, timeout_ms=timeout_ms, new_producer_id=drawn, now_ms=self._clock_ms()
+        )
+        if transition.state is PREPARE_EPOCH_FENCE:
+            await self._abort_fenced(shard, transaction, transition)
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the transaction of the last producer is being aborted")
+        await self._write(shard, transaction, transition)
+        self._reached("txn:after-init")
+        producer = Producer(transition.producer_id, transition.producer_epoch)
+        log.info("%s: %s", transactional_id, producer)
+        return producer
+
+    async def add_partitions(
+        self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
+    ) -> None:
+        """These partitions take part in the producer's transaction, which begins with the first. Raises KafkaError."""
+        shard, transaction = self._known(transactional_id)
+        transition = requests.add_partitions(transaction, producer, partitions, now_ms=self._clock_ms())
+        if transition is not None:
+            await self._write(shard, transaction, transition)
+            self._reached("txn:after-add")
+
+    def members(self, transactional_id: str, producer: Producer) -> frozenset[TopicPartition]:
+        """The partitions in a producer's transaction, for brokers that verify (KIP-890). Raises KafkaError."""
+        _, transaction = self._known(transactional_id)
+        requests.check_member(transaction, producer)
+        return frozenset(transaction.partitions)
+
+    async def end(self, transactional_id: str, producer: Producer, *, commit: bool) -> None:
+        """Commit or abort; returns when that is decided, and the markers are on their way. Raises KafkaError."""
+        shard, transaction = self._known(transactional_id)
+        transition = requests.end(transaction, producer, commit=commit, now_ms=self._clock_ms())
+        if transition is not None:
+            await self._decide(shard, transaction, transition)
+
+    async def _abort_fenced(self, shard: TransactionShard, transaction: Transaction, fence: Transition) -> None:
+        """Abort what the fenced producer left behind; its epoch is over even if that cannot be written."""
+        producer = Producer(fence.producer_id, fence.producer_epoch)
+        transition = requests.end(transaction, producer, commit=False, from_client=False, now_ms=self._clock_ms())
+        assert transition is not None, "only an Ongoing transaction is fenced"
+        try:
+            await self._decide(shard, transaction, transition)
+        except KafkaError as error:
+            if self._is_current(shard):
+                log.warning("%s: epoch %d is fenced in memory only: %s", transaction, producer.epoch, error)
+                transaction.fence_failed = True
+            raise
+
+    async def _decide(self, shard: TransactionShard, transaction: Transaction, transition: Transition) -> None:
+        await self._write(shard, transaction, transition)
+        self._reached("txn:after-prepare")
+        self._send_markers(shard, transaction)
+
+    def _known(self, transactional_id: str) -> tuple[TransactionShard, Transaction]:
+        if transactional_id == "":
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id has at least one character")
+        shard = self._leadership.shard_of(transactional_id)
+        transaction = shard.transactions.get(transactional_id)
+        if transaction is None:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transactional_id!r} is not known")
+        return shard, transaction
+
+    # --- the journal ---------------------------------------------------------------------------------------------
+
+    async def _write(self, shard: TransactionShard, transaction: Transaction, transition: Transition) -> None:
+        """Write a move, then make it. Raises KafkaError, and nothing has changed."""
+        try:
+            await self._append(shard, transaction, transition)
+        except KafkaError as error:
+            log.info("%s cannot become %s: %s", transaction.transactional_id, transition.state.title, error)
+            transaction.give_up(transition)
+            raise
+
+    async def _append(self, shard: TransactionShard, transaction: Transaction, transition: Transition) -> None:
+        record = record_of(transaction.transactional_id, transition)
+        await self._journal.append(shard.partition, [record], TRANSACTION_ERRORS, timeout_ms=transition.timeout_ms)
+        if not self._is_current(shard):
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "leadership went away and came back meanwhile")
+        transaction.complete(transition)
+        log.debug("%s", transaction)
+
+    def _is_current(self, shard: TransactionShard) -> bool:
+        return self._leadership.shards.get(shard.partition) is shard
+
+    def _loaded(self, shard: TransactionShard) -> None:
+        log.info("loaded %d transactional ids of partition %d", len(shard.transactions), shard.partition)
+        for transaction in shard.transactions.values():
+            if transaction.state in PREPARED:
+                log.info("finishing %s", transaction)
+                self._send_markers(shard, transaction)
+
+    def _closed(self, shard: TransactionShard, _: ErrorCode) -> None:
+        self._markers.forget(shard)
+
+    # --- from Prepare to Complete --------------------------------------------------------------------------------
+
+    def _send_markers(self, shard: TransactionShard, transaction: Transaction) -> None:
+        completion = transaction.prepare_complete(now_ms=self._clock_ms())
+        self._markers.send(DecidedTransaction(shard, transaction, completion))
+
+    def _progressed(self, decided: DecidedTransaction) -> None:
+        if not decided.done:
+            self._reached("txn:after-some-markers")
+            return
+        self._reached("txn:after-markers")
+        self._background.spawn(self._complete(decided))
+
+    async def _complete(self, decided: DecidedTransaction) -> None:
+        """Write that all markers are there, until it is written or somebody else's task."""
+        shard, transaction = decided.shard, decided.transaction
+        while self._is_current(shard):
+            try:
+                await self._append(shard, transaction, decided.completion)
+            except KafkaError as error:
+                log.info("%s is not %s yet: %s", transaction.transactional_id, decided.completion.state.title, error)
+                await asyncio.sleep(RETRY_PAUSE_S)
+            else:
+                self._reached("txn:after-complete")
+                return
+
+    def _reached(self, step: str) -> None:
+        if self._failpoint is not None:
+            self._failpoint(step)
+
+    # --- time ----------------------------------------------------------------------------------------------------
+
+    def _interval_ms(self, key: str) -> int:
+        settings = self._services.settings
+        if key == TIMEOUTS:
+            return settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        return settings.transaction_remove_expired_transaction_cleanup_interval_ms
+
+    def _ring(self, key: str, now_ms: int) -> None:
+        self._alarm.set(key, now_ms + self._interval_ms(key))
+        if key == TIMEOUTS:
+            self._abort_timed_out(now_ms)
+        else:
+            self._background.spawn(self._remove_expired(now_ms))
+
+    def _abort_timed_out(self, now_ms: int) -> None:
+        for shard in self._loaded_shards():
+            for transaction in shard.transactions.values():
+                if requests.has_timed_out(transaction, now_ms):
+                    self._background.spawn(self._abort_late(shard, transaction, now_ms))
+
+    async def _abort_late(self, shard: TransactionShard, transaction: Transaction, now_ms: int) -> None:
+        """Abort a transaction whose producer took too long, and fence that producer."""
+        if not self._is_current(shard) or not requests.has_timed_out(transaction, now_ms):
+            return
+        log.info("%s: aborting after %d ms", transaction.transactional_id, transaction.timeout_ms)
+        try:
+            await self._abort_fenced(shard, transaction, transaction.prepare_fence())
+        except KafkaError as error:
+            log.info("%s: not aborted yet: %s", transaction.transactional_id, error)
+
+    async def _remove_expired(self, now_ms: int) -> None:
+        """Forget the ids that nobody has used for long."""
+        latest_ms = now_ms - self._services.settings.transactional_id_expiration_ms
+        for shard in self._loaded_shards():
+            expired = [
+                one
+                for one in shard.transactions.values()
+                if one.pending is None and one.state in AT_REST and one.last_update_ms <= latest_ms
+            ]
+            for start in range(0, len(expired), TOMBSTONES_PER_BATCH):
+                await self._remove(shard, expired[start : start + TOMBSTONES_PER_BATCH])
+
+    async def _remove(self, shard: TransactionShard, expired: list[Transaction]) -> None:
+        calm = [one for one in expired if one.pending is None and one.state in AT_REST]
+        moves = [(one, one.prepare_dead()) for one in calm]
+        tombstones = [(encode_transaction_key(one.transactional_id), None) for one in calm]
+        if not calm or not self._is_current(shard):
+            return
+        try:
+            await self._journal.append(shard.partition, tombstones, TRANSACTION_ERRORS)
+        except KafkaError as error:
+            log.info("%d expired transactional ids stay for now: %s", len(calm), error)
+            for transaction, transition in moves:
+                transaction.give_up(transition)
+            return
+        for transaction in calm:
+            shard.transactions.pop(transaction.transactional_id, None)
+
+    # --- administration ------------------------------------------------------------------------------------------
+
+    @property
+    def loading(self) -> bool:
+        """Whether `transactions` may be incomplete."""
+        return self._leadership.loading
+
+    def transaction(self, transactional_id: str) -> Transaction | None:
+        """An id of ours, to look at. Raises KafkaError."""
+        return self._leadership.shard_of(transactional_id).transactions.get(transactional_id)
+
+    def transactions(self) -> list[Transaction]:
+        """All ids of ours."""
+        return [one for shard in self._loaded_shards() for one in shard.transactions.values()]
+
+    def _loaded_shards(self) -> list[TransactionShard]:
+        return [shard for shard in self._leadership.shards.values() if not shard.loading]

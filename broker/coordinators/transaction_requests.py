@@ -1,0 +1,150 @@
+"""What a request means to a transactional id: the move it asks for, or the error that Kafka answers.
+
+Pure rules over one `Transaction`; each raises the KafkaError of the answer, returns the transition to write, or None
+when there is nothing to write and the answer is success. Whether the id is known, and known here, was asked before.
+
+Source: kafka.coordinator.transaction.TransactionCoordinator of Kafka 3.9 (before KIP-890 part 2). One answer differs:
+when the epochs are used up, a producer with a wrong epoch hears PRODUCER_FENCED, and a repeated request its old answer,
+where Kafka fails with UNKNOWN_SERVER_ERROR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from broker.coordinators.transactions import (
+    AT_REST,
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    NO_PRODUCER_EPOCH,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    PREPARE_EPOCH_FENCE,
+    PREPARED,
+    TopicPartition,
+    Transaction,
+    Transition,
+    is_epoch_exhausted,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+
+class Producer(NamedTuple):
+    """Who a producer says it is."""
+
+    id: int
+    epoch: int
+
+
+def wants_new_producer_id(transaction: Transaction, expected: Producer | None) -> bool:
+    """Whether InitProducerId will be answered with another producer id, for want of epochs."""
+    at_end = transaction.epoch_exhausted and (expected is None or expected.epoch == transaction.producer_epoch)
+    return at_end and transaction.pending is None and transaction.state in AT_REST
+
+
+def init_producer_id(
+    transaction: Transaction, expected: Producer | None, *, timeout_ms: int, new_producer_id: int | None, now_ms: int
+) -> Transition:
+    """The next epoch for a producer that begins (`expected` None) or goes on after a failure (KIP-360).
+
+    A transition to PrepareEpochFence means: abort first; the producer asks again. `new_producer_id` is needed when
+    `wants_new_producer_id` says so. Raises CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
+    """
+    if transaction.pending is not None:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in work")
+    if expected is not None and not _may_go_on(transaction, expected):
+        raise KafkaError(ErrorCode.PRODUCER_FENCED, f"{expected} is not the producer any more")
+    if transaction.state in PREPARED:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the last transaction is being completed")
+    if transaction.state is ONGOING:
+        return transaction.prepare_fence()
+    if wants_new_producer_id(transaction, expected):
+        assert new_producer_id is not None, "a producer id was to be drawn before"
+        return transaction.prepare_new_producer(
+            new_producer_id, timeout_ms=timeout_ms, remember_epoch=expected is not None, now_ms=now_ms
+        )
+    return transaction.prepare_next_epoch(
+        timeout_ms=timeout_ms, expected_epoch=None if expected is None else expected.epoch, now_ms=now_ms
+    )
+
+
+def _may_go_on(transaction: Transaction, expected: Producer) -> bool:
+    """The id is new here, the producer id is right, or it was right before its last epoch made way for another id."""
+    return (
+        transaction.producer_epoch == NO_PRODUCER_EPOCH
+        or expected.id == transaction.producer_id
+        or (expected.id == transaction.last_producer_id and is_epoch_exhausted(expected.epoch))
+    )
+
+
+def add_partitions(
+    transaction: Transaction, producer: Producer, partitions: Iterable[TopicPartition], *, now_ms: int
+) -> Transition | None:
+    """More partitions, or None if all of them are in.
+
+    Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+    """
+    _check_producer(transaction, producer)
+    if transaction.pending is not None:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in work")
+    _check_undecided(transaction)
+    added = frozenset(partitions)
+    if transaction.state is ONGOING and added <= transaction.partitions:
+        return None
+    return transaction.prepare_add(added, now_ms=now_ms)
+
+
+def check_member(transaction: Transaction, producer: Producer) -> None:
+    """Whether a broker may be told which partitions are in the transaction (KIP-890).
+
+    What is pending does not matter: partitions are in when the journal says so, and out when the markers are written.
+    Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+    """
+    _check_producer(transaction, producer)
+    _check_undecided(transaction)
+
+
+def end(
+    transaction: Transaction, producer: Producer, *, commit: bool, from_client: bool = True, now_ms: int
+) -> Transition | None:
+    """Decide the transaction, or None if it was decided like that before.
+
+    Not from a client, but as the second half of a fence, the producer comes with the epoch of the fence.
+    Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
+    """
+    if transaction.producer_id != producer.id:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transaction.producer_id} is not {producer.id}")
+    if producer.epoch < transaction.producer_epoch or (from_client and producer.epoch != transaction.producer_epoch):
+        raise KafkaError(ErrorCode.PRODUCER_FENCED, f"epoch {producer.epoch} is not {transaction.producer_epoch}")
+    if transaction.pending not in (None, PREPARE_EPOCH_FENCE):
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in work")
+    if transaction.state is ONGOING:
+        if transaction.pending is PREPARE_EPOCH_FENCE:
+            transaction.adopt_fence(producer.epoch)
+        return transaction.prepare_end(commit=commit, now_ms=now_ms)
+    if transaction.state is (COMPLETE_COMMIT if commit else COMPLETE_ABORT):
+        return None
+    if transaction.state is (PREPARE_COMMIT if commit else PREPARE_ABORT):
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the markers are being written")
+    wish = "committed" if commit else "aborted"
+    raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{transaction.state.title} cannot be {wish}")
+
+
+def has_timed_out(transaction: Transaction, now_ms: int) -> bool:
+    """Whether the producer took too long."""
+    open_and_calm = transaction.state is ONGOING and transaction.pending is None
+    return open_and_calm and transaction.start_ms + transaction.timeout_ms < now_ms
+
+
+def _check_producer(transaction: Transaction, producer: Producer) -> None:
+    if transaction.producer_id != producer.id:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transaction.producer_id} is not {producer.id}")
+    if transaction.producer_epoch != producer.epoch:
+        raise KafkaError(ErrorCode.PRODUCER_FENCED, f"epoch {producer.epoch} is not {transaction.producer_epoch}")
+
+
+def _check_undecided(transaction: Transaction) -> None:
+    if transaction.state in PREPARED:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the last transaction is being completed")

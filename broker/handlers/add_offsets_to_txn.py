@@ -1,0 +1,33 @@
+"""AddOffsetsToTxn: the offsets of a group will be committed with the transaction (KIP-98).
+
+Versions 0 to 4. It adds the partition of `__consumer_offsets` that the group lives in, whether or not that exists yet.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.api import RequestContext, handles
+from broker.coordinators.transaction_requests import Producer
+from broker.handlers.fencing import code_for
+from protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from protocol.errors import ErrorCode, KafkaError
+from protocol.hashing import partition_of_group
+from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+
+FIRST_VERSION_WITH_PRODUCER_FENCED: Final = 2
+
+
+@handles(AddOffsetsToTxnRequest, versions="0-4")
+async def add_offsets_to_txn(ctx: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+    """Add the group's partition."""
+    topic = ctx.services.metadata.topic(CONSUMER_OFFSETS_TOPIC)
+    count = ctx.services.settings.offsets_topic_num_partitions if topic is None else len(topic.partitions)
+    partition = (CONSUMER_OFFSETS_TOPIC, partition_of_group(request.group_id, count))
+    producer = Producer(request.producer_id, request.producer_epoch)
+    try:
+        await ctx.services.transactions.add_partitions(request.transactional_id, producer, [partition])
+    except KafkaError as error:
+        code = code_for(error, knows_fenced=ctx.version >= FIRST_VERSION_WITH_PRODUCER_FENCED)
+        return AddOffsetsToTxnResponse(error_code=code)
+    return AddOffsetsToTxnResponse(error_code=ErrorCode.NONE)

@@ -1,0 +1,98 @@
+"""AddPartitionsToTxn: these partitions take part in the transaction from now on (KIP-98, KIP-890).
+
+Versions 0 to 5. Clients send one transaction (v0 to v3); brokers send many, and mostly only want to verify that a
+partition is in (v4 on). All partitions of a transaction are added or none: one that does not exist is told so, and the
+others that they were not attempted. Every answer is per partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from broker.api import RequestContext, handles
+from broker.coordinators.transaction_requests import Producer
+from broker.coordinators.transactions import TopicPartition
+from broker.handlers.fencing import code_for
+from protocol.apis.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+FIRST_VERSION_OF_BROKERS: Final = 4
+FIRST_VERSION_WITH_PRODUCER_FENCED: Final = 2
+
+Errors = Mapping[TopicPartition, ErrorCode]
+
+
+@handles(AddPartitionsToTxnRequest, versions="0-5")
+async def add_partitions_to_txn(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    """Add to, or verify, each transaction."""
+    if ctx.version < FIRST_VERSION_OF_BROKERS:
+        rows = await answer(ctx, only_transaction(request))
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=rows)
+    answers = await asyncio.gather(*(answer(ctx, transaction) for transaction in request.transactions))
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=rows)
+            for transaction, rows in zip(request.transactions, answers, strict=True)
+        ]
+    )
+
+
+def only_transaction(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
+    """A client's request in the form that brokers use."""
+    return AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+
+
+async def answer(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> list[AddPartitionsToTxnTopicResult]:
+    """One transaction."""
+    partitions = [(topic.name, index) for topic in asked.topics for index in topic.partitions]
+    unknown = {one for one in partitions if ctx.services.metadata.partition(*one) is None}
+    if unknown:
+        refused = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
+        return rows_of(asked.topics, {one: refused[one not in unknown] for one in partitions})
+    try:
+        errors = await outcome(ctx, asked, partitions)
+    except KafkaError as error:
+        code = code_for(error, knows_fenced=ctx.version >= FIRST_VERSION_WITH_PRODUCER_FENCED)
+        errors = dict.fromkeys(partitions, code)
+    return rows_of(asked.topics, errors)
+
+
+async def outcome(
+    ctx: RequestContext, asked: AddPartitionsToTxnTransaction, partitions: Iterable[TopicPartition]
+) -> Errors:
+    """What the coordinator says. Raises KafkaError."""
+    producer = Producer(asked.producer_id, asked.producer_epoch)
+    if not asked.verify_only:
+        await ctx.services.transactions.add_partitions(asked.transactional_id, producer, partitions)
+        return dict.fromkeys(partitions, ErrorCode.NONE)
+    members = ctx.services.transactions.members(asked.transactional_id, producer)
+    return {one: ErrorCode.NONE if one in members else ErrorCode.TRANSACTION_ABORTABLE for one in partitions}
+
+
+def rows_of(topics: Iterable[AddPartitionsToTxnTopic], errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
+    """The answer's rows, in the order of the request."""
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=errors[topic.name, index])
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]

@@ -1,0 +1,58 @@
+"""DescribeTransactions: where transactional ids stand (KIP-664).
+
+Version 0. An id that nobody has heard of is TRANSACTIONAL_ID_NOT_FOUND, one that is coordinated elsewhere
+NOT_COORDINATOR; the other fields of such a row are zero.
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, handles
+from broker.coordinators.transaction_journal import grouped
+from protocol.apis.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+
+@handles(DescribeTransactionsRequest, versions="0")
+async def describe_transactions(
+    ctx: RequestContext, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
+    """Describe each id."""
+    return DescribeTransactionsResponse(
+        transaction_states=[describe(ctx, transactional_id) for transactional_id in request.transactional_ids]
+    )
+
+
+def describe(ctx: RequestContext, transactional_id: str) -> TransactionState:
+    """One id."""
+    try:
+        if transactional_id == "":
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id has at least one character")
+        transaction = ctx.services.transactions.transaction(transactional_id)
+        if transaction is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
+    except KafkaError as error:
+        return TransactionState(
+            error_code=error.code,
+            transactional_id=transactional_id,
+            transaction_state="",
+            transaction_timeout_ms=0,
+            transaction_start_time_ms=0,
+            producer_id=0,
+            producer_epoch=0,
+            topics=[],
+        )
+    return TransactionState(
+        error_code=ErrorCode.NONE,
+        transactional_id=transactional_id,
+        transaction_state=transaction.state.title,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.start_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=[TopicData(topic=one.topic, partitions=one.partition_ids) for one in grouped(transaction.partitions)],
+    )

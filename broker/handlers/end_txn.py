@@ -1,0 +1,29 @@
+"""EndTxn: commit or abort (KIP-98).
+
+Versions 0 to 4. Answered when the decision is replicated; the markers follow. A repeated request for a transaction that
+was ended the same way succeeds.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.api import RequestContext, handles
+from broker.coordinators.transaction_requests import Producer
+from broker.handlers.fencing import code_for
+from protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
+from protocol.errors import ErrorCode, KafkaError
+
+FIRST_VERSION_WITH_PRODUCER_FENCED: Final = 2
+
+
+@handles(EndTxnRequest, versions="0-4")
+async def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+    """End the transaction."""
+    producer = Producer(request.producer_id, request.producer_epoch)
+    try:
+        await ctx.services.transactions.end(request.transactional_id, producer, commit=request.committed)
+    except KafkaError as error:
+        code = code_for(error, knows_fenced=ctx.version >= FIRST_VERSION_WITH_PRODUCER_FENCED)
+        return EndTxnResponse(error_code=code)
+    return EndTxnResponse(error_code=ErrorCode.NONE)
