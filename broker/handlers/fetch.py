@@ -9,8 +9,7 @@ one.
 
 Stored bytes go into the answer as they are. In a session (KIP-227) a request names only what changed, and so does its
 answer; a partition where nothing did costs a few comparisons. A consumer may be sent to a replica in its own rack
-(KIP-392). Versions 0 to 17; before v4 there is no format for the batches this broker stores, so those versions get
-UNSUPPORTED_VERSION where there is something to read.
+(KIP-392). Versions 0 to 17; `old_fetch` turns answers into what those before v10 can carry.
 """
 
 from __future__ import annotations
@@ -40,7 +39,8 @@ if TYPE_CHECKING:
     from broker.replication.partition import Partition
 
 READ_COMMITTED: Final = 1
-FIRST_VERSION_WITH_BATCHES: Final = 4
+LAST_VERSION_WITH_HARD_LIMITS: Final = 2
+FIRST_VERSION_WITH_ZSTD: Final = 10
 FIRST_VERSION_ON_FOLLOWERS: Final = 11
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 NO_EPOCH: Final = EpochEndOffset()
@@ -66,6 +66,10 @@ async def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
         session_id = reading.settle(responses)
     except KafkaError as error:
         return FetchResponse(error_code=error.code, session_id=request.session_id, responses=[])
+    if ctx.version < FIRST_VERSION_WITH_ZSTD:
+        from broker.handlers.old_fetch import downgrade
+
+        await downgrade(ctx, request, responses)
     endpoints = [
         NodeEndpoint(node_id=one.id, host=one.host, port=one.port, rack=one.rack)
         for one in reading.hints.brokers.values()
@@ -231,19 +235,16 @@ class Reading:
         return partition.last_stable_offset if self.committed else partition.high_watermark
 
     def _records(self, partition: Partition, asked: FetchPartition, limit: int) -> bytes | bytearray | memoryview:
-        if self.ctx.version < FIRST_VERSION_WITH_BATCHES:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION, "batches are stored in format 2: Fetch v4 or newer reads them"
-            )
         first = self.size == 0
         if not first and self.left <= 0:
             return b""
-        # The first batch of an answer is never withheld: a consumer must be able to get past any batch.
+        # The first batch of an answer is never withheld: a consumer must be able to get past any batch. (Old ones are
+        # to ask for more bytes themselves.)
         records = partition.log.read(
             asked.fetch_offset,
             max(0, min(asked.partition_max_bytes, self.left)),
             limit_offset=limit,
-            min_one_batch=first,
+            min_one_batch=first and self.ctx.version > LAST_VERSION_WITH_HARD_LIMITS,
         )
         size = len(records)
         self.size += size

@@ -262,7 +262,13 @@ class LogManager:
             max_compaction_lag_ms=config.max_compaction_lag_ms,
             max_message_bytes=config.max_message_bytes,
             compression_type=config.compression_type,
+            compression_gzip_level=config.compression_gzip_level,
+            compression_lz4_level=config.compression_lz4_level,
+            compression_zstd_level=config.compression_zstd_level,
             message_timestamp_type=config.message_timestamp_type,
+            message_timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            message_timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            message_downconversion_enable=config.message_downconversion_enable,
             flush_messages=config.flush_messages,
             producer_id_expiration_ms=self._settings.producer_id_expiration_ms,
         )

@@ -39,16 +39,6 @@ def test_every_version_reads_the_same_records(version: int) -> None:
     run(scenario, 1)
 
 
-def test_versions_that_cannot_read_batches_say_so_and_read_nothing_else() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
-        await cluster.lead(1, replicas=(1,))
-        assert (await cluster.fetch(1, 0, version=3)).error_code == 0
-        await cluster.produce(1, batch("a"))
-        assert (await cluster.fetch(1, 0, version=3)).error_code == ErrorCode.UNSUPPORTED_VERSION
-
-    run(scenario, 1)
-
-
 @pytest.mark.parametrize(
     ("offset", "epoch", "code"),
     [

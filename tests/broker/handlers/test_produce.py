@@ -9,7 +9,16 @@ import pytest
 from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.errors import ErrorCode
 from protocol.records.batch import BatchBuilder
-from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, produce_request, run, until
+from protocol.records.message_set import Message, build_message
+from tests.broker.replication.replica_cluster import (
+    NOW_MS,
+    ReplicaCluster,
+    batch,
+    log_values,
+    produce_request,
+    run,
+    until,
+)
 
 PRODUCER = (7, 0)
 
@@ -147,6 +156,34 @@ def test_records_that_break_a_rule_are_named_one_by_one() -> None:
         row = await cluster.produce(1, builder.build())
         assert (row.error_code, row.log_start_offset) == (ErrorCode.INVALID_RECORD, 0)
         assert [one.batch_index for one in row.record_errors] == [1, 3]
+
+    run(scenario, 1)
+
+
+def test_which_format_goes_with_which_version() -> None:
+    """Old versions take every format, as in Kafka; v3 and newer take one batch, zstd only from v7 on."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        zstd = BatchBuilder("zstd")
+        zstd.append(b"key", b"value", timestamp_ms=NOW_MS)
+        offset = 0
+        for version in range(12):
+            for records, allowed in (
+                (build_message(Message(0, 0, 0, -1, b"key", b"value")), version < 3),
+                (build_message(Message(0, 1, 0, NOW_MS, b"key", b"value")), version < 3),
+                (batch("value"), True),
+                (zstd.build(), version < 3 or version >= 7),
+            ):
+                row = await cluster.produce(1, records, version=version)
+                if allowed:
+                    assert (row.error_code, row.base_offset) == (ErrorCode.NONE, offset), (version, records[16])
+                    offset += 1
+                elif records[16] < 2:
+                    assert row.error_code == ErrorCode.INVALID_RECORD
+                else:
+                    assert row.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        assert log_values(cluster.partition(1)) == ["value"] * offset
 
     run(scenario, 1)
 

@@ -361,9 +361,12 @@ class ReplicaCluster:
         generation: int = -1,
         timeout_ms: int = 5000,
         topic: str = "t",
+        version: int | None = None,
     ) -> PartitionProduceResponse:
         response = await self.call(
-            self.brokers[broker_id], produce_request(records, acks, generation, timeout_ms, topic=topic)
+            self.brokers[broker_id],
+            produce_request(records, acks, generation, timeout_ms, topic=topic),
+            version=version,
         )
         row: PartitionProduceResponse = response.responses[0].partition_responses[0]
         return row

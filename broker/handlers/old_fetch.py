@@ -1,0 +1,115 @@
+"""What becomes of a Fetch answer before v10: message sets instead of batches before v4, and no zstd.
+
+Consumers before v10 cannot know zstd, so a topic that demands it is not served to them (KIP-110). Consumers before v4
+get messages of format v0 (v0, v1) or v1 (v2, v3) if the topic allows it, and zstd that a producer chose is refused
+where it is met (KIP-283): after other messages the answer just ends there. An answer has no more bytes than its batches
+had, but always the whole first batch. If nothing is left for the consumer because there are markers only, it gets the
+beginning of a message that cannot be complete, as from Kafka: it asks for more bytes then. Storage errors, which those
+consumers do not know, are told as another leader (v5 and older).
+
+Imported when the first old consumer shows up. Other requests get a turn after each `STEP_BYTES`.
+Source: `KafkaApis.handleFetchRequest`, `LazyDownConversionRecords`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from typing import TYPE_CHECKING, Final
+
+from protocol.apis.fetch import PartitionData
+from protocol.errors import DecodeError, ErrorCode, KafkaError
+from protocol.records.batch import HEADER_BYTES, iter_batches
+from protocol.records.compression import Compression
+from protocol.records.conversion import down_convert
+
+if TYPE_CHECKING:
+    from broker.api import RequestContext
+    from broker.storage.settings import LogSettings
+    from protocol.apis.fetch import FetchableTopicResponse, FetchRequest
+    from protocol.records.batch import Buffer
+
+FIRST_VERSION_WITH_BATCHES: Final = 4
+FIRST_VERSION_WITH_TIMESTAMPS: Final = 2
+LAST_VERSION_WITHOUT_STORAGE_ERRORS: Final = 5
+STEP_BYTES: Final = 128 * 1024
+INCOMPLETE: Final = struct.pack(">qi", -1, HEADER_BYTES)
+"""Offset and size of a message that is not there."""
+
+log: Final = logging.getLogger(__name__)
+
+
+async def downgrade(ctx: RequestContext, request: FetchRequest, answer: list[FetchableTopicResponse]) -> None:
+    """Turn the rows of an answer into what the version can carry."""
+    offsets = {
+        (topic.topic, asked.partition): asked.fetch_offset for topic in request.topics for asked in topic.partitions
+    }
+    for topic in answer:
+        for place, row in enumerate(topic.partitions):
+            try:
+                check(ctx, request.replica_id, settings_of(ctx, topic.topic, row.partition_index))
+                if ctx.version < FIRST_VERSION_WITH_BATCHES:
+                    magic = 1 if ctx.version >= FIRST_VERSION_WITH_TIMESTAMPS else 0
+                    first_offset = offsets[topic.topic, row.partition_index]
+                    row.records = await converted(row.records or b"", magic, first_offset)
+            except KafkaError as error:
+                topic.partitions[place] = PartitionData(
+                    partition_index=row.partition_index,
+                    error_code=error.code,
+                    high_watermark=-1,
+                    aborted_transactions=None,
+                    records=b"",
+                )
+            if row.error_code == ErrorCode.KAFKA_STORAGE_ERROR and ctx.version <= LAST_VERSION_WITHOUT_STORAGE_ERRORS:
+                row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def settings_of(ctx: RequestContext, topic: str, index: int) -> LogSettings | None:
+    """How a partition is stored, if it is here."""
+    try:
+        return ctx.services.replicas.partition(topic, index).log.settings
+    except KafkaError:
+        return None
+
+
+def check(ctx: RequestContext, replica_id: int, settings: LogSettings | None) -> None:
+    """Whether this version may read from a topic at all. Raises KafkaError."""
+    if settings is None:
+        return
+    if settings.codec is Compression.ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "the topic's batches are zstd, which needs Fetch v10")
+    if ctx.version < FIRST_VERSION_WITH_BATCHES and replica_id < 0 and not settings.message_downconversion_enable:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the topic's batches are not converted: they need Fetch v4")
+
+
+async def converted(records: Buffer, magic: int, first_offset: int) -> bytes:
+    """Batches as message sets. Raises KafkaError if that cannot be done with the first one."""
+    parts: list[bytes] = []
+    size = step = 0
+    for position, header in iter_batches(records):
+        try:
+            if header.codec == Compression.ZSTD and not header.is_control:
+                raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "message sets know no zstd")
+            part = down_convert(records, position, header, magic, first_offset)
+        except KafkaError:
+            if parts:
+                break
+            raise
+        except DecodeError as reason:
+            log.error("the batch at offset %d cannot be read: %s", header.base_offset, reason)
+            if parts:
+                break
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(reason)) from None
+        if parts and size + len(part) > len(records):
+            break
+        if part:
+            parts.append(part)
+        size += len(part)
+        step += header.size_bytes + len(part)
+        if step >= STEP_BYTES:
+            step = 0
+            await asyncio.sleep(0)
+    if not parts and len(records):
+        return INCOMPLETE
+    return b"".join(parts)

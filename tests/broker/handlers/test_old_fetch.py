@@ -1,0 +1,221 @@
+"""Fetch v0 to v9: message sets instead of batches, and what cannot be said in them."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import pytest
+
+from broker.handlers.old_fetch import INCOMPLETE, converted
+from broker.storage.segments import Segments
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import BatchBuilder, iter_records, stamp
+from protocol.records.control import build_end_transaction
+from protocol.records.message_set import Message, check_crc, iter_headers, open_wrapper, read_message
+from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, run, values
+
+OLD_CODECS = ["none", "gzip", "snappy", "lz4"]
+
+
+def a_batch(compression: str = "none", records: int = 3, *, value: bytes = b"value", **more: Any) -> bytes:
+    builder = BatchBuilder(compression, limit_bytes=1 << 20)
+    for number in range(records):
+        builder.append(b"%d" % number, value, [("name", b"header")], NOW_MS + number)
+    return builder.build(**more)
+
+
+def messages_in(data: Any) -> list[Message]:
+    """What an old consumer reads; a message that is not all there is overlooked."""
+    data, seen = bytes(data), []
+    for position, header in iter_headers(data):
+        assert check_crc(data, position, header)
+        message = read_message(data, position, header)
+        seen += open_wrapper(message) if message.codec else [message]
+    return seen
+
+
+@pytest.mark.parametrize("compression", OLD_CODECS)
+@pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (3, 1)])
+def test_batches_are_converted(version: int, magic: int, compression: str) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        for _ in range(2):
+            await cluster.produce(1, a_batch(compression))
+        seen: list[Message] = []
+        while len(seen) < 6:  # an answer ends where its messages would take more bytes than the batches
+            row = await cluster.fetch(1, len(seen), version=version)
+            assert (row.error_code, row.high_watermark) == (0, 6)
+            found = messages_in(row.records)
+            assert found, "an answer with records gets on"
+            seen += found
+        assert [(one.offset, one.magic, one.key, one.timestamp_ms) for one in seen] == [
+            (number, magic, b"%d" % (number % 3), NOW_MS + number % 3 if magic else -1) for number in range(6)
+        ]
+
+    run(scenario, 1)
+
+
+def test_a_fetch_from_the_middle_of_a_batch() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await cluster.produce(1, a_batch())
+        await cluster.produce(1, a_batch("gzip"))
+        assert [one.offset for one in messages_in((await cluster.fetch(1, 1, version=3)).records)] == [1, 2, 3, 4, 5]
+        # a compressed batch stays whole
+        assert [one.offset for one in messages_in((await cluster.fetch(1, 4, version=3)).records)] == [3, 4, 5]
+        assert (await cluster.fetch(1, 6, version=3)).records == b""
+
+    run(scenario, 1)
+
+
+def test_zstd_is_refused_where_it_is_met() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        for compression in ("gzip", "zstd"):
+            await cluster.produce(1, a_batch(compression))
+        row = await cluster.fetch(1, 0, version=3)
+        assert (row.error_code, [one.offset for one in messages_in(row.records)]) == (0, [0, 1, 2])
+        row = await cluster.fetch(1, 3, version=3)
+        assert (row.error_code, row.high_watermark) == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, -1)
+        assert (await cluster.fetch(1, 3, version=4)).error_code == 0, "the producer's choice is passed on"
+
+    run(scenario, 1)
+
+
+@pytest.mark.parametrize(("version", "code"), [(3, 76), (4, 76), (9, 76), (10, 0), (17, 0)])
+def test_a_topic_of_zstd_is_not_for_consumers_that_cannot_know_it(version: int, code: int) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.session.create(
+            "/config/topics/t", b'{"version":1,"config":{"compression.type":"zstd"}}', make_parents=True
+        )
+        await cluster.lead(1, replicas=(1,))
+        await cluster.produce(1, batch("a"))
+        row = await cluster.fetch(1, 0, version=version)
+        assert row.error_code == code
+        assert values(row.records) == ([] if code else ["a"])
+
+    run(scenario, 1)
+
+
+@pytest.mark.parametrize(("version", "code"), [(0, 35), (3, 35), (4, 0)])
+def test_a_topic_may_forbid_conversion(version: int, code: int) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.session.create(
+            "/config/topics/t", b'{"version":1,"config":{"message.downconversion.enable":"false"}}', make_parents=True
+        )
+        await cluster.lead(1, replicas=(1,))
+        assert (await cluster.fetch(1, 0, version=version)).error_code == code, "even when there is nothing to convert"
+        await cluster.produce(1, batch("a"))
+        assert (await cluster.fetch(1, 0, version=version)).error_code == code
+
+    run(scenario, 1)
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        assert (await cluster.fetch(1, 9, version=0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        unknown = await cluster.fetch(1, 0, version=0, topic="nowhere")
+        assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    run(scenario, 1)
+
+
+@pytest.mark.parametrize(("version", "code"), [(3, 6), (5, 6), (6, 56)])
+def test_a_disk_that_fails_looks_like_another_leader_to_the_oldest(
+    version: int, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await cluster.produce(1, batch("a"))
+
+        def read(*_: Any) -> bytes:
+            raise OSError(errno.EIO, "the disk is gone")
+
+        monkeypatch.setattr(Segments, "read", read)
+        assert (await cluster.fetch(1, 0, version=version)).error_code == code
+
+    run(scenario, 1)
+
+
+@pytest.mark.parametrize(("version", "found"), [(2, []), (3, [0, 1, 2])])
+def test_the_size_limit_is_hard_before_v3(version: int, found: list[int]) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await cluster.produce(1, a_batch())
+        row = await cluster.fetch(1, 0, version=version, max_bytes=20)
+        assert (row.error_code, [one.offset for one in messages_in(row.records)]) == (0, found)
+
+    run(scenario, 1)
+
+
+def test_markers_alone_are_an_incomplete_message() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await cluster.produce(1, a_batch())
+        marker = build_end_transaction(
+            commit=True, producer_id=5, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
+        )
+        await cluster[1].replicas.append("t", 0, marker, acks=1, timeout_ms=0)
+        row = await cluster.fetch(1, 0, version=3)
+        assert [one.offset for one in messages_in(row.records)] == [0, 1, 2]
+        row = await cluster.fetch(1, 3, version=3)
+        assert (row.error_code, row.records) == (0, INCOMPLETE)
+        assert messages_in(row.records) == []
+
+    run(scenario, 1)
+
+
+async def all_in(records: bytes, **more: Any) -> list[int]:
+    return [one.offset for one in messages_in(await converted(records, 1, **more))]
+
+
+def at(offset: int, records: bytes) -> bytes:
+    stamped = bytearray(records)
+    stamp(stamped, 0, offset, 0)
+    return bytes(stamped)
+
+
+def test_an_answer_has_no_more_bytes_than_its_batches_but_the_whole_first_one() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        tiny = a_batch(records=100, value=b"")  # many times larger as messages
+        assert len(await converted(tiny, 1, 0)) > 1.5 * len(tiny)
+        assert await all_in(tiny, first_offset=0) == list(range(100))
+        several = b"".join(at(100 * number, tiny) for number in range(10))
+        found = await converted(several, 1, 0)
+        assert len(several) * 0.5 < len(found) <= len(several)
+        offsets = [one.offset for one in messages_in(found)]
+        assert offsets == list(range(len(offsets))) and len(offsets) % 100 == 0
+
+    run(scenario, 1)
+
+
+def test_a_batch_that_cannot_be_read_ends_the_answer() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        good, bad = a_batch(value=b"v" * 500), bytearray(at(3, a_batch()))
+        bad[61] ^= 0x40
+        assert await all_in(good + bytes(bad), first_offset=0) == [0, 1, 2]
+        with pytest.raises(KafkaError) as refusal:
+            await converted(bytes(bad), 1, 0)
+        assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+
+    run(scenario, 1)
+
+
+@pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (3, 1)])
+def test_what_old_producers_wrote_comes_back(version: int, magic: int) -> None:
+    """Every pair of formats: a message set goes up into a batch and down into a message set."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        row = await cluster.produce(1, a_batch())
+        stored = (await cluster.fetch(1, 0)).records
+        down = await converted(bytes(stored), magic, 0)
+        row = await cluster.produce(1, down, version=2 if magic else version)
+        assert (row.error_code, row.base_offset) == (0, 3)
+        assert [one.value for one in iter_records(bytes((await cluster.fetch(1, 3)).records or b""))] == [b"value"] * 3
+        row = await cluster.fetch(1, 3, version=version)
+        assert [(one.offset, one.key) for one in messages_in(row.records)] == [(3, b"0"), (4, b"1"), (5, b"2")]
+
+    run(scenario, 1)
