@@ -13,28 +13,38 @@ if TYPE_CHECKING:
     from clients.consumer.consumer import Consumer
     from clients.consumer.delivery import ConsumerRecord
     from clients.consumer.listener import PartitionKeyRebalanceListener
+    from clients.group_metadata import ConsumerGroupMetadata
     from clients.producer.producer import Producer
     from clients.producer.queues import RecordMetadata
+    from clients.producer.verdicts import AbortableError, FatalError, ProducerFenced
     from protocol.topic_partition import TopicPartition
 
 _HOMES = {
+    "AbortableError": "clients.producer.verdicts",
     "Admin": "clients.admin",
     "Consumer": "clients.consumer.consumer",
+    "ConsumerGroupMetadata": "clients.group_metadata",
     "ConsumerRecord": "clients.consumer.delivery",
+    "FatalError": "clients.producer.verdicts",
     "NewTopic": "clients.admin",
     "PartitionKeyRebalanceListener": "clients.consumer.listener",
     "Producer": "clients.producer.producer",
+    "ProducerFenced": "clients.producer.verdicts",
     "RecordMetadata": "clients.producer.queues",
     "TopicPartition": "protocol.topic_partition",
 }
 
 __all__ = [
+    "AbortableError",
     "Admin",
     "Consumer",
+    "ConsumerGroupMetadata",
     "ConsumerRecord",
+    "FatalError",
     "NewTopic",
     "PartitionKeyRebalanceListener",
     "Producer",
+    "ProducerFenced",
     "RecordMetadata",
     "TopicPartition",
 ]

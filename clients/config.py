@@ -37,6 +37,9 @@ class ProducerConfig:
 
     acks: int = -1
     enable_idempotence: bool = True
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60000
+    """How long a transaction may take before its coordinator aborts it."""
     linger_ms: float = 5
     batch_bytes: int = 16384
     buffer_bytes: int = 32 * 1024 * 1024
@@ -62,6 +65,7 @@ class ProducerConfig:
         *,
         acks: int | str,
         enable_idempotence: bool | None,
+        transactional_id: str | None = None,
         compression_type: str | None,
         partitioner: str,
         **rest: float,
@@ -71,6 +75,8 @@ class ProducerConfig:
         idempotent = count == -1 if enable_idempotence is None else enable_idempotence
         if idempotent and count != -1:
             raise ValueError(f'enable_idempotence needs acks="all", not acks={acks!r}')
+        if transactional_id is not None and not (transactional_id and idempotent):
+            raise ValueError('transactional_id is not empty, and needs acks="all" and enable_idempotence')
         compression = compression_type or "none"
         if compression not in COMPRESSION_TYPES:
             raise ValueError(f"compression_type is one of {', '.join(COMPRESSION_TYPES)}, not {compression!r}")
@@ -84,6 +90,7 @@ class ProducerConfig:
         return cls(
             acks=count,
             enable_idempotence=idempotent,
+            transactional_id=transactional_id,
             compression_type=compression,
             partitioner=partitioner,
             **rest,  # type: ignore[arg-type]

@@ -17,16 +17,17 @@ epoch, which the leader tracks per partition too. Source: KIP-98, KIP-360, `Reco
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from clients.backoff import Backoff
 from clients.config import ProducerConfig
 from clients.partitioner import Sticky
 from clients.producer import switch
+from clients.producer.drained import Drained, Statistics
+from clients.producer.numbering import Numbering
 from clients.producer.queues import (
-    PRODUCER_EPOCH_MAX,
     UNKEYED,
     Batch,
     PartitionQueue,
@@ -36,6 +37,7 @@ from clients.producer.queues import (
     chosen_partition,
     size_of,
 )
+from clients.producer.verdicts import TransactionAborted
 from protocol.errors import ErrorCode, KafkaError
 from protocol.lineage import Lineage
 from protocol.records.batch import Headers
@@ -61,48 +63,18 @@ _REFUSED_BEFORE_APPEND: Final = frozenset(
 _STORED: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 
 
-@dataclass(slots=True)
-class Statistics:
-    """Counters since the start, for people and benchmarks."""
-
-    records: int = 0
-    batches: int = 0
-    retries: int = 0
-    refused_batches: int = 0
-    """Batches that a leader refused because its partition had moved to a newer generation."""
-    switches: int = 0
-    epoch_bumps: int = 0
-    expired_records: int = 0
-
-
-@dataclass(slots=True)
-class Drained:
-    """What to transmit now, per node, and when to ask again if nothing happens before."""
-
-    requests: dict[int, list[Batch]] = field(default_factory=dict)
-    wake_at: float | None = None
-    refresh: bool = False
-    """Fresh metadata would help: a leader is unknown, or has moved on to a generation that we do not know yet."""
-
-    def wake_by(self, instant: float) -> None:
-        """Ask again at `instant` at the latest."""
-        if self.wake_at is None or instant < self.wake_at:
-            self.wake_at = instant
-
-
 class Accumulator:
-    """See the module. `producer_id` is set by the sender; without idempotence it stays -1."""
+    """See the module."""
 
     def __init__(self, config: ProducerConfig, backoff: Backoff, rng: random.Random) -> None:
         self.config = config
         self.topics: dict[str, TopicQueues] = {}
-        self.producer_id = -1
-        self.wants_producer_id = config.enable_idempotence
+        self.statistics = Statistics()
+        self.numbering = Numbering(config, self.statistics)
         self.outstanding = 0
         self.buffered_bytes = 0
         self.hurry = 0
         """While positive, waiting batches do not linger: somebody waits for them."""
-        self.statistics = Statistics()
         self.on_settled: Callable[[Sequence[Record]], None] = lambda records: None
         self._backoff = backoff
         self._rng = rng
@@ -252,7 +224,7 @@ class Accumulator:
         return not taken_bytes or taken_bytes + batch.size_bytes <= self.config.request_bytes_max
 
     def _candidate(self, queue: PartitionQueue, now: float, drained: Drained) -> Batch | None:
-        if not self._numbered(queue):
+        if not self.numbering.ready(queue):
             return None
         unresolved = queue.unresolved
         if unresolved:
@@ -262,12 +234,14 @@ class Accumulator:
                     drained.wake_by(again.retry_at)
                     return None
                 return again if queue.established or not queue.on_wire() else None
-            if self._window_is_used_up(queue) or first_contact(queue):
+            if self.numbering.window_is_used_up(queue) or first_contact(queue):
                 return None
         if queue.fenced:
             drained.refresh = True
             return None
         if not queue.waiting or queue.give_up or queue.index in queue.topic.closed:
+            return None
+        if not self.numbering.admits(queue):
             return None
         batch = queue.waiting[0]
         lingers_until = batch.created_at + self.config.linger_ms / 1000
@@ -277,32 +251,6 @@ class Accumulator:
             return batch
         drained.wake_by(lingers_until)
         return None
-
-    def _window_is_used_up(self, queue: PartitionQueue) -> bool:
-        """Whether another batch would let the oldest unresolved one drop out of the leader's memory of five.
-
-        Non-obvious: the number of unresolved batches is not enough. While the oldest is retried, those behind it may be
-        acknowledged and make room for more, until its duplicate is no longer recognised.
-        """
-        return queue.transmitted - queue.unresolved[0].ordinal >= self.config.in_flight_max
-
-    def _numbered(self, queue: PartitionQueue) -> bool:
-        """Whether batches of this queue have, or can be given, sequence numbers now."""
-        if not self.config.enable_idempotence:
-            return True
-        if queue.give_up and not queue.unresolved:
-            queue.restart = True
-        if not queue.restart and queue.producer_id >= 0:
-            return True
-        if queue.on_wire():
-            return False
-        spent = queue.producer_id == self.producer_id and queue.producer_epoch >= PRODUCER_EPOCH_MAX
-        if self.producer_id < 0 or spent:
-            self.wants_producer_id = True
-            return False
-        self.statistics.epoch_bumps += queue.producer_id >= 0
-        queue.begin_again(self.producer_id)
-        return True
 
     def _transmit(self, queue: PartitionQueue, batch: Batch) -> None:
         if batch.attempts == 0:
@@ -348,13 +296,18 @@ class Accumulator:
             self._settle(queue.topic)
         elif self.config.enable_idempotence and code in _OUT_OF_SEQUENCE:
             # Behind an older unresolved batch this is its fault, and heals when that one has been sent again.
-            queue.restart = queue.restart or batch is queue.unresolved[0]
-            self._later(batch, now)
+            head = batch is queue.unresolved[0]
+            if head and self.numbering.transactions is not None:
+                self._refused(batch, code, message)
+            else:
+                queue.restart = queue.restart or head
+                self._later(batch, now)
         elif code.retriable:
             batch.doubtful = batch.doubtful or code not in _REFUSED_BEFORE_APPEND
             self._later(batch, now)
         else:
             self._refused(batch, code, message)
+        self.drop_doomed()
 
     def lost(self, batch: Batch, now: float) -> None:
         """Nobody knows what became of a batch: it is sent again as it is, and the leader recognises duplicates."""
@@ -362,6 +315,28 @@ class Accumulator:
         batch.doubtful = True
         if not batch.done:
             self._later(batch, now)
+        self.drop_doomed()
+
+    def drop_doomed(self) -> None:
+        """Give up what is not on the wire if its transaction cannot be committed any more, or is being aborted."""
+        transactions = self.numbering.transactions
+        if transactions is None or not transactions.doomed:
+            return
+        error = transactions.failure or TransactionAborted(ErrorCode.OPERATION_NOT_ATTEMPTED, "not sent any more")
+        for topic in self.topics.values():
+            for queue in topic.queues.values():
+                for batch in [one for one in queue.unresolved if not one.on_wire]:
+                    queue.unresolved.remove(batch)
+                    transactions.batch_dropped()
+                    batch.failed(error)
+                    self._account(batch.records)
+                waiting, queue.waiting = queue.waiting, deque()
+                for batch in waiting:
+                    batch.failed(error)
+                    self._account(batch.records)
+            returned, topic.returned = topic.returned, []
+            self._fail([record for record, _ in returned], error)
+            self._settle(topic)
 
     def abandon(self, error: Exception) -> None:
         """Fail everything that is left: the producer ends."""
@@ -386,8 +361,15 @@ class Accumulator:
             queue.rewind(batch)
         elif self.config.enable_idempotence:
             queue.restart = True
-        batch.failed(KafkaError(code, message or f"{queue.topic.name}-{queue.index}"))
+        error = KafkaError(code, message or f"{queue.topic.name}-{queue.index}")
+        batch.failed(error)
+        self._missing(error)
         self._resolved(queue, batch.records)
+
+    def _missing(self, error: KafkaError) -> None:
+        """Records will not be stored, or nobody knows: a transaction without them must not be committed."""
+        if self.numbering.transactions is not None:
+            self.numbering.transactions.batch_failed(error.code, error.message)
 
     def _resolved(self, queue: PartitionQueue, records: Sequence[Record]) -> None:
         self._account(records)
@@ -398,7 +380,9 @@ class Accumulator:
     def _settle(self, topic: TopicQueues, *, force: bool = False) -> None:
         sticky = self._stickies[topic.name]
         for record in switch.settle(topic, sticky.current, self.config.batch_bytes, force=force):
-            self._fail([record], _not_live(topic, chosen_partition(record.route)))
+            error = _not_live(topic, chosen_partition(record.route))
+            self._missing(error)
+            self._fail([record], error)
         if force or topic.closed or not topic.returned:
             self._active.update(dict.fromkeys(queue for queue in topic.queues.values() if not queue.idle))
 
@@ -425,12 +409,16 @@ class Accumulator:
             if topic.returned and self._give_up_at(min(created_at for _, created_at in topic.returned)) <= now:
                 late = [record for record, created_at in topic.returned if self._give_up_at(created_at) <= now]
                 topic.returned = [entry for entry in topic.returned if self._give_up_at(entry[1]) > now]
+                self._missing(self._timed_out(topic.name))
                 self._fail(late, self._timed_out(topic.name))
                 self.statistics.expired_records += len(late)
+        self.drop_doomed()
 
     def _expired(self, queue: PartitionQueue, batch: Batch) -> None:
         self.statistics.expired_records += len(batch.records)
-        batch.failed(self._timed_out(f"{queue.topic.name}-{queue.index}"))
+        error = self._timed_out(f"{queue.topic.name}-{queue.index}")
+        batch.failed(error)
+        self._missing(error)
         self._resolved(queue, batch.records)
 
     def _timed_out(self, where: str) -> KafkaError:

@@ -9,20 +9,24 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from clients.clock import follow_loop_ms
 from clients.config import NetworkConfig, ProducerConfig, parse_servers
+from clients.group_metadata import ConsumerGroupMetadata
 from clients.metadata import ClusterMetadata
 from clients.network import Network
-from clients.producer.accumulator import Accumulator, Statistics
+from clients.producer.accumulator import Accumulator
+from clients.producer.drained import Statistics
 from clients.producer.queues import UNKEYED, Record, RecordMetadata, TopicQueues, explicit_route
 from clients.producer.sender import Sender
+from clients.producer.transactor import TransactionScope, Transactor
 from protocol import audit as audit_format
 from protocol.errors import ErrorCode, KafkaError
 from protocol.hashing import murmur2
+from protocol.topic_partition import TopicPartition
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -35,6 +39,10 @@ class Producer:
     sequence within its key, from which `spark_jobs` tells whether anything was lost, repeated or out of order.
     `require_min_in_sync_acks=True` (with acks="all") keeps one partition without enough in-sync replicas from filling
     the buffer: records without a key go elsewhere, and `send` refuses others for it at once with NOT_ENOUGH_REPLICAS.
+
+    With a `transactional_id` every record belongs to a transaction: `async with producer.transaction(): ...`. Starting
+    fences whoever used the id before and finishes what it left behind. An `AbortableError` ends one transaction, a
+    `FatalError` (`ProducerFenced` above all) ends the producer.
     """
 
     def __init__(
@@ -44,6 +52,8 @@ class Producer:
         client_id: str = "anabranch-producer",
         acks: int | str = "all",
         enable_idempotence: bool | None = None,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60000,
         linger_ms: float = 5,
         batch_bytes: int = 16384,
         buffer_bytes: int = 32 * 1024 * 1024,
@@ -61,6 +71,8 @@ class Producer:
         self._config = ProducerConfig.make(
             acks=acks,
             enable_idempotence=enable_idempotence,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
             compression_type=compression_type,
             partitioner=partitioner,
             linger_ms=linger_ms,
@@ -89,6 +101,7 @@ class Producer:
         self._loop: asyncio.AbstractEventLoop
         self._network: Network
         self._sender: Sender
+        self._transactor: Transactor | None = None
         self._clock: Callable[[], float]
         self._clock_ms: Callable[[], int]
         self._chosen_clock_ms = clock_ms
@@ -110,23 +123,48 @@ class Producer:
         self._accumulator.on_settled = self._on_settled
         try:
             await self._network.start()
+            self._network.on_metadata(self._on_metadata)
+            self._sender.start()
+            await self._start_transactions()
         except BaseException:
-            await self._network.close()
+            await self._disconnect()
             raise
-        self._network.on_metadata(self._on_metadata)
-        self._sender.start()
         self._state = "started"
         return self
 
+    async def _start_transactions(self) -> None:
+        transactions = self._accumulator.numbering.transactions
+        if transactions is not None:
+            self._transactor = Transactor(
+                transactions,
+                self._network,
+                self._accumulator,
+                self._sender,
+                self._rng,
+                max_block_ms=self._config.max_block_ms,
+            )
+            await self._transactor.start()
+
     async def stop(self) -> None:
-        """Send what is left, within the delivery timeout, and disconnect. Stopping twice is harmless."""
+        """Send what is left, within the delivery timeout, and disconnect. Stopping twice is harmless.
+
+        A transaction that is open is aborted.
+        """
         if self._state not in ("started", "failed"):
             return
         self._state = "stopping"
         try:
-            await self.flush()
+            if self._transactor is None:
+                await self.flush()
         finally:
             self._state = "stopped"
+            await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        try:
+            if self._transactor is not None:
+                await self._transactor.stop()
+        finally:
             await self._sender.stop()
             self._accumulator.abandon(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was stopped"))
             await self._network.close()
@@ -181,6 +219,37 @@ class Producer:
             self._accumulator.hurry -= 1
             self._flushes.remove(flush)
 
+    # transactions
+
+    def transaction(self) -> TransactionScope:
+        """`async with`: begins a transaction, commits it at the end, and aborts it if an exception leaves the block."""
+        return TransactionScope(self._transactional())
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction: every record from now on belongs to it."""
+        self._transactional().begin()
+
+    async def commit_transaction(self) -> None:
+        """Store what was sent and commit it. After REQUEST_TIMED_OUT the outcome is open: call again to learn it."""
+        await self._transactional().commit()
+
+    async def abort_transaction(self) -> None:
+        """Give up everything since `begin_transaction`."""
+        await self._transactional().abort()
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, int], group: ConsumerGroupMetadata | str
+    ) -> None:
+        """Commit a consumer's offsets with the transaction, or not at all. Give it `consumer.group_metadata()`."""
+        member = ConsumerGroupMetadata(group) if isinstance(group, str) else group
+        await self._transactional().send_offsets(offsets, member)
+
+    def _transactional(self) -> Transactor:
+        self._check_running()
+        if self._transactor is None:
+            raise RuntimeError("transactions need a transactional_id")
+        return self._transactor
+
     # looking inside
 
     async def partitions_for(self, topic: str) -> tuple[int, ...]:
@@ -215,6 +284,8 @@ class Producer:
     ) -> asyncio.Future[RecordMetadata]:
         if (key is not None and key.__class__ is not bytes) or (value is not None and value.__class__ is not bytes):
             raise TypeError("keys and values are bytes: encode them before sending")
+        if self._transactor is not None:
+            self._transactor.check_open()
         route = _route(key, partition)
         now = self._clock()
         receipt: asyncio.Future[RecordMetadata] = self._loop.create_future()
@@ -308,6 +379,8 @@ class Producer:
             self._let_in()
         for flush in self._flushes:
             flush.settled(records)
+        if self._transactor is not None:
+            self._transactor.wake()
 
 
 def _route(key: bytes | None, partition: int | None) -> int:

@@ -136,14 +136,14 @@ class Batch:
         self.doubtful = False
         """Whether a transmission of it had an outcome that nobody told us, so that it may be in the log."""
 
-    def bytes_with(self, compression: str) -> bytes:
+    def bytes_with(self, compression: str, *, transactional: bool = False) -> bytes:
         """The batch as it travels. Built once, unless its sequence numbers change."""
         if self.built is None:
             builder = BatchBuilder(compression, limit_bytes=NO_LIMIT)
             append = builder.append
             for _, _, key, value, headers, timestamp_ms, _ in self.records:
                 append(key, value, headers, timestamp_ms)
-            self.built = builder.build(self.producer_id, self.producer_epoch, self.base_sequence)
+            self.built = builder.build(self.producer_id, self.producer_epoch, self.base_sequence, transactional)
         return self.built
 
     def stored(self, base_offset: int, log_append_time_ms: int) -> None:
@@ -261,12 +261,9 @@ class PartitionQueue:
         if (self.next_sequence - batch.base_sequence) % SEQUENCES < SEQUENCES // 2:
             self.next_sequence = batch.base_sequence
 
-    def begin_again(self, producer_id: int) -> None:
+    def begin_again(self, producer_id: int, producer_epoch: int) -> None:
         """A new epoch, numbered from 0: batches that are still unresolved are numbered anew, in their order."""
-        if producer_id != self.producer_id:
-            self.producer_id, self.producer_epoch = producer_id, 0
-        else:
-            self.producer_epoch += 1
+        self.producer_id, self.producer_epoch = producer_id, producer_epoch
         self.next_sequence = 0
         self.established = self.restart = self.give_up = False
         for batch in self.unresolved:

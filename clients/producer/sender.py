@@ -60,6 +60,8 @@ class Sender:
         self._task: asyncio.Task[None] | None = None
         self.on_failure: Callable[[Exception], None] = lambda error: None
         """Told why the producer can never send again, if that happens."""
+        self.on_enlisting: Callable[[], None] = lambda: None
+        """Told when there are partitions that the transaction has to be told of before anything is sent to them."""
 
     def start(self) -> None:
         """Begin to send."""
@@ -120,13 +122,16 @@ class Sender:
         try:
             while self._running:
                 self._awake = False
-                if self._accumulator.wants_producer_id:
+                if self._accumulator.numbering.wants_producer_id:
                     await self._obtain_producer_id()
                 drained = self._accumulator.drain(self._loop.time(), self._network.metadata.leader, self._may_send_to)
                 for node_id, batches in drained.requests.items():
                     self._transmit(node_id, batches)
                 if drained.refresh:
                     self._refresh_soon()
+                transactions = self._accumulator.numbering.transactions
+                if transactions is not None and transactions.enlisting:
+                    self.on_enlisting()
                 if not drained.requests:
                     await self._sleep(drained.wake_at)
         except asyncio.CancelledError:
@@ -152,6 +157,7 @@ class Sender:
     async def _obtain_producer_id(self) -> None:
         from protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
+        numbering = self._accumulator.numbering
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
 
         async def once() -> int:
@@ -162,7 +168,7 @@ class Sender:
             return response.producer_id
 
         try:
-            self._accumulator.producer_id = await self._network.retry(once, timeout_ms=_PRODUCER_ID_PATIENCE_MS)
+            numbering.producer_id = await self._network.retry(once, timeout_ms=_PRODUCER_ID_PATIENCE_MS)
         except (ConnectionError, TimeoutError) as error:
             log.debug("no producer id yet: %s", error)
         except KafkaError as error:
@@ -170,7 +176,7 @@ class Sender:
                 raise
             log.debug("no producer id yet: %s", error)
         else:
-            self._accumulator.wants_producer_id = False
+            numbering.wants_producer_id = False
 
     def _may_send_to(self, node_id: int) -> bool:
         return self._in_flight[node_id] < IN_FLIGHT_REQUESTS_MAX and self._network.ready(node_id) is not None
@@ -206,6 +212,7 @@ class Sender:
 
     def _request(self, batches: list[Batch]) -> ProduceRequest:
         topics: dict[str, TopicProduceData] = {}
+        compression, transactional_id = self._config.compression_type, self._config.transactional_id
         for batch in batches:
             queue = batch.queue
             name = queue.topic.name
@@ -217,12 +224,15 @@ class Sender:
             topic.partition_data.append(
                 PartitionProduceData(
                     index=queue.index,
-                    records=batch.bytes_with(self._config.compression_type),
+                    records=batch.bytes_with(compression, transactional=transactional_id is not None),
                     generation=batch.stamp,
                 )
             )
         return ProduceRequest(
-            acks=self._config.acks, timeout_ms=self._config.request_timeout_ms, topic_data=list(topics.values())
+            transactional_id=transactional_id,
+            acks=self._config.acks,
+            timeout_ms=self._config.request_timeout_ms,
+            topic_data=list(topics.values()),
         )
 
     # outcomes, in the loop's callbacks

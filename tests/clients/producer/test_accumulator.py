@@ -11,7 +11,8 @@ import pytest
 
 from clients.backoff import Backoff
 from clients.config import ProducerConfig
-from clients.producer.accumulator import Accumulator, Drained
+from clients.producer.accumulator import Accumulator
+from clients.producer.drained import Drained
 from clients.producer.queues import PRODUCER_EPOCH_MAX, UNKEYED, Batch, explicit_route, size_of
 from protocol.errors import ErrorCode, KafkaError
 from protocol.lineage import Lineage
@@ -27,8 +28,8 @@ class Bench:
     def __init__(self, partitions: int = 1, **settings: object) -> None:
         config = ProducerConfig(**{"linger_ms": 0, **settings})  # type: ignore[arg-type]
         self.accumulator = Accumulator(config, Backoff(initial_ms=100, jitter=0), random.Random(1))
-        self.accumulator.producer_id = 7
-        self.accumulator.wants_producer_id = False
+        self.accumulator.numbering.producer_id = 7
+        self.accumulator.numbering.wants_producer_id = False
         self.accumulator.adopt("t", b"id", Lineage(1, [(0, partitions)]), range(partitions))
         self.topic = self.accumulator.topic("t")
         self.now = 0.0
@@ -240,18 +241,18 @@ def test_a_spent_epoch_asks_for_another_producer_id() -> None:
     bench.answer(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     bench.now = 1
     assert bench.batches() == []
-    assert bench.accumulator.wants_producer_id
-    bench.accumulator.producer_id, bench.accumulator.wants_producer_id = 8, False
+    assert bench.accumulator.numbering.wants_producer_id
+    bench.accumulator.numbering.producer_id, bench.accumulator.numbering.wants_producer_id = 8, False
     assert bench.one() is batch
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (8, 0, 0)
 
 
 def test_nothing_leaves_without_a_producer_id() -> None:
     bench = Bench()
-    bench.accumulator.producer_id = -1
+    bench.accumulator.numbering.producer_id = -1
     bench.send()
     assert bench.batches() == []
-    assert bench.accumulator.wants_producer_id
+    assert bench.accumulator.numbering.wants_producer_id
 
 
 def test_waiting_records_expire() -> None:

@@ -288,7 +288,7 @@ def test_life() -> None:
         assert receipt.result().offset == 0
         with pytest.raises(RuntimeError, match="stopped"):
             await producer.send("t", b"x")
-        left = [task for task in asyncio.all_tasks() if "producer" in task.get_name()]
+        left = [task for task in asyncio.all_tasks() if task.get_name().startswith("producer ")]
         assert left == []
 
     against_a_cluster(story, brokers=1)

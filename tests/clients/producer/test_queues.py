@@ -26,7 +26,7 @@ def queue_of(count: int = 1, index: int = 0) -> PartitionQueue:
     topic = TopicQueues("t")
     topic.hash_over(Lineage(1, [(0, count)]), range(count))
     queue = topic.queue(index)
-    queue.begin_again(7)
+    queue.begin_again(7, queue.producer_epoch + (queue.producer_id == 7))
     return queue
 
 
@@ -62,7 +62,7 @@ def test_rewinding_ignores_batches_of_an_older_epoch() -> None:
     queue = queue_of()
     old = batch_of(queue, 5)
     queue.number(old)
-    queue.begin_again(7)
+    queue.begin_again(7, queue.producer_epoch + (queue.producer_id == 7))
     young = batch_of(queue, 9)
     queue.number(young)
     queue.rewind(old)
@@ -77,13 +77,13 @@ def test_beginning_again_numbers_unresolved_batches_anew() -> None:
         queue.unresolved.append(batch)
         batch.bytes_with("none")
     queue.established = queue.restart = queue.give_up = True
-    queue.begin_again(7)
+    queue.begin_again(7, queue.producer_epoch + (queue.producer_id == 7))
     assert [(batch.producer_epoch, batch.base_sequence, batch.built) for batch in batches] == [
         (1, 0, None),
         (1, 2, None),
     ]
     assert (queue.next_sequence, queue.established, queue.restart, queue.give_up) == (5, False, False, False)
-    queue.begin_again(8)
+    queue.begin_again(8, 0)
     assert (queue.producer_id, queue.producer_epoch) == (8, 0)
 
 

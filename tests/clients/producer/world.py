@@ -127,8 +127,8 @@ class World:
             linger_ms=0, batch_bytes=rng.choice([30, 80, 200]), delivery_timeout_ms=3_000 if expiring else 10**9
         )
         self.accumulator = Accumulator(config, Backoff(jitter=0), rng)
-        self.accumulator.producer_id = 7
-        self.accumulator.wants_producer_id = False
+        self.accumulator.numbering.producer_id = 7
+        self.accumulator.numbering.wants_producer_id = False
         self.wires: dict[int, deque[Request]] = {node: deque() for node in range(NODES)}
         self.zombies: list[deque[Request]] = []
         self.answers: dict[int, deque[tuple[Request, tuple[ErrorCode, int, int]]]] = {

@@ -1,0 +1,71 @@
+"""Whose sequence numbers a partition's batches get: who the producer is, and when it begins again with another epoch.
+
+An idempotent producer raises the epoch itself, per partition, because leaders track it per partition too. The epoch of
+a transactional one belongs to the coordinator: all partitions share it, and begin again when it has changed, which only
+happens between transactions. Source: KIP-98, KIP-360.
+"""
+
+from __future__ import annotations
+
+from clients.config import ProducerConfig
+from clients.producer.drained import Statistics
+from clients.producer.queues import PRODUCER_EPOCH_MAX, PartitionQueue
+from clients.producer.transactions import Transactions
+
+
+class Numbering:
+    """`producer_id` is set by the sender when `wants_producer_id`; without idempotence it stays -1."""
+
+    def __init__(self, config: ProducerConfig, statistics: Statistics) -> None:
+        self.producer_id = -1
+        self.wants_producer_id = config.enable_idempotence and config.transactional_id is None
+        self._statistics = statistics
+        self._idempotent = config.enable_idempotence
+        self._in_flight_max = config.in_flight_max
+        self.transactions: Transactions | None = None
+        if config.transactional_id is not None:
+            self.transactions = Transactions(config.transactional_id, config.transaction_timeout_ms)
+
+    def ready(self, queue: PartitionQueue) -> bool:
+        """Whether batches of this queue have, or can be given, sequence numbers now."""
+        if self.transactions is not None:
+            return self._as_coordinated(queue, self.transactions.identity)
+        if not self._idempotent:
+            return True
+        if queue.give_up and not queue.unresolved:
+            queue.restart = True
+        if not queue.restart and queue.producer_id >= 0:
+            return True
+        if queue.on_wire():
+            return False
+        spent = queue.producer_id == self.producer_id and queue.producer_epoch >= PRODUCER_EPOCH_MAX
+        if self.producer_id < 0 or spent:
+            self.wants_producer_id = True
+            return False
+        self._statistics.epoch_bumps += queue.producer_id >= 0
+        if queue.producer_id == self.producer_id:
+            queue.begin_again(self.producer_id, queue.producer_epoch + 1)
+        else:
+            queue.begin_again(self.producer_id, 0)
+        return True
+
+    def _as_coordinated(self, queue: PartitionQueue, identity: tuple[int, int] | None) -> bool:
+        if identity is None:
+            return False
+        if (queue.producer_id, queue.producer_epoch) != identity:
+            assert not queue.unresolved, "the epoch of a transactional producer changes between transactions"
+            self._statistics.epoch_bumps += queue.producer_id >= 0
+            queue.begin_again(*identity)
+        return True
+
+    def window_is_used_up(self, queue: PartitionQueue) -> bool:
+        """Whether another batch would let the oldest unresolved one drop out of the leader's memory of five.
+
+        Non-obvious: the number of unresolved batches is not enough. While the oldest is retried, those behind it may be
+        acknowledged and make room for more, until its duplicate is no longer recognised.
+        """
+        return queue.transmitted - queue.unresolved[0].ordinal >= self._in_flight_max
+
+    def admits(self, queue: PartitionQueue) -> bool:
+        """Whether the partition may get new batches; within a transaction it has to be part of that."""
+        return self.transactions is None or self.transactions.admits(queue.topic.name, queue.index)

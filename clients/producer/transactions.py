@@ -1,0 +1,415 @@
+"""One transactional id's side of the protocol: what may be done now, and what is to be asked of which coordinator.
+
+    begin       nothing is asked: a transaction exists for its coordinator from the first partition on
+    a record    its partition is added to the transaction before the first batch leaves (`admits`)
+    offsets     the group's partition is added, then the offsets are sent to the group's coordinator
+    commit      once every record is stored and all offsets are accepted, the transaction is ended
+    abort       what is not on the wire is dropped; once nothing is on it any more, the transaction is ended
+
+One question is open at a time, and the same one is asked again until its outcome is known: only then is it certain
+whether the coordinator knows of a transaction, so that an end is never asked for one that does not exist. `VERDICTS`
+says what each answer means. Two kinds of failure follow from it:
+
+    abortable   this transaction cannot be committed; abort it, and the next one may succeed
+    fatal       another producer has taken the id over (`ProducerFenced`), or we may not use it: nothing will succeed
+
+A batch that failed leaves a hole in the sequence of its partition, so the abort is followed by InitProducerId with the
+present identity, which raises the epoch (KIP-360). During a resize the producer's barrier (`switch`) moves records to
+other partitions: those are added like any new partition, in the middle of the transaction (E12).
+
+Pure: requests come out, responses go in. Source: KIP-98, KIP-360, KIP-447, `TransactionManager` of Kafka's client 3.9.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from clients.group_metadata import ConsumerGroupMetadata
+from clients.producer.verdicts import (
+    FATAL_FOR_BATCHES,
+    AbortableError,
+    FatalError,
+    ProducerFenced,
+    Step,
+    TransactionError,
+    Verdict,
+    verdict_of,
+)
+from protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
+from protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from protocol.apis.end_txn import EndTxnRequest
+from protocol.apis.init_producer_id import InitProducerIdRequest
+from protocol.apis.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
+
+GROUP_KEY: Final = 0
+TRANSACTION_KEY: Final = 1
+ADD_PARTITIONS_VERSION_MAX: Final = 3
+"""Versions 4 and 5 are for brokers, which verify many transactions at once."""
+
+
+class State(enum.Enum):
+    """Where the producer is in its transactions."""
+
+    UNINITIALIZED = "not initialized"
+    INITIALIZING = "waiting for a producer id"
+    READY = "ready"
+    IN_TRANSACTION = "in a transaction"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+    ABORTABLE_ERROR = "in a transaction that must be aborted"
+    FATAL_ERROR = "failed for good"
+
+
+LEGAL: Final[Mapping[State, frozenset[State]]] = {
+    State.UNINITIALIZED: frozenset({State.INITIALIZING, State.FATAL_ERROR}),
+    State.INITIALIZING: frozenset({State.READY, State.FATAL_ERROR}),
+    State.READY: frozenset({State.IN_TRANSACTION, State.FATAL_ERROR}),
+    State.IN_TRANSACTION: frozenset({State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR, State.FATAL_ERROR}),
+    State.COMMITTING: frozenset({State.READY, State.ABORTABLE_ERROR, State.FATAL_ERROR}),
+    State.ABORTABLE_ERROR: frozenset({State.ABORTING, State.FATAL_ERROR}),
+    State.ABORTING: frozenset({State.READY, State.INITIALIZING, State.FATAL_ERROR}),
+    State.FATAL_ERROR: frozenset(),
+}
+
+
+_OPEN: Final = frozenset({State.IN_TRANSACTION, State.COMMITTING})
+_DOOMED: Final = frozenset({State.ABORTABLE_ERROR, State.ABORTING, State.FATAL_ERROR})
+
+
+class Question(NamedTuple):
+    """A request and the coordinator that it is for."""
+
+    step: Step
+    request: Any
+    key: str
+    key_type: int
+
+
+class _Offsets(NamedTuple):
+    """Offsets to be committed with the transaction, on behalf of a member of a group."""
+
+    group: ConsumerGroupMetadata
+    offsets: Mapping[TopicPartition, int]
+
+
+class Transactions:
+    """See the module. The shell asks `next`, transmits, and reports with `answered`."""
+
+    def __init__(self, transactional_id: str, timeout_ms: int) -> None:
+        self.transactional_id = transactional_id
+        self.timeout_ms = timeout_ms
+        self.state = State.UNINITIALIZED
+        self.failure: TransactionError | None = None
+        """Why the transaction cannot be committed, until it is aborted; or why nothing works any more."""
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self._bump = False
+        self._unmapped = False
+        self._known = False
+        """Whether the coordinator knows of the transaction, so that it has to be ended."""
+        self._wanted: dict[TopicPartition, None] = {}
+        self._added: set[TopicPartition] = set()
+        self._groups: set[str] = set()
+        self._offsets: deque[_Offsets] = deque()
+        self._open: Question | None = None
+
+    # what the application wants
+
+    def initialize(self) -> None:
+        """Take the transactional id over from whoever had it."""
+        self._move(State.INITIALIZING)
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._require(State.READY, "begin a transaction")
+        self._move(State.IN_TRANSACTION)
+
+    def commit(self) -> None:
+        """Nothing more is added to the transaction; it ends once everything in it is stored. May be said again."""
+        if self.state is State.COMMITTING:
+            return
+        self._require(State.IN_TRANSACTION, "commit")
+        self._move(State.COMMITTING)
+
+    def abort(self) -> None:
+        """Give the transaction up. May be said again."""
+        if self.state is State.ABORTING or (self.state is State.INITIALIZING and self.producer_id >= 0):
+            return
+        if self.state not in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
+            self._require(State.IN_TRANSACTION, "abort")
+        self._move(State.ABORTING)
+        self.failure = None
+        self._wanted.clear()
+        self._offsets.clear()
+
+    def add_offsets(self, offsets: Mapping[TopicPartition, int], group: ConsumerGroupMetadata) -> None:
+        """Commit these offsets of a group if, and when, the transaction commits."""
+        self.check_open()
+        if offsets:
+            self._offsets.append(_Offsets(group, dict(offsets)))
+
+    def check_open(self) -> None:
+        """Refuse what only makes sense within a transaction."""
+        if self.state is not State.IN_TRANSACTION:
+            self._require(State.IN_TRANSACTION, "add to a transaction")
+
+    @property
+    def offsets_pending(self) -> bool:
+        """Whether offsets were given that the group's coordinator has not accepted yet."""
+        return bool(self._offsets)
+
+    # what the accumulator needs to know
+
+    @property
+    def identity(self) -> tuple[int, int] | None:
+        """Producer id and epoch; None while a new epoch is being asked for."""
+        if self.producer_id < 0 or self.state in (State.UNINITIALIZED, State.INITIALIZING):
+            return None
+        return self.producer_id, self.producer_epoch
+
+    @property
+    def doomed(self) -> bool:
+        """Whether nothing of the transaction is worth sending any more."""
+        return self.state in _DOOMED
+
+    @property
+    def enlisting(self) -> bool:
+        """Whether there are partitions that wait to be added."""
+        return bool(self._wanted)
+
+    def admits(self, topic: str, index: int) -> bool:
+        """Whether batches may be sent to a partition now; if not, it is added to the transaction as soon as can be."""
+        if self.state not in _OPEN:
+            return False
+        partition = TopicPartition(topic, index)
+        if partition in self._added:
+            return True
+        self._wanted[partition] = None
+        return False
+
+    def batch_failed(self, code: ErrorCode, why: str) -> None:
+        """Records of the transaction are not stored, or nobody knows: it can only be aborted, and the epoch raised."""
+        if code in FATAL_FOR_BATCHES:
+            self._fail(FatalError(code, why))
+            return
+        if self.state in _OPEN:
+            self._fail(AbortableError(code, why))
+        self._bump = True
+
+    def batch_dropped(self) -> None:
+        """A batch that has been sent was given up: its sequence numbers are a hole."""
+        self._bump = True
+
+    # what the shell sends
+
+    def next(self, *, settled: bool) -> Question | None:
+        """What to ask now; None if there is nothing to ask. `settled`: no record waits or is on the wire."""
+        if self._open is None:
+            self._open = self._choose(settled)
+        return self._open
+
+    def _choose(self, settled: bool) -> Question | None:
+        if self.state is State.INITIALIZING:
+            return self._initialize()
+        if self.state in _OPEN:
+            if self._wanted:
+                return self._add_partitions()
+            if self._offsets:
+                asked = self._offsets[0]
+                return self._commit_offsets(asked) if asked.group.group_id in self._groups else self._add_group(asked)
+        if self.state not in (State.COMMITTING, State.ABORTING) or not settled:
+            return None
+        if self._known and not self._unmapped:
+            return self._end()
+        self._ended()
+        return self._choose(settled)
+
+    def answered(self, question: Question, response: Any) -> Verdict:
+        """The coordinator has answered. What may be asked again will be, by the next `next`."""
+        if question.step is Step.ADD_PARTITIONS:
+            code, where = _worst_partition(response)
+        elif question.step is Step.COMMIT_OFFSETS:
+            code, where = _worst_offset(response)
+        else:
+            code, where = ErrorCode(response.error_code), ""
+        verdict = self.refused(question, code, where)
+        if verdict is Verdict.DONE:
+            self._done(question, response)
+        return verdict
+
+    def refused(self, question: Question, code: ErrorCode, where: str = "") -> Verdict:
+        """Judge an error code, also one met before the request could be sent."""
+        assert question is self._open, "one question is open at a time"
+        verdict = verdict_of(question.step, code)
+        if verdict in (Verdict.MOVED, Verdict.UNCERTAIN):
+            return verdict
+        self._open = None
+        text = f"{question.step.value} of {self.transactional_id!r}{where and f', {where}'}"
+        if verdict is Verdict.FENCED:
+            self._fail(ProducerFenced(ErrorCode.PRODUCER_FENCED, text))
+        elif verdict is Verdict.FATAL or (verdict is Verdict.ABORTABLE and question.step is Step.END and self.doomed):
+            self._fail(FatalError(code, text))
+        elif verdict in (Verdict.ABORTABLE, Verdict.UNMAPPED):
+            if verdict is Verdict.UNMAPPED:
+                self._unmapped = self._bump = True
+            # While aborting there is nothing left to spoil: the abort goes on.
+            if self.state in _OPEN:
+                self._fail(AbortableError(code, text))
+        return verdict
+
+    def _done(self, question: Question, response: Any) -> None:
+        request = question.request
+        match question.step:
+            case Step.INITIALIZE:
+                self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
+                self._move(State.READY)
+            case Step.ADD_PARTITIONS:
+                self._known = True
+                for topic in request.v3_and_below_topics:
+                    for index in topic.partitions:
+                        self._added.add(TopicPartition(topic.name, index))
+                        self._wanted.pop(TopicPartition(topic.name, index), None)
+            case Step.ADD_OFFSETS:
+                self._known = True
+                self._groups.add(request.group_id)
+            case Step.COMMIT_OFFSETS:
+                if self._offsets:
+                    self._offsets.popleft()
+            case Step.END:
+                self._ended()
+
+    def _ended(self) -> None:
+        """The transaction is over for its coordinator: what follows is another one."""
+        self._known = self._unmapped = False
+        self._wanted.clear()
+        self._added.clear()
+        self._groups.clear()
+        self._offsets.clear()
+        if self._bump:
+            assert self.state is State.ABORTING, "a transaction with a failed batch is not committed"
+            self._bump = False
+            self._move(State.INITIALIZING)
+        else:
+            self._move(State.READY)
+
+    # requests
+
+    def _initialize(self) -> Question:
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self.timeout_ms,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+        )
+        return Question(Step.INITIALIZE, request, self.transactional_id, TRANSACTION_KEY)
+
+    def _add_partitions(self) -> Question:
+        topics: dict[str, list[int]] = {}
+        for partition in self._wanted:
+            topics.setdefault(partition.topic, []).append(partition.partition)
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.producer_epoch,
+            v3_and_below_topics=[
+                AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()
+            ],
+        )
+        return Question(Step.ADD_PARTITIONS, request, self.transactional_id, TRANSACTION_KEY)
+
+    def _add_group(self, asked: _Offsets) -> Question:
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            group_id=asked.group.group_id,
+        )
+        return Question(Step.ADD_OFFSETS, request, self.transactional_id, TRANSACTION_KEY)
+
+    def _commit_offsets(self, asked: _Offsets) -> Question:
+        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+        for partition, offset in sorted(asked.offsets.items()):
+            topics.setdefault(partition.topic, []).append(
+                TxnOffsetCommitRequestPartition(
+                    partition_index=partition.partition, committed_offset=offset, committed_metadata=""
+                )
+            )
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=asked.group.group_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            generation_id=asked.group.generation_id,
+            member_id=asked.group.member_id,
+            group_instance_id=asked.group.group_instance_id,
+            topics=[TxnOffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()],
+        )
+        return Question(Step.COMMIT_OFFSETS, request, asked.group.group_id, GROUP_KEY)
+
+    def _end(self) -> Question:
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            committed=self.state is State.COMMITTING,
+        )
+        return Question(Step.END, request, self.transactional_id, TRANSACTION_KEY)
+
+    # states
+
+    def _require(self, state: State, what: str) -> None:
+        if self.failure is not None:
+            raise self.failure
+        if self.state is not state:
+            raise RuntimeError(f"cannot {what}: the producer is {self.state.value}")
+
+    def _fail(self, error: TransactionError) -> None:
+        if self.state is State.FATAL_ERROR:
+            return
+        self._move(State.FATAL_ERROR if isinstance(error, FatalError) else State.ABORTABLE_ERROR)
+        self.failure = error
+
+    def _move(self, to: State) -> None:
+        assert to in LEGAL[self.state], f"{self.transactional_id}: {self.state.name} -> {to.name} is not a transition"
+        self.state = to
+
+
+def _worst_partition(response: Any) -> tuple[ErrorCode, str]:
+    """The error that decides: OPERATION_NOT_ATTEMPTED only says that another partition has one."""
+    rows = [
+        (ErrorCode(row.partition_error_code), f"{topic.name}-{row.partition_index}")
+        for topic in response.results_by_topic_v3_and_below
+        for row in topic.results_by_partition
+    ]
+    return _worst(rows)
+
+
+def _worst_offset(response: Any) -> tuple[ErrorCode, str]:
+    rows = [
+        (ErrorCode(row.error_code), f"{topic.name}-{row.partition_index}")
+        for topic in response.topics
+        for row in topic.partitions
+    ]
+    return _worst(rows)
+
+
+def _worst(rows: list[tuple[ErrorCode, str]]) -> tuple[ErrorCode, str]:
+    failed = [row for row in rows if row[0] is not ErrorCode.NONE]
+    telling = [row for row in failed if row[0] is not ErrorCode.OPERATION_NOT_ATTEMPTED]
+    if telling:
+        return max(telling, key=lambda row: _severity(row[0]))
+    return failed[0] if failed else (ErrorCode.NONE, "")
+
+
+def _severity(code: ErrorCode) -> int:
+    """What cannot be cured by asking again comes before what can."""
+    return 0 if code.retriable else 1

@@ -1,0 +1,218 @@
+"""The transactional producer's second task: asks the coordinators what `transactions` wants to know.
+
+Beside the sender, because adding partitions must not wait for records to be stored, nor they for it. One question at a
+time; a lost connection or a coordinator that moved only means that it is asked again. What the application asks for
+(begin, commit, abort, offsets) changes the state at once and then waits; whoever stops waiting may ask again, and finds
+things further on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Final
+
+from clients.group_metadata import ConsumerGroupMetadata
+from clients.network import GROUP, Network
+from clients.producer.accumulator import Accumulator
+from clients.producer.sender import Sender
+from clients.producer.transactions import ADD_PARTITIONS_VERSION_MAX, Question, State, Transactions
+from clients.producer.verdicts import AbortableError, FatalError, Step, Verdict
+from protocol.errors import ErrorCode, KafkaError
+from protocol.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+CONCURRENT_RETRY_S: Final = 0.02
+"""The transaction before is still being completed, which takes no longer than writing its markers."""
+
+
+class Transactor:
+    """Runs the transactions of one producer."""
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        network: Network,
+        accumulator: Accumulator,
+        sender: Sender,
+        rng: random.Random,
+        *,
+        max_block_ms: int,
+    ) -> None:
+        self._transactions = transactions
+        self._network = network
+        self._accumulator = accumulator
+        self._sender = sender
+        self._rng = rng
+        self._max_block_ms = max_block_ms
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._failures = 0
+
+    # what the application asks for
+
+    async def start(self) -> None:
+        """Take the transactional id over. `KafkaError` when its coordinator will not have us, or cannot be found."""
+        self._sender.on_enlisting = self.wake
+        self._task = self._loop.create_task(self._run(), name="producer transactions")
+        self._task.add_done_callback(lambda task: self._tell())
+        self._transactions.initialize()
+        await self._until(self._ready, "no producer id")
+
+    async def stop(self) -> None:
+        """Abort what is under way, if that is possible, and end the task."""
+        if self._task is None:
+            return
+        try:
+            if self._transactions.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
+                await self.abort()
+        except KafkaError as error:
+            log.warning("the transaction is left to its timeout: %s", error)
+        finally:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._transactions.begin()
+
+    async def commit(self) -> None:
+        """End the transaction once every record in it is stored."""
+        self._transactions.commit()
+        self._accumulator.hurry += 1
+        try:
+            self._sender.wake()
+            await self._until(self._ready, "the transaction may have been committed or not")
+        finally:
+            self._accumulator.hurry -= 1
+
+    async def abort(self) -> None:
+        """Give up the transaction: its records will never be read by those who read committed ones."""
+        self._transactions.abort()
+        self._accumulator.drop_doomed()
+        await self._until(self._ready, "the transaction is not aborted yet")
+
+    async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: ConsumerGroupMetadata) -> None:
+        """Make these offsets part of the transaction, and wait until the group's coordinator holds them."""
+        self._transactions.add_offsets(offsets, group)
+        await self._until(lambda: not self._transactions.offsets_pending, "the offsets may have been added or not")
+
+    def check_open(self) -> None:
+        """Refuse a record outside a transaction, or in one that failed."""
+        self._transactions.check_open()
+
+    def wake(self) -> None:
+        """Something has changed: look again at what is to be asked, and at what is waited for."""
+        self._news.set()
+        self._tell()
+
+    # the task
+
+    async def _run(self) -> None:
+        while True:
+            self._news.clear()
+            question = self._transactions.next(settled=not self._accumulator.outstanding)
+            self._tell()
+            if question is None:
+                await self._news.wait()
+                continue
+            wait_s = await self._ask(question)
+            if self._transactions.doomed:
+                self._accumulator.drop_doomed()
+            self._sender.wake()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+
+    async def _ask(self, question: Question) -> float:
+        """Ask once; how long to wait before the next question."""
+        try:
+            node_id = await self._network.coordinator(question.key, key_type=question.key_type)
+            response = await self._call(node_id, question)
+        except (ConnectionError, TimeoutError) as error:
+            log.debug("%s: %s", question.step.value, error)
+            self._network.forget_coordinator(question.key, key_type=question.key_type)
+            return self._backoff_s()
+        except KafkaError as error:
+            if error.code.retriable:
+                return self._backoff_s()
+            log.warning("%s: %s", question.step.value, error)
+            self._transactions.refused(question, error.code)
+            return 0
+        verdict = self._transactions.answered(question, response)
+        if verdict is Verdict.DONE:
+            self._failures = 0
+            return 0
+        log.debug("%s: %s", question.step.value, verdict.value)
+        if verdict is Verdict.MOVED:
+            self._network.forget_coordinator(question.key, key_type=question.key_type)
+        if verdict is Verdict.LATER and getattr(response, "error_code", None) == ErrorCode.CONCURRENT_TRANSACTIONS:
+            return CONCURRENT_RETRY_S
+        return self._backoff_s() if verdict in (Verdict.LATER, Verdict.UNCERTAIN, Verdict.MOVED) else 0
+
+    async def _call(self, node_id: int, question: Question) -> Any:
+        connection = await self._network.connection(node_id, channel=GROUP)
+        version = connection.version_for(type(question.request))
+        if question.step is Step.ADD_PARTITIONS:
+            version = min(version, ADD_PARTITIONS_VERSION_MAX)
+        return await connection.call(question.request, version=version)
+
+    def _backoff_s(self) -> float:
+        self._failures += 1
+        return self._network.config.retry_backoff.wait_ms(self._failures, self._rng) / 1000
+
+    # those who wait
+
+    def _ready(self) -> bool:
+        return self._transactions.state is State.READY
+
+    async def _until(self, reached: Callable[[], bool], otherwise: str) -> None:
+        """Wait for something to come true; raises what makes that impossible, and REQUEST_TIMED_OUT after a while."""
+        assert self._task is not None, "a transactor is started before it is asked for anything"
+        self.wake()
+        try:
+            async with asyncio.timeout(self._max_block_ms / 1000):
+                while not reached():
+                    if self._transactions.failure is not None:
+                        raise self._transactions.failure
+                    if self._task.done():
+                        self._task.result()
+                    turn = self._loop.create_future()
+                    self._waiting.append(turn)
+                    await turn
+        except TimeoutError:
+            text = f"{otherwise}: no answer within {self._max_block_ms} ms"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text) from None
+
+    def _tell(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for turn in waiting:
+            if not turn.done():
+                turn.set_result(None)
+
+
+class TransactionScope:
+    """`async with producer.transaction():` commits at its end, and aborts if an exception leaves it."""
+
+    def __init__(self, transactor: Transactor) -> None:
+        self._transactor = transactor
+
+    async def __aenter__(self) -> None:
+        self._transactor.begin()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            try:
+                await self._transactor.commit()
+            except AbortableError:
+                await self._transactor.abort()
+                raise
+        elif not isinstance(error, FatalError):
+            await self._transactor.abort()

@@ -1,0 +1,114 @@
+"""What each answer of a transaction's coordinators means, as a table, and the errors that an application sees.
+
+Source: the request handlers in `TransactionManager` of Kafka's client 3.9. A code that stands nowhere here is asked
+again if it is retriable and fatal otherwise; AddPartitionsToTxn alone, which names partitions, leaves the producer fit
+for use.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final
+
+from protocol.errors import ErrorCode, KafkaError
+
+
+class TransactionError(KafkaError):
+    """Something is wrong with a transaction."""
+
+
+class AbortableError(TransactionError):
+    """This transaction cannot be committed: abort it; the producer can be used further."""
+
+
+class FatalError(TransactionError):
+    """This producer will never commit anything again: stop it."""
+
+
+class ProducerFenced(FatalError):
+    """Another producer with the same transactional id has started, or the transaction took too long."""
+
+
+class TransactionAborted(TransactionError):
+    """The record was given up because its transaction is aborted."""
+
+
+class Step(enum.Enum):
+    """What can be asked of a coordinator."""
+
+    INITIALIZE = "InitProducerId"
+    ADD_PARTITIONS = "AddPartitionsToTxn"
+    ADD_OFFSETS = "AddOffsetsToTxn"
+    COMMIT_OFFSETS = "TxnOffsetCommit"
+    END = "EndTxn"
+
+
+class Verdict(enum.Enum):
+    """What an answer means."""
+
+    DONE = "done"
+    LATER = "refused for now: ask again"
+    UNCERTAIN = "not even looked at: ask again, an earlier attempt may have succeeded"
+    MOVED = "another node is the coordinator: look for it, and ask again"
+    ABORTABLE = "the transaction must be aborted"
+    UNMAPPED = "the coordinator has forgotten our producer id: abort without asking, and take a new epoch"
+    FENCED = "somebody else has the transactional id"
+    FATAL = "nothing will succeed any more"
+
+
+_EVERYWHERE: Final[Mapping[ErrorCode, Verdict]] = {
+    ErrorCode.NONE: Verdict.DONE,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Verdict.MOVED,
+    ErrorCode.NOT_COORDINATOR: Verdict.MOVED,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Verdict.UNCERTAIN,
+    ErrorCode.CONCURRENT_TRANSACTIONS: Verdict.LATER,
+    ErrorCode.INVALID_PRODUCER_EPOCH: Verdict.FENCED,
+    ErrorCode.PRODUCER_FENCED: Verdict.FENCED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.FATAL,
+}
+_IN_TRANSACTION: Final[Mapping[ErrorCode, Verdict]] = {
+    **_EVERYWHERE,
+    ErrorCode.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
+    ErrorCode.UNKNOWN_PRODUCER_ID: Verdict.UNMAPPED,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: Verdict.UNMAPPED,
+    ErrorCode.INVALID_TXN_STATE: Verdict.FATAL,
+}
+VERDICTS: Final[Mapping[Step, Mapping[ErrorCode, Verdict]]] = {
+    Step.INITIALIZE: _EVERYWHERE,
+    Step.ADD_PARTITIONS: {
+        **_IN_TRANSACTION,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
+        ErrorCode.OPERATION_NOT_ATTEMPTED: Verdict.ABORTABLE,
+    },
+    Step.ADD_OFFSETS: {**_IN_TRANSACTION, ErrorCode.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE},
+    Step.COMMIT_OFFSETS: {
+        **_IN_TRANSACTION,
+        # The coordinator could not write in time: it may be one no longer.
+        ErrorCode.REQUEST_TIMED_OUT: Verdict.MOVED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
+        ErrorCode.FENCED_INSTANCE_ID: Verdict.ABORTABLE,
+        ErrorCode.UNKNOWN_MEMBER_ID: Verdict.ABORTABLE,
+        ErrorCode.ILLEGAL_GENERATION: Verdict.ABORTABLE,
+        ErrorCode.REBALANCE_IN_PROGRESS: Verdict.ABORTABLE,
+        ErrorCode.INVALID_TXN_STATE: Verdict.ABORTABLE,
+    },
+    Step.END: _IN_TRANSACTION,
+}
+_OTHERWISE: Final[Mapping[Step, Verdict]] = {Step.ADD_PARTITIONS: Verdict.ABORTABLE}
+FATAL_FOR_BATCHES: Final = frozenset(
+    {
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_VERSION,
+    }
+)
+"""What a leader may answer to a batch that no other transaction would be spared."""
+
+
+def verdict_of(step: Step, code: ErrorCode) -> Verdict:
+    """What an error code means as the answer to a step."""
+    verdict = VERDICTS[step].get(code)
+    if verdict is not None:
+        return verdict
+    return Verdict.LATER if code.retriable else _OTHERWISE.get(step, Verdict.FATAL)

@@ -1,0 +1,308 @@
+"""Goal: the producer's transactions agree with the coordinator's, whatever gets lost, moves, or is refused.
+
+Method: the table is walked; single stories are played against a model of the coordinators; and random ones, in which
+requests and answers vanish and every kind of error is answered, end with client and coordinator of one mind.
+"""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+
+import pytest
+
+from clients.group_metadata import ConsumerGroupMetadata
+from clients.producer.transactions import LEGAL, State, Transactions
+from clients.producer.verdicts import (
+    VERDICTS,
+    AbortableError,
+    FatalError,
+    ProducerFenced,
+    Step,
+    Verdict,
+    verdict_of,
+)
+from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
+from tests.clients.producer.coordinator import Coordinator, ask
+
+GROUP = ConsumerGroupMetadata("g", 3, "m")
+SOURCE = TopicPartition("in", 0)
+
+
+def ready() -> tuple[Transactions, Coordinator]:
+    transactions, coordinator = Transactions("id", 60000), Coordinator()
+    transactions.initialize()
+    assert ask(transactions, coordinator) == [Step.INITIALIZE]
+    return transactions, coordinator
+
+
+def begun() -> tuple[Transactions, Coordinator]:
+    transactions, coordinator = ready()
+    transactions.begin()
+    return transactions, coordinator
+
+
+def failing(code: ErrorCode, step: Step = Step.ADD_PARTITIONS) -> Transactions:
+    """A producer that has just been answered with an error."""
+    transactions, coordinator = begun()
+    if step is Step.ADD_PARTITIONS:
+        transactions.admits("t", 0)
+    elif step is Step.END:
+        transactions.admits("t", 0)
+        ask(transactions, coordinator)
+        transactions.commit()
+    else:
+        transactions.add_offsets({SOURCE: 5}, GROUP)
+        if step is Step.COMMIT_OFFSETS:
+            question = transactions.next(settled=False)
+            assert question is not None
+            transactions.answered(question, coordinator.answer(question))
+    question = transactions.next(settled=True)
+    assert question is not None
+    assert question.step is step
+    transactions.answered(question, coordinator.answer(question, code))
+    return transactions
+
+
+@pytest.mark.parametrize(("before", "after"), [*product(State, State)])
+def test_only_what_the_table_allows(before: State, after: State) -> None:
+    transactions = Transactions("id", 1)
+    transactions.state = before
+    if after in LEGAL[before]:
+        transactions._move(after)
+        assert transactions.state is after
+    else:
+        with pytest.raises(AssertionError, match="is not a transition"):
+            transactions._move(after)
+
+
+def test_every_state_can_be_reached_and_only_failure_is_final() -> None:
+    assert {after for following in LEGAL.values() for after in following} == set(State) - {State.UNINITIALIZED}
+    assert [state for state, following in LEGAL.items() if not following] == [State.FATAL_ERROR]
+
+
+def test_partitions_are_added_once_and_together_before_they_are_sent_to() -> None:
+    transactions, coordinator = begun()
+    assert not transactions.admits("t", 0)
+    assert not transactions.admits("t", 1)
+    assert not transactions.admits("u", 0)
+    assert ask(transactions, coordinator) == [Step.ADD_PARTITIONS]
+    assert coordinator.partitions == {TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)}
+    assert transactions.admits("t", 1)
+    assert ask(transactions, coordinator) == []
+    transactions.commit()
+    assert ask(transactions, coordinator, settled=False) == []
+    assert ask(transactions, coordinator) == [Step.END]
+    assert coordinator.ended == [True]
+    transactions.begin()
+    assert not transactions.admits("t", 1)
+
+
+def test_partitions_may_join_while_the_commit_waits_for_records() -> None:
+    """A resize moves records to a partition that nobody thought of when the transaction began (E12)."""
+    transactions, coordinator = begun()
+    transactions.admits("t", 0)
+    ask(transactions, coordinator, settled=False)
+    transactions.commit()
+    assert not transactions.admits("t", 3)
+    assert ask(transactions, coordinator, settled=False) == [Step.ADD_PARTITIONS]
+    assert transactions.admits("t", 3)
+
+
+def test_offsets_are_announced_before_they_are_sent_and_before_the_end() -> None:
+    transactions, coordinator = begun()
+    transactions.add_offsets({SOURCE: 5}, GROUP)
+    transactions.add_offsets({SOURCE: 6}, GROUP)
+    transactions.commit()
+    assert ask(transactions, coordinator) == [Step.ADD_OFFSETS, Step.COMMIT_OFFSETS, Step.COMMIT_OFFSETS, Step.END]
+    assert coordinator.committed == {SOURCE: 6}
+
+
+def test_an_empty_transaction_asks_nothing() -> None:
+    transactions, coordinator = begun()
+    transactions.commit()
+    assert ask(transactions, coordinator) == []
+    assert transactions.state is State.READY
+    transactions.begin()
+    transactions.abort()
+    assert ask(transactions, coordinator) == []
+    assert transactions.state is State.READY
+    assert transactions.identity == (7, 0)
+
+
+def test_an_abort_first_learns_whether_there_is_anything_to_abort() -> None:
+    """AddPartitionsToTxn went out, and nobody knows whether it arrived."""
+    transactions, coordinator = begun()
+    transactions.admits("t", 0)
+    lost = transactions.next(settled=False)
+    assert lost is not None
+    coordinator.answer(lost)
+    transactions.abort()
+    assert ask(transactions, coordinator) == [Step.ADD_PARTITIONS, Step.END]
+    assert coordinator.ended == [False]
+    assert transactions.state is State.READY
+
+
+def test_an_end_whose_answer_was_lost_is_asked_for_again() -> None:
+    transactions, coordinator = begun()
+    transactions.admits("t", 0)
+    ask(transactions, coordinator)
+    transactions.commit()
+    lost = transactions.next(settled=True)
+    assert lost is not None
+    coordinator.answer(lost)
+    assert ask(transactions, coordinator) == [Step.END]
+    assert coordinator.ended == [True]
+
+
+def test_a_failed_batch_dooms_the_transaction_and_raises_the_epoch() -> None:
+    transactions, coordinator = begun()
+    transactions.admits("t", 0)
+    ask(transactions, coordinator)
+    transactions.batch_failed(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "t-0")
+    assert transactions.doomed
+    assert not transactions.admits("t", 0)
+    for refused in (transactions.check_open, transactions.commit, lambda: transactions.add_offsets({}, GROUP)):
+        with pytest.raises(AbortableError, match="OUT_OF_ORDER"):
+            refused()
+    transactions.abort()
+    assert ask(transactions, coordinator) == [Step.END, Step.INITIALIZE]
+    assert transactions.identity == (7, 1)
+    transactions.begin()
+
+
+def test_a_batch_that_fails_while_aborting_raises_the_epoch_too() -> None:
+    transactions, coordinator = begun()
+    transactions.admits("t", 0)
+    ask(transactions, coordinator)
+    transactions.abort()
+    transactions.batch_dropped()
+    assert ask(transactions, coordinator) == [Step.END, Step.INITIALIZE]
+
+
+def test_a_forgotten_producer_id_is_replaced_without_asking_for_an_end() -> None:
+    transactions = failing(ErrorCode.INVALID_PRODUCER_ID_MAPPING, Step.END)
+    with pytest.raises(AbortableError, match="INVALID_PRODUCER_ID_MAPPING"):
+        transactions.commit()
+    transactions.abort()
+    question = transactions.next(settled=True)
+    assert question is not None
+    assert (question.step, question.request.producer_id, question.request.producer_epoch) == (Step.INITIALIZE, 7, 0)
+
+
+@pytest.mark.parametrize("step", [step for step in Step if step is not Step.INITIALIZE])
+@pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH])
+def test_a_fenced_producer_is_finished(step: Step, code: ErrorCode) -> None:
+    transactions = failing(code, step)
+    for refused in (transactions.begin, transactions.commit, transactions.abort, transactions.check_open):
+        with pytest.raises(ProducerFenced):
+            refused()
+    assert transactions.next(settled=True) is None
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID]
+)
+def test_offsets_of_an_old_member_abort_and_keep_the_epoch(code: ErrorCode) -> None:
+    transactions = failing(code, Step.COMMIT_OFFSETS)
+    with pytest.raises(AbortableError, match=code.name):
+        transactions.commit()
+    transactions.abort()
+    question = transactions.next(settled=True)
+    assert question is not None
+    assert (question.step, question.request.committed) == (Step.END, False)
+
+
+@pytest.mark.parametrize(("step", "code"), [*product(Step, ErrorCode)])
+def test_every_code_means_something_and_what_is_retriable_is_retried(step: Step, code: ErrorCode) -> None:
+    verdict = verdict_of(step, code)
+    if code not in VERDICTS[step]:
+        expected = Verdict.ABORTABLE if step is Step.ADD_PARTITIONS else Verdict.FATAL
+        assert verdict is (Verdict.LATER if code.retriable else expected)
+    if code.retriable:
+        assert verdict in (Verdict.LATER, Verdict.UNCERTAIN, Verdict.MOVED)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_VERSION])
+def test_what_no_transaction_would_be_spared_is_fatal(code: ErrorCode) -> None:
+    transactions, _ = begun()
+    transactions.batch_failed(code, "t-0")
+    with pytest.raises(FatalError):
+        transactions.abort()
+
+
+def test_the_telling_error_of_many_partitions_decides() -> None:
+    transactions, coordinator = begun()
+    for index in range(3):
+        transactions.admits("t", index)
+    question = transactions.next(settled=False)
+    assert question is not None
+    response = coordinator.answer(question, ErrorCode.OPERATION_NOT_ATTEMPTED)
+    response.results_by_topic_v3_and_below[0].results_by_partition[
+        1
+    ].partition_error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert transactions.answered(question, response) is Verdict.LATER
+    assert transactions.state is State.IN_TRANSACTION
+
+
+WEATHER = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_client_and_coordinator_agree_in_the_end(seed: int) -> None:
+    """Commits that the client was told of are commits, aborts are aborts, and nothing else ever ends."""
+    rng = random.Random(seed)
+    transactions, coordinator = ready()
+    offsets: dict[TopicPartition, int] = {}
+    for position in range(12):
+        coordinator.completing = rng.choice((0, 0, 1, 2))
+        before = len(coordinator.ended)
+        transactions.begin()
+        given = wanted = 0
+        for _ in range(rng.randrange(4)):
+            transactions.admits("t", rng.randrange(3))
+            wanted += 1
+            _stormy(rng, transactions, coordinator)
+            if rng.random() < 0.5:
+                transactions.add_offsets({SOURCE: position}, GROUP)
+                given += 1
+                _stormy(rng, transactions, coordinator)
+        commits = rng.random() < 0.5
+        if commits:
+            transactions.commit()
+        else:
+            if rng.random() < 0.3:
+                transactions.batch_failed(ErrorCode.REQUEST_TIMED_OUT, "t-0")
+            transactions.abort()
+        for _ in range(200):
+            _stormy(rng, transactions, coordinator)
+        assert transactions.state is State.READY, transactions.failure
+        assert not coordinator.ongoing
+        assert coordinator.ended[before:] in ([[True]] if commits and wanted else [[], [commits]])
+        if commits and given:
+            offsets = {SOURCE: position}
+        assert coordinator.committed == offsets
+        assert transactions.identity == (coordinator.producer_id, coordinator.epoch)
+
+
+def _stormy(rng: random.Random, transactions: Transactions, coordinator: Coordinator) -> None:
+    """Up to a few questions, of which some never arrive, some are refused, and some answers get lost."""
+    for _ in range(rng.randrange(6)):
+        question = transactions.next(settled=True)
+        if question is None:
+            return
+        fate = rng.random()
+        if fate < 0.15:
+            continue
+        if fate < 0.3:
+            # Done, but nobody hears of it.
+            coordinator.answer(question)
+            continue
+        code = rng.choice(WEATHER) if fate < 0.5 else ErrorCode.NONE
+        transactions.answered(question, coordinator.answer(question, code))
