@@ -90,6 +90,7 @@ HANDLERS: Final[tuple[Served, ...]] = (
     Served("AlterConfigs", "0-2", by_controllers=True),
     Served("CreatePartitions", "0-3", by_controllers=True),
     Served("DeleteGroups", "0-2"),
+    Served("OffsetDelete", "0"),
     Served("ElectLeaders", "0-2", by_controllers=True),
     Served("IncrementalAlterConfigs", "0-1", by_controllers=True),
     Served("AlterPartitionReassignments", "0", by_controllers=True),

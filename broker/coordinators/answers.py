@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from broker.coordinators.events import Answer, Close, Event, Heartbeat, Join, Leave, Persisted, Sync, Tick
+from broker.coordinators.group_state import GroupLimits
 from broker.coordinators.members import Member, Protocols
 from protocol.apis.describe_groups import DescribedGroup, DescribedGroupMember
 from protocol.apis.heartbeat import HeartbeatResponse
@@ -46,6 +47,27 @@ def refusal(event: Event, error: ErrorCode) -> Answer:
             raise AssertionError(f"{event} is not a request and cannot be refused")
         case _:
             assert_never(event)
+
+
+def unknown_group(event: Join | Sync | Heartbeat | Leave, limits: GroupLimits) -> Any:
+    """Nobody has heard of the group: so its members are not known either."""
+    if isinstance(event, Leave):
+        return left(event, [(one, ErrorCode.UNKNOWN_MEMBER_ID) for one in leaving(event)])
+    if isinstance(event, Join) and not limits.admits(event.request.session_timeout_ms):
+        return refusal(event, ErrorCode.INVALID_SESSION_TIMEOUT).response
+    return refusal(event, ErrorCode.UNKNOWN_MEMBER_ID).response
+
+
+def why(event: Event) -> str:
+    """What a change is due to, with the client's own reason where it gives one (KIP-800)."""
+    match event:
+        case Join(request=request):
+            return f"{request.member_id or event.client_id} joins ({request.reason or 'no reason given'})"
+        case Leave():
+            rows = leaving(event)
+            return ", ".join(f"{one.member_id or one.group_instance_id} leaves ({one.reason or '-'})" for one in rows)
+        case _:
+            return type(event).__name__
 
 
 def join_refusal(event: Join, error: ErrorCode, *, member_id: str) -> JoinGroupResponse:

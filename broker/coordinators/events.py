@@ -62,6 +62,7 @@ class Persisted:
     generation: int
     error: ErrorCode
     answer: Answer | None = None
+    replaced: Replaced | None = None
 
 
 @value
@@ -87,6 +88,17 @@ class Answer:
     response: Any
 
 
+@value(kw_only=True)
+class Replaced:
+    """A static member took the place of its earlier life, which was this; it gets it back if that cannot be stored."""
+
+    instance_id: str
+    old_id: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
 @value
 class Persist:
     """Write the group to the journal, then come back with `Persisted` (and its `answer`, which waits for that)."""
@@ -94,6 +106,7 @@ class Persist:
     generation: int
     value: GroupMetadataValue
     answer: Answer | None = None
+    replaced: Replaced | None = None
 
 
 @value

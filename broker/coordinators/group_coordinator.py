@@ -97,6 +97,7 @@ class GroupCoordinator:
             self._journal,
             clock_ms=clock_ms,
             retention_ms=settings.offsets_retention_minutes * 60_000,
+            metadata_max=settings.offset_metadata_max_bytes,
             answer=_answer,
             look_again=self._look_again,
             close=self._close,
@@ -180,10 +181,10 @@ class GroupCoordinator:
             if group_id == "":
                 raise KafkaError(ErrorCode.INVALID_GROUP_ID)
             slot = self.table.find_or_create(group_id) if create else self.table.find(group_id)
-            if slot is None:
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
         except KafkaError as error:
             return answers.refusal(event, error.code).response
+        if slot is None:
+            return answers.unknown_group(event, self.table.limits)
         self._apply(slot, event)
         return await event.ticket
 
@@ -191,11 +192,11 @@ class GroupCoordinator:
 
     def _apply(self, slot: Slot, event: Event) -> None:
         """Let the machine react and run its effects."""
-        before = slot.group.state
+        before, generation = slot.group.state, slot.group.generation
         for effect in slot.group.apply(event, self._clock_ms()):
             self._run(slot, effect)
-        if slot.group.state is not before:
-            log.debug("%s", slot.group.describe())
+        if slot.group.state is not before or slot.group.generation != generation:
+            log.debug("%s: %s", slot.group.describe(), answers.why(event))
         if not isinstance(event, Heartbeat | Close):  # heartbeats only move deadlines later
             self._look_again(slot)
 
@@ -219,7 +220,10 @@ class GroupCoordinator:
         except KafkaError as refused:
             log.warning("%s could not be stored: %s", slot.group.describe(), refused)
             error = refused.code
-        self._apply(slot, Persisted(generation=effect.generation, error=error, answer=effect.answer))
+        self._apply(
+            slot,
+            Persisted(generation=effect.generation, error=error, answer=effect.answer, replaced=effect.replaced),
+        )
 
     def _look_again(self, slot: Slot) -> None:
         """After something happened to a slot: watch its next deadline, or forget it if there is nothing to it."""

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from broker.coordinators.events import Answer
-from broker.coordinators.group_state import EMPTY
+from broker.coordinators.group_state import EMPTY, STABLE
+from broker.coordinators.groups import CONSUMER_PROTOCOL_TYPE
 from broker.coordinators.journal import COMMIT_ERRORS, GROUP_ERRORS, Journal
 from broker.coordinators.offsets import CommittedOffset, Offsets, TopicPartition, records_of
 from protocol.errors import ErrorCode, KafkaError
@@ -37,6 +38,7 @@ class GroupOffsets:
         *,
         clock_ms: Callable[[], int],
         retention_ms: int,
+        metadata_max: int,
         answer: Callable[[Answer], None],
         look_again: Callable[[Slot], None],
         close: Callable[[Slot, ErrorCode], None],
@@ -46,6 +48,7 @@ class GroupOffsets:
         self._journal = journal
         self._clock_ms = clock_ms
         self._retention_ms = retention_ms
+        self._metadata_max = metadata_max
         self._answer = answer
         self._look_again = look_again
         self._close = close
@@ -55,8 +58,13 @@ class GroupOffsets:
         slot = self._table.find(group_id)
         return Offsets() if slot is None else slot.offsets
 
-    async def commit(self, request: OffsetCommitRequest, values: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Store offsets in the name of a member, or of anybody while the group is Empty. Raises KafkaError."""
+    async def commit(
+        self, request: OffsetCommitRequest, values: Mapping[TopicPartition, CommittedOffset]
+    ) -> set[TopicPartition]:
+        """Store offsets in the name of a member, or of anybody while the group is Empty. Raises KafkaError.
+
+        Returns those whose metadata is too long; the others are stored.
+        """
         generation = request.generation_id_or_member_epoch
         if generation < 0:
             slot = self._table.find_or_create(request.group_id)
@@ -66,7 +74,9 @@ class GroupOffsets:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {request.group_id!r}")
         try:
             slot.group.authorize_commit(request.member_id, request.group_instance_id, generation, self._clock_ms())
-            await self._commit(slot, values)
+            too_long = {one for one, value in values.items() if utf16_length(value.metadata) > self._metadata_max}
+            await self._commit(slot, {one: value for one, value in values.items() if one not in too_long})
+            return too_long
         finally:
             self._look_again(slot)
 
@@ -96,17 +106,48 @@ class GroupOffsets:
         for place, partition in enumerate(doomed, first_offset):
             slot.offsets.delete(partition, place)
 
+    async def delete_asked(self, group_id: str, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Delete offsets because an administrator wants it; returns those of topics that members still consume.
+
+        Raises GROUP_ID_NOT_FOUND, and NON_EMPTY_GROUP when it cannot be known what the members consume.
+        """
+        slot = self._table.find(group_id)
+        if slot is None or slot.vacant:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
+        group, consumed = slot.group, set[TopicPartition]()
+        asked = dict.fromkeys(partitions)
+        if group.state is not EMPTY:
+            if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+                raise KafkaError(ErrorCode.NON_EMPTY_GROUP, group.describe())
+            topics = group.subscribed_topics()
+            consumed = {one for one in asked if topics is None or one[0] in topics}
+        await self.delete(slot, [one for one in asked if one not in consumed and one in slot.offsets.committed])
+        self._look_again(slot)
+        return consumed
+
     async def expire(self) -> None:
         """Delete what nobody needs any more, and groups that nothing is left of."""
         now_ms = self._clock_ms()
         for slot in list(self._table.slots.values()):
-            group = slot.group
-            idle = group.state is EMPTY and not group.members.pending
-            since_ms = (group.state_since_ms if group.protocol_type else -1) if idle else None
-            expired = slot.offsets.expired(now_ms, self._retention_ms, idle_since_ms=since_ms)
-            leaves_nothing = idle and len(expired) == len(slot.offsets.committed) and not slot.offsets.staged
+            group, offsets = slot.group, slot.offsets
+            expired = self._expired(slot, now_ms)
+            idle = group.state is EMPTY and not group.members.pending and not slot.writes_in_flight
+            leaves_nothing = idle and len(expired) == len(offsets.committed) and not offsets.staged
             if expired or (leaves_nothing and group.generation > 0):
                 await self.forget(slot, expired, group=leaves_nothing)
+
+    def _expired(self, slot: Slot, now_ms: int) -> list[TopicPartition]:
+        """What of a group nobody needs: counted from when its last member left, or from the commit itself."""
+        group, offsets, retention_ms = slot.group, slot.offsets, self._retention_ms
+        if group.protocol_type is None:  # offsets are all it ever had
+            return offsets.expired(now_ms, retention_ms, since_ms=None)
+        if group.state is EMPTY:
+            since_ms = None if group.state_since_ms == -1 else group.state_since_ms  # -1: an old record
+            return offsets.expired(now_ms, retention_ms, since_ms=since_ms)
+        subscribed = group.subscribed_topics() if group.state is STABLE else None
+        if subscribed is None:
+            return []
+        return offsets.expired(now_ms, retention_ms, since_ms=None, subscribed=subscribed)
 
     async def forget(self, slot: Slot, partitions: Iterable[TopicPartition], *, group: bool = False) -> None:
         """Delete offsets that nobody asked to delete; if that fails now, it comes up again."""
@@ -117,3 +158,8 @@ class GroupOffsets:
             return
         if group and slot.group.state is EMPTY and not slot.offsets and not slot.writes_in_flight:
             self._close(slot, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def utf16_length(text: str) -> int:
+    """Java's length of a string, which `offset.metadata.max.bytes` is compared with in spite of its name."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2

@@ -47,3 +47,7 @@ class GroupLimits:
     session_timeout_ms_max: int = 1800000
     size_max: int = 2147483647
     initial_rebalance_delay_ms: int = 0
+
+    def admits(self, session_timeout_ms: int) -> bool:
+        """Whether a member may ask for this session timeout."""
+        return self.session_timeout_ms_min <= session_timeout_ms <= self.session_timeout_ms_max

@@ -37,7 +37,7 @@ class GroupTable:
         on_loaded: Callable[[Slot], None],
         on_closed: Callable[[Slot, ErrorCode], None],
     ) -> None:
-        self._limits = limits
+        self.limits = limits
         self._rng = rng
         self._clock_ms = clock_ms
         self._on_loaded = on_loaded
@@ -62,7 +62,7 @@ class GroupTable:
         slot = self.find(group_id)
         if slot is None:
             shard = self.leadership.shard_of(group_id)
-            slot = Slot(Group(group_id, self._limits, self._rng), shard.partition)
+            slot = Slot(Group(group_id, self.limits, self._rng), shard.partition)
             self.slots[group_id] = shard.slots[group_id] = slot
         return slot
 
@@ -79,7 +79,7 @@ class GroupTable:
                 shard.slots.pop(slot.group.group_id, None)
 
     def _loaded(self, shard: Shard) -> None:
-        shard.take_over(self._limits, self._rng, self._clock_ms())
+        shard.take_over(self.limits, self._rng, self._clock_ms())
         self.slots.update(shard.slots)
         for slot in shard.slots.values():
             log.info("loaded %s, %d offsets", slot.group.describe(), len(slot.offsets.committed))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from broker.coordinators import answers, joining, rebalance
 from broker.coordinators.events import (
@@ -29,13 +29,16 @@ from broker.coordinators.events import (
     Leave,
     Persist,
     Persisted,
+    Replaced,
     Sync,
     Tick,
 )
 from broker.coordinators.group_state import COMPLETING, DEAD, EMPTY, LEGAL, PREPARING, STABLE, GroupLimits, GroupState
 from broker.coordinators.members import Member, Members
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.internal_topics import GroupMetadataMember, GroupMetadataValue
+
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 
 @dataclass(slots=True)
@@ -50,6 +53,8 @@ class Group:
     protocol_type: str | None = None
     protocol: str | None = None
     members: Members = field(default_factory=Members)
+    subscriptions: tuple[bytes, ...] = ()
+    """What the members of the generation said under its protocol."""
     state_since_ms: int = -1
     join_deadline_ms: int | None = None
     initial_delay_left_ms: int | None = None
@@ -87,6 +92,10 @@ class Group:
         if len(group.members):
             group.state, group.protocol = STABLE, value.protocol
             group.members.leader_id = value.leader if value.leader in group.members.by_id else group.members.leader_id
+            group.subscriptions = tuple(row.subscription for row in value.members)
+        if len(group.members) > limits.size_max:  # the limit was lowered: the last ones to rejoin stay outside
+            rebalance.start(group, now_ms)
+            group.effects.clear()  # nobody waits yet
         return group
 
     def apply(self, event: Event, now_ms: int) -> list[Effect]:
@@ -108,6 +117,8 @@ class Group:
                 rebalance.sync(self, event, now_ms)
             case Leave():
                 self._leave(event, now_ms)
+            case Persisted(answer=Answer()):
+                joining.replaced(self, event, now_ms)
             case Persisted():
                 rebalance.persisted(self, event, now_ms)
             case Tick():
@@ -227,7 +238,10 @@ class Group:
             member.session_deadline_ms = now_ms + member.session_timeout_ms
 
     def drop(self, member: Member) -> None:
-        """Let a member go; what it waits for is refused."""
+        """Let a member go; what it waits for is refused, and it has to begin anew."""
+        if member.joining is not None:
+            self.answer(member.joining, answers.join_refusal(member.joining, ErrorCode.UNKNOWN_MEMBER_ID, member_id=""))
+            member.joining = None
         self.release(member, ErrorCode.UNKNOWN_MEMBER_ID)
         self.members.remove(member)
         self.unsynced.discard(member.member_id)
@@ -245,9 +259,11 @@ class Group:
         """Answer a request."""
         self.effects.append(Answer(event.ticket, response))
 
-    def persist(self, assignments: Mapping[str, bytes], answer: Answer | None = None) -> None:
-        """Store the group with these assignments; `answer` waits for that."""
-        self.effects.append(Persist(self.generation, self.snapshot(assignments), answer))
+    def persist(
+        self, assignments: Mapping[str, bytes], answer: Answer | None = None, replaced: Replaced | None = None
+    ) -> None:
+        """Store the group with these assignments; `answer` waits for that, and `replaced` comes back without it."""
+        self.effects.append(Persist(self.generation, self.snapshot(assignments), answer, replaced))
 
     def move(self, to: GroupState, now_ms: int) -> None:
         """Change the state; a change that the table does not allow is a bug of ours."""
@@ -276,6 +292,17 @@ class Group:
                 for member in self.members
             ],
         )
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """What the generation consumes; None when that cannot be known: it may be anything."""
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return None
+        from protocol.consumer_protocol import decode_subscription  # for administrators only
+
+        try:
+            return frozenset(topic for one in self.subscriptions for topic in decode_subscription(one).topics)
+        except DecodeError:
+            return None
 
     def describe(self) -> str:
         """One line for logs."""

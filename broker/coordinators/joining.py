@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from broker.coordinators import answers, rebalance
-from broker.coordinators.events import Answer, Join
+from broker.coordinators.events import Answer, Join, Persisted, Replaced
 from broker.coordinators.group_state import COMPLETING, DEAD, EMPTY, PREPARING, STABLE
 from broker.coordinators.members import Member
 from protocol.errors import ErrorCode, KafkaError
@@ -27,12 +27,14 @@ NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 def join(group: Group, event: Join, now_ms: int) -> None:
     """A client wants to be a member of the next generation. Raises KafkaError."""
     request = event.request
-    limits = group.limits
-    if not limits.session_timeout_ms_min <= request.session_timeout_ms <= limits.session_timeout_ms_max:
+    if not group.limits.admits(request.session_timeout_ms):
         raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
     if not has_room(group, request.member_id):
         group.members.pending.pop(request.member_id, None)
         group.answer(event, answers.join_refusal(event, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=""))
+        if request.member_id in group.members.by_id:  # the last to rejoin a group that had become too large
+            group.drop(group.members.by_id[request.member_id])
+        rebalance.end_join_phase_if_complete(group, now_ms)
         return
     group.check_alive()
     if not speaks(group, event):
@@ -104,7 +106,8 @@ def admit(group: Group, event: Join, member_id: str, now_ms: int) -> None:
     )
     group.members.add(member)
     park(group, member, event, now_ms)
-    group.joined_meanwhile = group.state is PREPARING
+    if group.state is PREPARING and group.generation == 0:
+        group.joined_meanwhile = True
     rebalance.start(group, now_ms)
 
 
@@ -127,7 +130,7 @@ def rejoin(group: Group, event: Join, now_ms: int) -> None:
 
 
 def replace_static(group: Group, event: Join, member_id: str, now_ms: int) -> None:
-    """A static member came back without its id. If it wants what it had, nobody else has to notice (KIP-345)."""
+    """A static member came back without its id. If the group's protocol stays, nobody else has to notice (KIP-345)."""
     old_leader = group.members.leader_id or ""
     old_id = group.members.static[event.request.group_instance_id or ""]
     member = group.members.by_id[old_id]
@@ -135,16 +138,41 @@ def replace_static(group: Group, event: Join, member_id: str, now_ms: int) -> No
     if old_id in group.unsynced:
         group.unsynced = (group.unsynced - {old_id}) | {member_id}
     group.members.replace_static(member, member_id)
-    before = member.metadata(group.protocol)
+    before = Replaced(
+        instance_id=member.instance_id or "",
+        old_id=old_id,
+        session_timeout_ms=member.session_timeout_ms,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        protocols=member.protocols,
+    )
     adopt(member, event)
-    same = member.metadata(group.protocol) == before and group.members.choose_protocol() == group.protocol
-    if group.state is STABLE and same:
+    if group.state is STABLE and group.members.choose_protocol() == group.protocol:
         group.touch(member, now_ms)
         response = answers.joined_without_rebalance(group, member, event, old_leader)
-        group.persist({one.member_id: one.assignment for one in group.members}, Answer(event.ticket, response))
+        assignments = {one.member_id: one.assignment for one in group.members}
+        group.persist(assignments, Answer(event.ticket, response), before)
         return
     park(group, member, event, now_ms)
     rebalance.start(group, now_ms)
+
+
+def replaced(group: Group, event: Persisted, now_ms: int) -> None:
+    """The journal knows the new id of a static member, or does not: then nothing has happened."""
+    answer, before = event.answer, event.replaced
+    assert answer is not None and before is not None
+    if event.error is ErrorCode.NONE:
+        group.effects.append(answer)
+        return
+    group.effects.append(Answer(answer.ticket, answers.with_error(answer.response, event.error)))
+    current = group.members.static.get(before.instance_id)
+    if current is not None and current == answer.response.member_id:
+        member = group.members.by_id[current]
+        group.release(member, event.error)
+        group.members.replace_static(member, before.old_id)
+        member.session_timeout_ms = before.session_timeout_ms
+        member.rebalance_timeout_ms = before.rebalance_timeout_ms
+        member.protocols = before.protocols
+        group.touch(member, now_ms)
 
 
 def adopt(member: Member, event: Join) -> None:

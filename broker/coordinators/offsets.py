@@ -141,20 +141,20 @@ class Offsets:
     def __bool__(self) -> bool:
         return bool(self.committed or self.staged)
 
-    def expired(self, now_ms: int, retention_ms: int, *, idle_since_ms: int | None) -> list[TopicPartition]:
-        """Which offsets nobody needs any more.
+    def expired(
+        self, now_ms: int, retention_ms: int, *, since_ms: int | None, subscribed: frozenset[str] = frozenset()
+    ) -> list[TopicPartition]:
+        """Which offsets nobody needs any more (KIP-211).
 
-        An explicit expiry wins; otherwise an offset lives `retention_ms` past the later of its commit and the moment
-        since when the group has been without members. `idle_since_ms` is None while it has some: nothing expires then.
+        An explicit expiry wins; otherwise an offset lives for `retention_ms` past `since_ms`, or past its own commit if
+        that is None. Topics that are `subscribed` keep theirs, and so does a partition with a commit on its way.
         """
         gone = []
         for partition, value in self.committed.items():
             if value.expire_timestamp_ms != -1:
                 due_ms = value.expire_timestamp_ms
-            elif idle_since_ms is not None:
-                due_ms = max(value.commit_timestamp_ms, idle_since_ms) + retention_ms
             else:
-                continue
-            if due_ms <= now_ms and not self.unstable(partition):
+                due_ms = (value.commit_timestamp_ms if since_ms is None else since_ms) + retention_ms
+            if due_ms <= now_ms and partition[0] not in subscribed and not self.unstable(partition):
                 gone.append(partition)
         return gone

@@ -86,12 +86,14 @@ def end_join_phase(group: Group, now_ms: int) -> None:
         return
     group.initial_delay_left_ms = group.join_deadline_ms = None
     group.generation += 1
+    group.subscriptions = ()
     if not len(group.members):
         group.protocol = None
         group.move(EMPTY, now_ms)
         group.persist({})
         return
     group.protocol = group.members.choose_protocol()
+    group.subscriptions = tuple(member.metadata(group.protocol) for member in group.members)
     group.move(COMPLETING, now_ms)
     group.sync_deadline_ms = now_ms + group.members.rebalance_timeout_ms
     group.unsynced = set(group.members.by_id)
@@ -100,7 +102,7 @@ def end_join_phase(group: Group, now_ms: int) -> None:
         if member.joining is not None:
             event, member.joining = member.joining, None
             group.answer(event, answers.joined(group, member))
-            group.touch(member, now_ms)
+        group.touch(member, now_ms)
 
 
 def elect_joined_leader(group: Group) -> bool:
@@ -150,11 +152,6 @@ def note_synced(group: Group, member: Member) -> None:
 
 def persisted(group: Group, event: Persisted, now_ms: int) -> None:
     """The journal took the assignment, or refused it."""
-    if event.answer is not None:
-        refused = event.error is not ErrorCode.NONE
-        response = answers.with_error(event.answer.response, event.error) if refused else event.answer.response
-        group.effects.append(Answer(event.answer.ticket, response))
-        return
     if group.state is not COMPLETING or event.generation != group.generation or not group.proposed:
         return  # the group has moved on; a newer record follows
     if event.error is not ErrorCode.NONE:

@@ -1,11 +1,12 @@
 """DescribeGroups: members and state of groups (KIP-345, KIP-430).
 
-Versions 0 to 5. A group that nobody has heard of is Dead, without an error, as Kafka says it. Authorized operations are
-never told: there are no ACLs.
+Versions 0 to 5. A group that nobody has heard of is Dead, without an error, as Kafka says it. Whoever asks
+may do everything: there are no ACLs.
 """
 
 from __future__ import annotations
 
+from broker import authorized_operations as operations
 from broker.api import RequestContext, handles
 from broker.coordinators import answers
 from protocol.apis.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
@@ -15,7 +16,12 @@ from protocol.errors import ErrorCode, KafkaError
 @handles(DescribeGroupsRequest, versions="0-5")
 async def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describe each group."""
-    return DescribeGroupsResponse(groups=[describe(ctx, group_id) for group_id in request.groups])
+    groups = [describe(ctx, group_id) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for group in groups:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = operations.GROUP
+    return DescribeGroupsResponse(groups=groups)
 
 
 def describe(ctx: RequestContext, group_id: str) -> DescribedGroup:

@@ -27,16 +27,17 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
     refused: dict[TopicPartition, ErrorCode] = {}
     for topic in request.topics:
         for one in topic.partitions:
-            error = objection(ctx, topic.name, one)
-            if error is ErrorCode.NONE:
-                accepted[topic.name, one.partition_index] = value_of(one, request.retention_time_ms, now_ms)
+            if ctx.services.metadata.partition(topic.name, one.partition_index) is None:
+                refused[topic.name, one.partition_index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
-                refused[topic.name, one.partition_index] = error
+                accepted[topic.name, one.partition_index] = value_of(one, request.retention_time_ms, now_ms)
     outcome = ErrorCode.NONE
-    try:
-        await ctx.services.groups.offsets.commit(request, accepted)
-    except KafkaError as error:
-        outcome = error.code
+    if accepted:
+        try:
+            too_long = await ctx.services.groups.offsets.commit(request, accepted)
+            refused |= dict.fromkeys(too_long, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        except KafkaError as error:
+            outcome = error.code
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -52,15 +53,6 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
             for topic in request.topics
         ]
     )
-
-
-def objection(ctx: RequestContext, topic: str, asked: OffsetCommitRequestPartition) -> ErrorCode:
-    """What is wrong with this one partition."""
-    if ctx.services.metadata.partition(topic, asked.partition_index) is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if len((asked.committed_metadata or "").encode()) > ctx.services.settings.offset_metadata_max_bytes:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    return ErrorCode.NONE
 
 
 def value_of(asked: OffsetCommitRequestPartition, retention_ms: int, now_ms: int) -> CommittedOffset:

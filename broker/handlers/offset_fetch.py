@@ -9,6 +9,7 @@ partitions.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from broker.api import RequestContext, handles
 from broker.coordinators.offsets import NO_LEADER_EPOCH, UNKNOWN_OFFSET, Offsets
@@ -26,6 +27,7 @@ from protocol.apis.offset_fetch import (
 )
 from protocol.errors import ErrorCode, KafkaError
 
+FIRST_VERSION_WITH_GROUP_ERROR: Final = 2
 Topics = Iterable[tuple[str, list[int]]]
 Row = tuple[int, int, int, str, ErrorCode]
 """Partition, committed offset, leader epoch, metadata, error."""
@@ -39,6 +41,8 @@ async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
             groups=[answer_group(ctx, group, request.require_stable) for group in request.groups]
         )
     error, found = look_up(ctx, request.group_id, request.topics, request.require_stable)
+    if error is not ErrorCode.NONE and ctx.version >= FIRST_VERSION_WITH_GROUP_ERROR:
+        found = []
     return OffsetFetchResponse(
         error_code=error,
         topics=[

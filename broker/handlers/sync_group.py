@@ -1,16 +1,23 @@
 """SyncGroup: the leader brings everybody's assignment, the others fetch theirs (KIP-345, KIP-559).
 
-Versions 0 to 5. The answer comes when the leader's assignment is stored. While the group is being loaded the answer is
-REBALANCE_IN_PROGRESS, which makes the member join again.
+Versions 0 to 5; from v5 a member says which protocol it believes in. The answer comes when the leader's assignment is
+stored. While the group is being loaded the answer is REBALANCE_IN_PROGRESS, which makes the member join again.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.api import RequestContext, handles
 from protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+from protocol.errors import ErrorCode, KafkaError
+
+FIRST_VERSION_WITH_PROTOCOL: Final = 5
 
 
 @handles(SyncGroupRequest, versions="0-5")
 async def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
     """Sync."""
+    if ctx.version >= FIRST_VERSION_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the protocol is missing")
     return await ctx.services.groups.sync(request)

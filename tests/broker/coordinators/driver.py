@@ -121,7 +121,7 @@ class Driver:
     def persisted(self, error: ErrorCode = ErrorCode.NONE) -> None:
         """The journal answers the oldest write."""
         effect = self.persists.pop(0)
-        self.apply(Persisted(generation=effect.generation, error=error, answer=effect.answer))
+        self.apply(Persisted(generation=effect.generation, error=error, answer=effect.answer, replaced=effect.replaced))
 
     def close(self, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
         self.apply(Close(error))

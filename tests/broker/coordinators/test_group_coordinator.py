@@ -98,6 +98,15 @@ def test_every_version_of_administration() -> None:
             assert (nobody.group_state, nobody.error_code, nobody.members) == ("Dead", 0, [])
             listed = await connection.call(ListGroupsRequest(), version=version)
             assert [(row.group_id, row.protocol_type) for row in listed.groups] == [("g", "consumer")]
+            asked = DescribeGroupsRequest(groups=["g", "nobody"], include_authorized_operations=version >= 3)
+            allowed = [group.authorized_operations for group in (await connection.call(asked, version=version)).groups]
+            assert allowed == [1 << 3 | 1 << 6 | 1 << 8 if version >= 3 else -(2**31)] * 2
+            left = await connection.call(
+                LeaveGroupRequest(group_id="nobody", member_id="x", members=[MemberIdentity(member_id="x")]),
+                version=version,
+            )
+            assert left.error_code == (0 if version >= 3 else ErrorCode.UNKNOWN_MEMBER_ID)
+            assert [row.error_code for row in left.members] == [ErrorCode.UNKNOWN_MEMBER_ID] * (version >= 3)
         for request, count in [
             (ListGroupsRequest(states_filter=["Stable"]), 1),
             (ListGroupsRequest(states_filter=["Empty"]), 0),
@@ -120,9 +129,13 @@ def test_partitions_are_refused_one_by_one() -> None:
             ErrorCode.NONE,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ]
-        long = await connection.call(commit_request({1: 1}, metadata="ü" * 2049))
+        long = await connection.call(commit_request({1: 1}, metadata="ü" * 4097))
         assert commit_errors(long) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
-        assert commit_errors(await connection.call(commit_request({2: 1}, metadata="ü" * 2048))) == [ErrorCode.NONE]
+        wide = await connection.call(commit_request({1: 1}, metadata="\N{GRINNING FACE}" * 2049))
+        assert commit_errors(wide) == [ErrorCode.OFFSET_METADATA_TOO_LARGE], "Java counts it as two"
+        stranger = await connection.call(commit_request({1: 1, 99: 1}, metadata="ü" * 4097, member=("who", 1)))
+        assert commit_errors(stranger) == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert commit_errors(await connection.call(commit_request({2: 1}, metadata="ü" * 4096))) == [ErrorCode.NONE]
         assert world.groups(1).offsets.of("g").committed.keys() == {(TOPIC, 0), (TOPIC, 2)}
         await connection.close()
 

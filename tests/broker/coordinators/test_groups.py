@@ -469,10 +469,63 @@ def test_a_static_leader_restarts() -> None:
 def test_a_static_member_that_wants_something_else_starts_a_rebalance() -> None:
     drive = Driver()
     a_id, _ = static_pair(drive)
+    drive.leave((a_id, "a"))
+    again = drive.join(static_b(drive), instance_id="b", protocols={"range": b"m", "sticky": b"m"})
+    drive.sync(drive.answers[again].member_id, {})
+    drive.persisted()
+    back = drive.join(instance_id="b", protocols={"sticky": b"m"})
+    assert drive.answers[back].generation_id == drive.group.generation and drive.group.state is COMPLETING
+    assert drive.group.protocol == "sticky"
+
+
+def static_b(drive: Driver) -> str:
+    return drive.group.members.static["b"]
+
+
+def test_a_static_member_that_says_something_else_is_not_noticed_either() -> None:
+    """Only the protocol counts, as in Kafka; what the member says is stored for the next round."""
+    drive = Driver()
+    static_pair(drive)
+    generation = drive.group.generation
     back = drive.join(instance_id="b", protocols={"range": b"more"})
-    assert drive.group.state is PREPARING
-    drive.join(a_id, instance_id="a")
-    assert drive.answers[back].generation_id == drive.group.generation
+    assert drive.group.state is STABLE and drive.persists[0].value.members[1].subscription == b"more"
+    drive.persisted()
+    assert drive.answers[back].generation_id == generation
+
+
+def test_a_static_member_whose_return_cannot_be_stored_has_not_returned() -> None:
+    drive = Driver()
+    _, b_id = static_pair(drive)
+    back = drive.join(instance_id="b", protocols={"range": b"more"}, session_ms=7000)
+    drive.persisted(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    refused = drive.answers[back]
+    assert (refused.error_code, refused.member_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
+    member = drive.group.members.by_id[b_id]
+    assert (member.session_timeout_ms, member.metadata("range")) == (SESSION_MS, b"m")
+    assert drive.heartbeat(b_id, instance_id="b") is ErrorCode.NONE
+
+
+def test_a_restored_group_that_is_too_large_starts_over() -> None:
+    drive = Driver()
+    ids = drive.stable(3)
+    value = drive.group.snapshot(dict.fromkeys(ids, b""))
+    small = Driver(Group.restore("g", value, GroupLimits(size_max=2), drive.group.rng, 0), now_ms=0)
+    assert small.group.state is PREPARING
+    tickets = {one: small.join(one) for one in ids}
+    assert small.answers[tickets[ids[2]]].error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert {small.answers[tickets[one]].generation_id for one in ids[:2]} == {value.generation + 1}
+    assert list(small.group.members.by_id) == ids[:2]
+
+
+def test_silence_during_a_round_does_not_cost_a_static_member_its_new_session() -> None:
+    drive = Driver()
+    a_id, b_id = static_pair(drive)
+    waiting = drive.join(b_id, instance_id="b", protocols={"range": b"x"})
+    for _ in range(REBALANCE_MS // 5000):
+        drive.heartbeat(a_id, instance_id="a")
+        drive.advance(5000)
+    assert drive.answers[waiting].generation_id == 3 or drive.group.state is COMPLETING
+    assert drive.group.members.by_id[a_id].session_deadline_ms == drive.now_ms + SESSION_MS
 
 
 def test_a_replaced_static_member_is_fenced_where_it_waits() -> None:

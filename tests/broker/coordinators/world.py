@@ -123,7 +123,14 @@ def join_request(member_id: str = "", *, instance_id: str | None = None, session
 
 def sync_request(member_id: str, generation: int, assignments: dict[str, bytes] | None = None) -> SyncGroupRequest:
     rows = [SyncGroupRequestAssignment(member_id=one, assignment=given) for one, given in (assignments or {}).items()]
-    return SyncGroupRequest(group_id="g", generation_id=generation, member_id=member_id, assignments=rows)
+    return SyncGroupRequest(
+        group_id="g",
+        generation_id=generation,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=rows,
+    )
 
 
 def heartbeat_request(member_id: str, generation: int) -> HeartbeatRequest:

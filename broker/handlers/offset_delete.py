@@ -1,0 +1,46 @@
+"""OffsetDelete: forget offsets of a group that go on being committed otherwise (KIP-496).
+
+Version 0. A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one of a topic that members consume is
+GROUP_SUBSCRIBED_TO_TOPIC; what was never committed is deleted as well. What concerns the whole group stands on top, and
+then only the partitions that do not exist have rows.
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, handles
+from broker.coordinators.offsets import TopicPartition
+from protocol.apis.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+
+@handles(OffsetDeleteRequest, versions="0")
+async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    """Delete what can be deleted; answered when that is replicated."""
+    services = ctx.services
+    asked = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
+    errors = {one: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for one in asked if services.metadata.partition(*one) is None}
+    existing = [one for one in asked if one not in errors]
+    outcome = ErrorCode.NONE
+    try:
+        if request.group_id == "":
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        consumed = await services.groups.offsets.delete_asked(request.group_id, existing)
+    except KafkaError as refused:
+        outcome = refused.code
+    else:
+        errors |= dict.fromkeys(existing, ErrorCode.NONE)
+        errors |= dict.fromkeys(consumed, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+    return OffsetDeleteResponse(error_code=outcome, topics=rows(errors))
+
+
+def rows(errors: dict[TopicPartition, ErrorCode]) -> list[OffsetDeleteResponseTopic]:
+    """By topic."""
+    topics: dict[str, list[OffsetDeleteResponsePartition]] = {}
+    for (topic, index), error in errors.items():
+        topics.setdefault(topic, []).append(OffsetDeleteResponsePartition(partition_index=index, error_code=error))
+    return [OffsetDeleteResponseTopic(name=name, partitions=partitions) for name, partitions in topics.items()]
