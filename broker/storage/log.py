@@ -503,7 +503,8 @@ class PartitionLog:
     @property
     def has_sealed_unflushed(self) -> bool:
         """Whether `flush_sealed` has something to do."""
-        return self.failure is None and self.recovery_point < self.segments.active.base_offset
+        sealed = len(self.segments) > 1
+        return sealed and self.failure is None and self.recovery_point < self.segments.active.base_offset
 
     def flush_sealed(self) -> None:
         """Flush the oldest sealed segment that was not, and move the recovery point behind it: one step of work."""

@@ -134,6 +134,20 @@ def test_recovery_points_move_with_the_flushes_and_go_back_with_a_cut() -> None:
     assert files.read_file("recovery-point-offset-checkpoint") == b"0\n1\nt 0 5\n", "at once"
 
 
+@pytest.mark.parametrize("begins_anew", [True, False])
+def test_what_was_deleted_need_not_be_flushed(begins_anew: bool) -> None:
+    """The log starts behind its recovery point, in its only segment."""
+    logs = manager(MemoryFiles(), TopicConfig(segment_bytes=300))
+    log = logs.open("t", 0, TOPIC_ID)
+    fill(log, 20)
+    if begins_anew:
+        log.truncate_fully_and_start_at(30)
+    else:
+        log.increment_log_start_offset(log.log_end_offset)
+    assert log.segment_count == 1
+    assert not logs.flush_step(), "the next step would find the same again, without end"
+
+
 def test_a_flush_that_fails_ends_the_steps(caplog: pytest.LogCaptureFixture) -> None:
     files = FaultyFiles(MemoryFiles())
     logs = manager(files, TopicConfig(segment_bytes=300))
