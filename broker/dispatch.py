@@ -96,6 +96,7 @@ HANDLERS: Final[tuple[Served, ...]] = (
     Served("AlterPartitionReassignments", "0", by_controllers=True),
     Served("ListPartitionReassignments", "0", by_controllers=True),
     Served("AlterPartition", "0-3", by_controllers=True),
+    Served("UpdateFeatures", "0-1", by_controllers=True),
     Served("DescribeCluster", "0-1", by_controllers=True),
     Served("DescribeProducers", "0"),
     Served("DescribeTransactions", "0"),

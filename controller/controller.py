@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         ListPartitionReassignmentsRequest,
         ListPartitionReassignmentsResponse,
     )
+    from protocol.apis.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 __all__ = ["Controller", "ControllerEvent", "ControllerSettings"]
 
@@ -157,6 +158,22 @@ class Controller:
             lambda token: events.ReassignmentsListed(token, request)
         )
         return in_office(answer)
+
+    async def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+        """Finalize levels of features, or withdraw them; answers when that is written."""
+        from protocol.apis.update_features import UpdatableFeatureResult, UpdateFeaturesResponse
+
+        outcome: dict[str, tuple[ErrorCode, str]] | None = await self._ask(
+            lambda token: events.FeaturesAsked(token, request)
+        )
+        return UpdateFeaturesResponse(
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            results=[
+                UpdatableFeatureResult(feature=name, error_code=code, error_message=message or None)
+                for name, (code, message) in in_office(outcome).items()
+            ],
+        )
 
     def describe(self) -> str:
         """The controller's beliefs, for people."""

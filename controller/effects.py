@@ -16,6 +16,7 @@ from protocol.values import value
 
 if TYPE_CHECKING:
     from controller.events import Event
+    from protocol.errors import ErrorCode
 
 
 @value
@@ -101,6 +102,16 @@ class RemoveDeletion:
 
 
 @value
+class WriteFeatures:
+    """Replace what is finalized if its epoch is this (-1: there is none); `results` go to whoever asked for it."""
+
+    levels: Mapping[str, int]
+    expected_epoch: int
+    token: int | None = None
+    results: Mapping[str, tuple[ErrorCode, str]] = field(default_factory=dict)
+
+
+@value
 class Connect:
     """Open the outbound queue to a broker, in place of that to its earlier life."""
 
@@ -167,6 +178,7 @@ Effect = (
     | WriteTopic
     | RemoveTopic
     | RemoveDeletion
+    | WriteFeatures
     | Connect
     | Disconnect
     | SendToBroker

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from controller.features import Features
 from controller.model import Broker, Partition, Topic, TopicBody, TopicPartition
 from protocol.values import value
 from protocol.wire import ZERO_UUID
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from protocol.apis.create_partitions import CreatePartitionsRequest
     from protocol.apis.elect_leaders import ElectLeadersRequest
     from protocol.apis.list_partition_reassignments import ListPartitionReassignmentsRequest
+    from protocol.apis.update_features import UpdateFeaturesRequest
+    from protocol.errors import ErrorCode
 
 
 @value
@@ -43,6 +46,8 @@ class TakenOver:
     brokers: Mapping[int, Broker]
     topics: tuple[TopicSnapshot, ...]
     deletions: frozenset[str]
+    features: Features | None = field(default_factory=Features)
+    """What is finalized; None if nobody ever wrote that."""
 
 
 @value
@@ -154,6 +159,24 @@ class TimerFired:
 
 
 @value
+class FeaturesAsked:
+    """Somebody wants features finalized, or withdrawn."""
+
+    token: int
+    request: UpdateFeaturesRequest
+
+
+@value
+class FeaturesWritten:
+    """The outcome of a `WriteFeatures`: what is finalized now, ours if it is what was wanted."""
+
+    features: Features
+    wanted: Mapping[str, int]
+    token: int | None
+    results: Mapping[str, tuple[ErrorCode, str]]
+
+
+@value
 class SettingsChanged:
     """This node's settings are others now, as they may become while it runs."""
 
@@ -242,6 +265,8 @@ Event = (
     | Answered
     | TimerFired
     | SettingsChanged
+    | FeaturesAsked
+    | FeaturesWritten
     | AlterPartitionAsked
     | ShutdownAsked
     | PartitionsAsked

@@ -15,6 +15,7 @@ from controller import (
     alter_partition,
     effects,
     election_requests,
+    features,
     partitions,
     reassignment,
     replicas,
@@ -31,6 +32,8 @@ from controller.events import (
     DeletionsRead,
     ElectionAsked,
     Event,
+    FeaturesAsked,
+    FeaturesWritten,
     Introduce,
     PartitionsAsked,
     PartitionsWritten,
@@ -95,6 +98,10 @@ def step(state: ClusterState, event: Event) -> list[Effect]:
             return on_answered(state, event)
         case TimerFired():
             return on_timer(state, event)
+        case FeaturesAsked():
+            return features.ask(state, event)
+        case FeaturesWritten():
+            return features.written(state, event)
         case SettingsChanged():
             return on_settings_changed(state, event)
         case AlterPartitionAsked():
@@ -128,6 +135,9 @@ def on_taken_over(state: ClusterState, event: TakenOver) -> list[Effect]:
     for snapshot in event.topics:
         topics.load(state, snapshot)
         decided += topics.complete(snapshot)
+    state.features = event.features or features.Features()
+    if event.features is None:
+        decided += features.bootstrap(state)
     state.deleting |= event.deletions & state.topics.keys()
     gone = {replica for partition in state.all_partitions() for replica in state.assignment(partition)}
     decided += partitions.lose(state, frozenset(gone - state.brokers.keys()), quiet=True)

@@ -37,6 +37,8 @@ class Broker:
     epoch: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
+    features: tuple[tuple[str, int, int], ...] = ()
+    """The features that it supports, with their lowest and highest level (KIP-584)."""
 
 
 @value(kw_only=True)

@@ -86,7 +86,10 @@ class Runner:
                 raise Deposed("/controller was lost before the term began")
             names = await self._reader.topic_names()
             taken_over = events.TakenOver(
-                await self._reader.brokers(), await self._reader.snapshots(names), await self._reader.deletions()
+                await self._reader.brokers(),
+                await self._reader.snapshots(names),
+                await self._reader.deletions(),
+                await self._reader.features(),
             )
             await self._decide(taken_over)
             self.loaded = True
@@ -136,6 +139,8 @@ class Runner:
                 return await self._writer.remove_topic(effect.name)
             case effects.RemoveDeletion():
                 await self._writer.remove_deletion(effect.name)
+            case effects.WriteFeatures():
+                return await self._writer.features(effect)
             case effects.Connect():
                 self._channels.open(effect.broker)
             case effects.Disconnect():

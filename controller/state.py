@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from controller.features import Features
 from controller.model import Broker, Partition, PartitionPhase, ReplicaPhase, Topic, TopicPartition
 from controller.settings import ControllerSettings
 from protocol.apis.create_partitions import CreatePartitionsTopic, CreatePartitionsTopicResult
@@ -65,6 +66,8 @@ class ClusterState:
     """Replicas whose broker could not take up its state, because its disk failed."""
     waiting: dict[str, deque[WaitingResize]] = field(default_factory=dict)
     replies: dict[int, PendingReply] = field(default_factory=dict)
+    features: Features = field(default_factory=Features)
+    """What is finalized."""
 
     @property
     def live(self) -> frozenset[int]:

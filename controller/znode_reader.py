@@ -15,6 +15,7 @@ from typing import Literal, TypeVar
 
 from controller.candidacy import persistently
 from controller.events import TopicSnapshot
+from controller.features import Features
 from controller.model import Broker, Partition, Topic
 from controller.zk import paths, znodes
 from controller.zk.body import MalformedZnode
@@ -61,6 +62,17 @@ class ZnodeReader:
         """The children of /admin/delete_topics."""
         watch = self._watch(Read("deletions"))
         return frozenset(await persistently(lambda: self._session.children(paths.DELETE_TOPICS, watch)))
+
+    async def features(self) -> Features | None:
+        """What is finalized; None if nothing ever was."""
+        try:
+            data, stat = await persistently(lambda: self._session.get(paths.FEATURE))
+            return Features(znodes.decode_feature(paths.FEATURE, data), stat.version)
+        except NoNode:
+            return None
+        except MalformedZnode as error:
+            log.error("no feature is finalized: %s", error)
+            return Features()
 
     async def snapshots(self, names: Iterable[str]) -> tuple[TopicSnapshot, ...]:
         """These topics with their partitions' states; those that vanished or make no sense are left out."""

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 
 from controller import events
 from controller.candidacy import Term, fenced, persistently
-from controller.effects import PartitionWrite, WritePartitions, WriteTopic
+from controller.effects import PartitionWrite, WriteFeatures, WritePartitions, WriteTopic
+from controller.features import Features
 from controller.model import Partition, TopicPartition
 from controller.zk import paths, znodes
 from controller.zk.session import (
@@ -88,6 +89,21 @@ class ZnodeWriter:
         # All was committed together, by this attempt or by an earlier one whose answer was lost: each once.
         states = {write.partition: Partition(write.state, version_after(write)) for write in effect.states}
         return events.TopicWritten(effect.name, effect.body, version, effect.label, effect.removed, states)
+
+    async def features(self, effect: WriteFeatures) -> events.FeaturesWritten:
+        """Write what is finalized, unless somebody else has meanwhile."""
+        data = znodes.encode_feature(effect.levels)
+        try:
+            if effect.expected_epoch < 0:
+                await fenced(self._session, self._term, [Create(paths.FEATURE, data)])
+                known = Features(effect.levels, 0)
+            else:
+                stat = (await fenced(self._session, self._term, [Set(paths.FEATURE, data, effect.expected_epoch)]))[0]
+                assert isinstance(stat, Stat)
+                known = Features(effect.levels, stat.version)
+        except (BadVersion, NodeExists, NoNode):
+            known = await self._reader.features() or Features()
+        return events.FeaturesWritten(known, effect.levels, effect.token, effect.results)
 
     async def remove_topic(self, name: str) -> events.TopicRemoved:
         """Remove a topic's znodes, its configuration and the request to delete it, in one transaction."""

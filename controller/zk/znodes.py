@@ -47,7 +47,7 @@ def encode_broker(broker: Broker, *, timestamp_ms: int) -> bytes:
         "timestamp": str(timestamp_ms),
         "endpoints": [f"{end.listener}://{_bracketed(end.host)}:{end.port}" for end in broker.endpoints],
         "listener_security_protocol_map": {end.listener: end.security_protocol for end in broker.endpoints},
-        "features": {},
+        "features": {name: {"min_version": least, "max_version": most} for name, least, most in broker.features},
     }
     if broker.rack is not None:
         body["rack"] = broker.rack
@@ -61,7 +61,13 @@ def decode_broker(path: str, data: bytes, *, czxid: int) -> Broker:
     if not last.isdecimal():
         raise MalformedZnode(path, f"{last!r} is not a broker id")
     rack = None if body.fields.get("rack") is None else body.text("rack")
-    return Broker(int(last), czxid, tuple(_endpoints(body)), rack)
+    return Broker(int(last), czxid, tuple(_endpoints(body)), rack, _features(body.section("features")))
+
+
+def _features(section: Body | None) -> tuple[tuple[str, int, int], ...]:
+    names = sorted(section.fields) if section else []
+    found = [(name, section.section(name)) for name in names if section]
+    return tuple((name, one.integer("min_version", 0), one.integer("max_version")) for name, one in found if one)
 
 
 def _endpoints(body: Body) -> list[Endpoint]:

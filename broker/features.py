@@ -1,0 +1,103 @@
+"""The features of the cluster as this node knows them: what it supports, and what is finalized in `/feature`.
+
+Whoever uses a feature asks `level`; it is 0 until a controller has finalized one. A finalized level that this software
+does not support means that the node is too old for its cluster: it must not go on (`incompatible`). Sources: Kafka's
+`BrokerFeatures`, `FinalizedFeatureChangeListener`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from controller.candidacy import persistently
+from controller.features import SUPPORTED, Features
+from controller.zk import paths, znodes
+from controller.zk.body import MalformedZnode
+from controller.zk.session import NoNode, SessionExpired, ZkError
+
+if TYPE_CHECKING:
+    from controller.zk.session import ZkSession
+
+log: Final = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.5
+
+
+def incompatible(features: Features) -> list[str]:
+    """What is finalized at a level that this software does not support."""
+    wrong = []
+    for name, level in features.levels.items():
+        least, most = SUPPORTED.get(name, (0, -1))
+        if not least <= level <= most:
+            wrong.append(f"{name} at level {level}")
+    return wrong
+
+
+class FinalizedFeatures:
+    """Watches `/feature` under one session at a time."""
+
+    def __init__(self) -> None:
+        self.present = Features()
+        self.too_old: Callable[[list[str]], None] = lambda names: log.error("unsupported features: %s", names)
+        """Told once the cluster has finalized something that this software does not support."""
+        self._session: ZkSession | None = None
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def level(self, name: str) -> int:
+        """The finalized level of a feature; 0 if there is none."""
+        return self.present.levels.get(name, 0)
+
+    async def watch(self, session: ZkSession) -> None:
+        """Read and watch under a (new) session."""
+        await self.stop()
+        self._session = session
+        await self._read()
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="features")
+
+    async def stop(self) -> None:
+        """Stop watching."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await self._changed.wait()
+            try:
+                await self._read()
+            except SessionExpired:
+                return  # the node opens a new session, and watches under that
+            except ZkError as error:
+                log.warning("finalized features have to wait: %s", error)
+                await asyncio.sleep(RETRY_S)
+                self._changed.set()
+
+    async def _read(self) -> None:
+        session = self._session
+        assert session is not None, "features are read under a session"
+        self._changed.clear()
+
+        def changed(_: object) -> None:
+            self._changed.set()
+
+        while True:
+            try:
+                data, stat = await persistently(lambda: session.get(paths.FEATURE, changed))
+                break
+            except NoNode:
+                if await persistently(lambda: session.exists(paths.FEATURE, changed)) is None:
+                    self.present = Features()
+                    return
+        try:
+            self.present = Features(znodes.decode_feature(paths.FEATURE, data), stat.version)
+        except MalformedZnode as error:
+            log.error("finalized features stay as they are: %s", error)
+            return
+        wrong = incompatible(self.present)
+        if wrong:
+            self.too_old(wrong)

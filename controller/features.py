@@ -1,0 +1,124 @@
+"""Finalized features: what every broker of the cluster may rely on (KIP-584), in Kafka's znode `/feature`.
+
+A broker registers which levels of a feature it supports. An administrator finalizes one level, and the controller
+writes it if every live broker supports it; the znode's version is the epoch by which nodes tell newer from older. A
+feature that is not finalized may be used by nobody. Kafka's ZooKeeper mode knows no feature; the rules are those of its
+`KafkaController.validateFeatureUpdate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING, Final
+
+from controller import effects
+from protocol.errors import ErrorCode, KafkaError
+from protocol.values import value
+
+if TYPE_CHECKING:
+    from controller.effects import Effect
+    from controller.events import FeaturesAsked, FeaturesWritten
+    from controller.model import Broker
+    from controller.state import ClusterState
+    from protocol.apis.update_features import FeatureUpdateKey
+
+SUPPORTED: Final[dict[str, tuple[int, int]]] = {}
+"""What this software supports: feature -> lowest and highest level."""
+
+UPGRADE: Final = 1
+SAFE_DOWNGRADE: Final = 2
+UNSAFE_DOWNGRADE: Final = 3
+
+
+@value
+class Features:
+    """The finalized levels, and the version of the znode that holds them; -1 if there is none."""
+
+    levels: Mapping[str, int] = field(default_factory=dict)
+    epoch: int = -1
+
+
+def supported_by(broker: Broker, name: str, level: int) -> bool:
+    """Whether a broker has registered that it supports this level."""
+    return any(one == name and least <= level <= most for one, least, most in broker.features)
+
+
+def bootstrap(state: ClusterState) -> list[Effect]:
+    """The first controller of a cluster finalizes what all its brokers support."""
+    levels = {
+        name: most
+        for name, (_, most) in SUPPORTED.items()
+        if all(supported_by(broker, name, most) for broker in state.brokers.values())
+    }
+    return [effects.WriteFeatures(levels, -1)]
+
+
+def ask(state: ClusterState, event: FeaturesAsked) -> list[Effect]:
+    """Judge each update on its own, and write all that are allowed at once."""
+    levels = dict(state.features.levels)
+    results: dict[str, tuple[ErrorCode, str]] = {}
+    for update in event.request.feature_updates:
+        try:
+            level = judged(state, update)
+        except KafkaError as error:
+            results[update.feature] = (error.code, error.message)
+            continue
+        results[update.feature] = (ErrorCode.NONE, "")
+        levels.pop(update.feature, None)
+        if level is not None:
+            levels[update.feature] = level
+    if event.request.validate_only or levels == state.features.levels:
+        return [effects.Reply(event.token, results)]
+    return [effects.WriteFeatures(levels, state.features.epoch, event.token, results)]
+
+
+def written(state: ClusterState, event: FeaturesWritten) -> list[Effect]:
+    """Believe what the znode holds; whoever asked for something else is told that it failed."""
+    state.features = event.features
+    if event.token is None:
+        return []
+    results = dict(event.results)
+    if event.features.levels != event.wanted:
+        failed = (ErrorCode.FEATURE_UPDATE_FAILED, "")
+        results = {name: failed if known[0] == ErrorCode.NONE else known for name, known in results.items()}
+    return [effects.Reply(event.token, results)]
+
+
+def judged(state: ClusterState, update: FeatureUpdateKey) -> int | None:
+    """The level that an update leads to, None for a feature that is finalized no more. Raises INVALID_REQUEST."""
+    name, level = update.feature, update.max_version_level
+    kind = SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
+    present = state.features.levels.get(name)
+    if not name:
+        raise refused("Feature name can not be empty.")
+    if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        raise refused("Received unknown upgrade type.")
+    if level < 1:
+        if kind == UPGRADE:
+            raise refused(f"Can not provide versionLevel: {level} less than 1 without a downgrade type in the request.")
+        if present is None:
+            raise refused("Can not delete non-existing finalized feature.")
+        return None
+    if present is not None:
+        if level == present:
+            what = "downgrade" if kind == SAFE_DOWNGRADE else "upgrade"
+            raise refused(f"Can not {what} a finalized feature from existing versionLevel:{level} to the same value.")
+        if level < present and kind != SAFE_DOWNGRADE:
+            raise refused(f"Can not downgrade from versionLevel:{present} to {level} without a downgrade type of SAFE.")
+        if level > present and kind != UPGRADE:
+            raise refused(f"A downgrade to versionLevel:{level} would be an upgrade of {present}.")
+    least, most = SUPPORTED.get(name, (0, 0))
+    if name not in SUPPORTED:
+        raise refused("Could not apply finalized feature update because the provided feature is not supported.")
+    if not least <= level <= most:
+        raise refused(f"versionLevel:{level} is outside the supported levels {least} to {most}.")
+    behind = [broker.id for broker in state.brokers.values() if not supported_by(broker, name, level)]
+    if behind:
+        raise refused(f"Brokers were found to have incompatible versions for the feature: {behind}")
+    return level
+
+
+def refused(reason: str) -> KafkaError:
+    """What is wrong with an update."""
+    return KafkaError(ErrorCode.INVALID_REQUEST, reason)

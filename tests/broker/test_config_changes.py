@@ -1,0 +1,111 @@
+"""Changes of configuration on their way: written with a condition, announced in Kafka's format, noticed, forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker import config_changes
+from broker.config_changes import ConfigChanges, announce_change, change_config, number_of, read_config
+from controller.zk import paths
+from controller.zk.memory import MemoryZooKeeper
+from controller.zk.session import ZkSession
+from tests.broker.serving import until
+
+
+async def watching(session: ZkSession, heard: list[str]) -> ConfigChanges:
+    async def topic(name: str) -> None:
+        heard.append(name)
+
+    changes = ConfigChanges({"topics": topic})
+    await changes.watch(session)
+    return changes
+
+
+def test_a_change_is_written_announced_and_heard_by_every_node() -> None:
+    async def scenario() -> None:
+        zookeeper = MemoryZooKeeper()
+        writer, reader = await zookeeper.connect(), await zookeeper.connect()
+        await writer.create(paths.CONFIG_CHANGES, make_parents=True)
+        heard: list[str] = []
+        changes = await watching(reader, heard)
+        await change_config(writer, "topics/t", lambda before: {**before, "a": "1"})
+        await change_config(writer, "topics/t", lambda before: {**before, "b": "2"})
+        await change_config(writer, "clients/c", lambda before: {"producer_byte_rate": "1"})
+        await until(lambda: heard == ["t", "t"])
+        assert await read_config(reader, "topics/t") == {"a": "1", "b": "2"}
+        data, _ = await reader.get(f"{paths.CONFIG_CHANGE_PREFIX}0000000000")
+        assert data == b'{"version":2,"entity_path":"topics/t"}'
+        await changes.stop()
+
+    asyncio.run(scenario())
+
+
+def test_two_writers_lose_nothing() -> None:
+    """Kafka's brokers read, change and write without a condition, and the slower one wins."""
+
+    async def scenario() -> None:
+        zookeeper = MemoryZooKeeper()
+        writers = [await zookeeper.connect() for _ in range(4)]
+        await writers[0].create(paths.CONFIG_CHANGES, make_parents=True)
+
+        def adding(name: str) -> config_changes.Edit:
+            return lambda before: {**before, name: "1"}
+
+        await asyncio.gather(*(change_config(one, "topics/t", adding(f"{place}")) for place, one in enumerate(writers)))
+        assert await read_config(writers[0], "topics/t") == {"0": "1", "1": "1", "2": "1", "3": "1"}
+
+    asyncio.run(scenario())
+
+
+def test_what_was_announced_before_is_left_to_whoever_starts() -> None:
+    async def scenario() -> None:
+        session = await MemoryZooKeeper().connect()
+        await session.create(paths.CONFIG_CHANGES, make_parents=True)
+        await announce_change(session, "topics/old")
+        heard: list[str] = []
+        changes = await watching(session, heard)
+        await announce_change(session, "topics/new")
+        await until(lambda: heard == ["new"])
+        await changes.stop()
+
+    asyncio.run(scenario())
+
+
+def test_announcements_go_when_they_are_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_changes, "KEPT_S", 0.05)
+
+    async def scenario() -> None:
+        session = await MemoryZooKeeper().connect()
+        await session.create(paths.CONFIG_CHANGES, make_parents=True)
+        heard: list[str] = []
+        changes = await watching(session, heard)
+        await announce_change(session, "topics/first")
+        await until(lambda: heard == ["first"])
+        await asyncio.sleep(0.06)
+        await announce_change(session, "topics/second")
+        await until(lambda: heard == ["first", "second"])
+        while len(await session.children(paths.CONFIG_CHANGES)) > 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert await session.children(paths.CONFIG_CHANGES) == ["config_change_0000000001"]
+        await changes.stop()
+
+    asyncio.run(scenario())
+
+
+def test_nonsense_among_the_announcements_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        session = await MemoryZooKeeper().connect()
+        await session.create(paths.CONFIG_CHANGES, make_parents=True)
+        heard: list[str] = []
+        changes = await watching(session, heard)
+        await session.create(f"{paths.CONFIG_CHANGES}/config_change_x")
+        await session.create(paths.CONFIG_CHANGE_PREFIX, b"not json", sequence=True)
+        await announce_change(session, "topics/t")
+        await until(lambda: heard == ["t"])
+        await changes.stop()
+
+    asyncio.run(scenario())
+    assert "a change of configuration is left out" in caplog.text
+    assert [number_of(name) for name in ("config_change_0000000012", "config_change_x", "12")] == [12, -1, -1]
