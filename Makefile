@@ -1,6 +1,6 @@
 # Anabranch: every target does its own set-up in .venv. Start with `make demo`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench sim chaos docs interop up clean
+.PHONY: help demo test check bench sim model chaos docs interop up clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -38,6 +38,9 @@ bench: $(READY)  ## figures, each beside a peer measured in the same run
 
 sim: $(READY)  ## 500 seeded schedules of simulated clusters under faults (SEED=n: one, with its story)
 	$(BIN)/python -m tests.sim $(if $(SEED),$(SEED),--schedules 500)
+
+model: $(READY)  ## explicit-state models of the resize: every state of small instances, every known defect found
+	$(BIN)/python -m tests.model
 
 docs: $(READY)  ## draw the controller's state tables into DESIGN.md
 	$(BIN)/python -m controller.describe DESIGN.md

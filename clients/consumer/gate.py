@@ -11,6 +11,7 @@ leaders), how far the group has committed. It decides nothing about time and ask
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -96,28 +97,37 @@ class TopicGate:
 
     def is_open(self, segment: Segment) -> bool:
         """Whether records of this segment may be handed out now."""
-        return not any(True for _ in self._waits(segment, set()))
+        return not any(True for _ in self._waits(segment))
 
     def waits(self, segment: Segment) -> list[Wait]:
         """Everything, however far up the lineage, that keeps the segment closed."""
-        return list(self._waits(segment, set()))
+        return list(self._waits(segment))
 
     def boundaries(self, partition: int) -> Sequence[Segment]:
         """The segments of a partition that have been cut: its owner commits at the end of each (R10)."""
         return [one for one in self.lineage.segments(partition) if self.cut(one) is not None]
 
-    def _waits(self, segment: Segment, seen: set[Segment]) -> Iterator[Wait]:
-        before = self.lineage.previous(segment)
-        if before is not None and before not in seen:
-            seen.add(before)
-            yield from self._waits(before, seen)
-        for source in self.lineage.predecessors(segment):
-            if source in seen:
-                continue
-            seen.add(source)
+    def _waits(self, segment: Segment) -> Iterator[Wait]:
+        for source in self._sources(segment):
             # A partition that is gone was drained before it was removed; what came before it still counts (F13, D11).
             if source.partition in self._partitions:
                 end, committed = self.end(source), self.committed(source.partition)
                 if end == UNKNOWN or committed < end:
                     yield Wait(source, end, committed)
-            yield from self._waits(source, seen)
+
+    def _sources(self, segment: Segment) -> list[Segment]:
+        """The segments that must be done before this one opens: the recursion of R9, unrolled, nearest first.
+
+        Earlier ones of its own partition are not among them: whoever reads it has read those, and a crash replays both.
+        """
+        sources: dict[Segment, None] = {}
+        seen, open_before = {segment}, deque([segment])
+        while open_before:
+            one = open_before.popleft()
+            before, others = self.lineage.previous(one), self.lineage.predecessors(one)
+            sources.update(dict.fromkeys(other for other in others if other.partition != segment.partition))
+            for earlier in (before, *others):
+                if earlier is not None and earlier not in seen:
+                    seen.add(earlier)
+                    open_before.append(earlier)
+        return list(sources)

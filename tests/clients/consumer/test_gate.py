@@ -1,12 +1,6 @@
-"""The order gate against the analysis: rules R7, R9, R10, R11 and the defects they repair."""
+"""The order gate, rule by rule: R7, R9, R10, R11. `tests/model` takes it through every small instance."""
 
-import itertools
-from collections.abc import Iterator
-
-import pytest
-
-from clients.consumer.gate import UNKNOWN, PartitionView, TopicGate, Wait
-from protocol import linear_hashing
+from clients.consumer.gate import UNKNOWN, PartitionView, TopicGate
 from protocol.lineage import Lineage, Segment
 
 
@@ -104,90 +98,3 @@ def test_an_owner_commits_where_its_partition_was_cut() -> None:
     topic = gate(4, 6)
     assert list(topic.boundaries(0)) == [Segment(0, 0)]
     assert list(topic.boundaries(3)) == []
-
-
-SCRIPTS = [(1, 2), (2, 1), (1, 2, 4), (1, 2, 1), (2, 1, 2), (4, 2, 1), (1, 4), (2, 4, 1), (4, 2, 1, 4), (1, 3, 2, 4)]
-
-
-def waits_without_recursion(self: TopicGate, segment: Segment, seen: set[Segment]) -> Iterator[Wait]:
-    """Planted (F1): only the next segment up the lineage counts."""
-    for source in self.lineage.predecessors(segment):
-        if self.end(source) == UNKNOWN or self.committed(source.partition) < self.end(source):
-            yield Wait(source, self.end(source), self.committed(source.partition))
-
-
-def test_a_gate_that_does_not_recurse_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TopicGate, "_waits", waits_without_recursion)
-    with pytest.raises(AssertionError, match="came late"):
-        explore((1, 2, 4), 3, (1, 0, 1))
-
-
-def test_a_gate_on_positions_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted (F2): what was handed out counts as done; its owner crashes before the commit."""
-    explore((1, 2), 1, (1, 1))
-    monkeypatch.setattr(f"{__name__}.counts_as_done", lambda positions, committed: positions)
-    with pytest.raises(AssertionError, match="came late"):
-        explore((1, 2), 1, (1, 1))
-
-
-@pytest.mark.parametrize("counts", SCRIPTS, ids=str)
-def test_no_interleaving_reorders_a_key(counts: tuple[int, ...]) -> None:
-    """Explore every interleaving of delivering, committing and one crash over all small logs of one key (model M1)."""
-    for key_hash in range(max(counts)):
-        for sizes in itertools.product(range(3), repeat=len(counts)):
-            if 0 < sum(sizes) <= 3:
-                explore(counts, key_hash, sizes)
-
-
-def counts_as_done(positions: tuple[int, ...], committed: tuple[int, ...]) -> tuple[int, ...]:
-    """What gates are told."""
-    return committed
-
-
-def explore(counts: tuple[int, ...], key_hash: int, sizes: tuple[int, ...]) -> None:
-    topic = gate(*counts)
-    lineage, width = topic.lineage, max(counts)
-    logs: list[list[tuple[int, int]]] = [[] for _ in range(width)]
-    for generation, size in enumerate(sizes):
-        home = linear_hashing.address(key_hash, 1, counts[generation])
-        for _ in range(size):
-            logs[home].append((lineage.class_generation(home, generation), sum(len(log) for log in logs)))
-    for partition in range(width):
-        for segment in topic.boundaries(partition):
-            end = sum(1 for generation, _ in logs[partition] if generation <= segment.generation)
-            topic.note_end(segment, end, leader_epoch=len(counts))
-
-    start = ((0,) * width, (UNKNOWN,) * width, 1)
-    seen, todo, finished = {start}, [start], False
-    while todo:
-        positions, committed, crashes = todo.pop()
-        finished |= all(position == len(log) for position, log in zip(positions, logs, strict=True))
-        for partition, offset in enumerate(counts_as_done(positions, committed)):
-            topic.note_committed(partition, offset)
-        for partition in range(width):
-            step = None
-            if positions[partition] < len(logs[partition]):
-                generation, sequence = logs[partition][positions[partition]]
-                if topic.is_open(Segment(partition, generation)):
-                    handed_out = [
-                        later
-                        for other, at in enumerate(positions)
-                        if other != partition
-                        for _, later in logs[other][:at]
-                    ]
-                    assert all(later < sequence for later in handed_out), f"{counts} {logs}: {sequence} came late"
-                    step = (with_at(positions, partition, positions[partition] + 1), committed, crashes)
-            following = [step] if step else []
-            following.append((positions, with_at(committed, partition, positions[partition]), crashes))
-            if crashes:
-                rewound = with_at(positions, partition, max(committed[partition], 0))
-                following.append((rewound, committed, crashes - 1))
-            for state in following:
-                if state not in seen:
-                    seen.add(state)
-                    todo.append(state)
-    assert finished, f"{counts} {logs}: stuck"
-
-
-def with_at(values: tuple[int, ...], index: int, value: int) -> tuple[int, ...]:
-    return (*values[:index], value, *values[index + 1 :])

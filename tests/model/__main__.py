@@ -1,0 +1,43 @@
+"""`python -m tests.model`: explore every model, and print what was found beside what had to be."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from tests.model.runs import RUNS
+
+
+@click.command()
+@click.option("--stories", is_flag=True, help="Tell the shortest way to each violation, step by step.")
+@click.option("--quick", is_flag=True, help="Leave out the runs that take longer than a few seconds.")
+def main(stories: bool, quick: bool) -> None:
+    """Visit every state of small instances of the resize: producers and leaders, groups, controllers.
+
+    \b
+    python -m tests.model             every run, about two minutes
+    python -m tests.model --stories   with the steps that lead to each defect's damage
+    """
+    unexpected = states = 0
+    for model, runs in RUNS.items():
+        click.echo(f"\n{model:58} {'instances':>9} {'states':>9}  found")
+        for run in runs:
+            if quick and run.slow:
+                continue
+            result = run.result()
+            states += result.states
+            remark = "" if result.as_expected else f"   EXPECTED {run.finds}"
+            found = result.found if not result.wrong else f"{result.found} in {result.wrong}"
+            click.echo(f"  {run.name:56} {result.instances:9} {result.states:9}  {found}{remark}")
+            if result.worst is not None and (stories or remark):
+                for step in result.worst.story:
+                    click.echo(f"      {step}")
+                click.echo(f"      => {result.worst.violation}")
+            unexpected += not result.as_expected
+    click.echo(f"\n{states} states; {unexpected or 'no'} surprises")
+    sys.exit(1 if unexpected else 0)
+
+
+if __name__ == "__main__":
+    main()

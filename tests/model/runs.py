@@ -1,0 +1,315 @@
+"""The runs of the models: each one small instance, or a sweep of them, and what has to come out.
+
+`python -m tests.model` explores all of them and prints the table; the tests take the quick ones one by one. A run that
+is expected to go wrong names what must be found: rules that nothing can break are not known to do anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from protocol.lineage import Lineage
+from tests.model import delivery
+from tests.model.delivery import Delivery, Logs, in_transactions, logs_of, spread, with_tail
+from tests.model.explorer import Outcome, explore
+from tests.model.production import Load, Production, without
+from tests.model.resizing import Procedure, Resizing
+
+Script = tuple[tuple[int, ...], tuple[int, ...]]
+"""The partition counts in turn, and the hashes of the keys that are watched."""
+Produced = tuple[tuple[int, int], ...]
+Explore = Callable[[], Iterator[Outcome]]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One line of the table."""
+
+    name: str
+    explore: Explore
+    finds: str = "OK"
+    """The invariant that has to be broken in at least one instance, or OK for none."""
+    slow: bool = False
+
+    def result(self) -> Result:
+        """Explore every instance; keep the shortest story of what went wrong."""
+        begun = time.perf_counter()
+        instances = states = wrong = 0
+        worst: Outcome | None = None
+        for outcome in self.explore():
+            instances += 1
+            states += outcome.states
+            if outcome.violation is not None:
+                wrong += 1
+                if worst is None or len(outcome.story) < len(worst.story):
+                    worst = outcome
+        return Result(self, instances, states, wrong, worst, time.perf_counter() - begun)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What exploring a run found."""
+
+    run: Run
+    instances: int
+    states: int
+    wrong: int
+    worst: Outcome | None
+    seconds: float
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether the rules held, or the defect was found."""
+        return self.found == self.run.finds
+
+    @property
+    def found(self) -> str:
+        """What the shortest story shows."""
+        return self.worst.kind if self.worst else "OK"
+
+
+# -- which scripts
+
+ONE_KEY: Final[tuple[Script, ...]] = (
+    ((1, 2), (1,)),
+    ((2, 1), (1,)),
+    ((1, 2, 4), (3,)),
+    ((1, 4), (3,)),
+    ((4, 2, 1), (3,)),
+    ((1, 2, 1), (1,)),
+    ((2, 1, 2), (1,)),
+    ((1, 2, 1, 2), (1,)),
+    ((4, 1), (3,)),
+    ((2, 4, 1), (3,)),
+    ((4, 2, 1, 4), (3,)),
+)
+TWO_KEYS: Final[tuple[Script, ...]] = (
+    ((1, 2), (0, 1)),
+    ((2, 1), (0, 1)),
+    ((1, 2, 4), (1, 3)),
+    ((2, 3, 2), (0, 2)),
+    ((1, 2, 1), (0, 1)),
+)
+DEEP: Final[tuple[Script, ...]] = (
+    ((1, 2, 4, 8), (7,)),
+    ((8, 4, 2, 1), (7,)),
+    ((1, 8, 1), (7,)),
+    ((1, 2, 4, 2, 1), (3,)),
+    ((2, 3, 5, 3, 2), (1,)),
+)
+PUBLISHED: Final[tuple[Script, ...]] = tuple(
+    one for one in ONE_KEY if one[0] not in ((2, 1, 2), (1, 2, 1, 2), (4, 2, 1, 4))
+)
+"""Without growth while a deletion is pending, which the published text does not allow."""
+SHRINKING: Final[tuple[Script, ...]] = tuple(one for one in ONE_KEY if list(one[0]) == sorted(one[0], reverse=True))
+SPLIT, MERGE = ((1, 2),), ((2, 1),)
+BOTH: Final = (*SPLIT, *MERGE)
+BACK_AND_FORTH: Final = ((1, 2, 1), (2, 1, 2))
+
+
+# -- producers and leaders
+
+
+def produce(scripts: Iterable[tuple[int, ...]], load: Load, **defects: object) -> Explore:
+    """Every instance of the production model over these scripts."""
+
+    def instances() -> Iterator[Outcome]:
+        for counts in scripts:
+            yield explore(Production(counts, load, without(**defects)))
+
+    return instances
+
+
+ASYNC: Final = {"adoption": "asynchronous"}
+TWO: Final = Load((1, 1))
+PUBLISHED_PRODUCER: Final = {
+    "stamp_at": "request",
+    "rehash": False,
+    "barrier": False,
+    "atomic_switch": False,
+    "check": "count",
+}
+PRODUCTION: Final = (
+    Run("repaired", produce((*BOTH, *BACK_AND_FORTH, (1, 4)), TWO)),
+    Run("repaired, a key that moves twice", produce(((1, 2, 4),), Load((3, 3)))),
+    Run("repaired, leaders adopt when they like", produce((*BOTH, (1, 2, 1), (1, 4)), TWO, **ASYNC)),
+    Run("repaired, three records", produce(BOTH, Load((1, 1, 1)))),
+    Run("repaired, an answer is lost", produce((*BOTH, (1, 2, 1)), replace(TWO, lost_answers=1))),
+    Run("repaired, batches are given up", produce((*BOTH, (1, 2, 1)), replace(TWO, gives_up=True))),
+    Run("repaired, two keys of two classes", produce(((1, 2), (2, 1)), Load((0, 1, 1)))),
+    Run("repaired, one class is not touched", produce(((2, 3),), Load((0, 1, 2)))),
+    Run("repaired, acks=1 and a leader's tail is lost", produce(BOTH, replace(TWO, acks_all=False, failovers=1))),
+    Run("repaired, a transaction across the resize", produce((*BOTH, (1, 2, 1)), replace(TWO, transactional=True))),
+    Run("repaired, four partitions merged into one", produce(((2, 4, 1),), Load((3, 3))), slow=True),
+    Run("repaired, merged into one, asynchronous", produce(((2, 4, 1),), Load((3, 3)), **ASYNC), slow=True),
+    Run("repaired, three records there and back", produce(((1, 2, 1),), Load((1, 1, 1))), slow=True),
+    Run(
+        "repaired, acks=1 there and back", produce(BACK_AND_FORTH, replace(TWO, acks_all=False, failovers=1)), slow=True
+    ),
+    Run("published producer, growing", produce(SPLIT, TWO, **PUBLISHED_PRODUCER), "I0"),
+    Run("published producer, shrinking", produce(MERGE, TWO, **PUBLISHED_PRODUCER), "stuck"),
+    Run("E2 re-hashed, but no barrier", produce(BOTH, TWO, barrier=False), "I3"),
+    Run("E3 the switch is not atomic", produce(BOTH, TWO, atomic_switch=False, **ASYNC), "I3"),
+    Run("C4 victims are not fenced", produce(MERGE, TWO, fence_victims=False, boundary="loose"), "I2"),
+    Run("D7 a leader that has not adopted says where a segment ends", produce(BOTH, TWO, boundary="loose"), "I2"),
+    Run(
+        "B4 counts are compared, not generations",
+        produce(((1, 2, 1),), replace(TWO, gives_up=True), check="count"),
+        "I3",
+    ),
+    Run("D1 leaders remember the count per topic", produce(MERGE, TWO, memory="topic", **ASYNC), "I0"),
+    Run(
+        "E4 a batch of unknown outcome is re-hashed",
+        produce(SPLIT, replace(TWO, lost_answers=1), duplicates_first=False, resolve_in_place=False),
+        "I6",
+    ),
+    Run(
+        "D3 generation checked before duplicates",
+        produce(SPLIT, replace(TWO, lost_answers=1), duplicates_first=False),
+        "I6",
+    ),
+    Run("E6 first batches in a pipeline", produce(((1, 2, 1),), TWO, first_batch_alone=False, **ASYNC), "I3"),
+    Run("E7 the producer believes older metadata", produce(BOTH, TWO, monotone_view=False, **ASYNC), "I3"),
+    Run(
+        "E12 sealed partitions refuse markers",
+        produce(MERGE, replace(TWO, transactional=True), sealed_take_markers=False),
+        "stuck",
+    ),
+)
+
+
+# -- groups
+
+
+def deliver(
+    scripts: Iterable[Script],
+    records: int,
+    rules: delivery.Rules | None = None,
+    *,
+    shapes: Callable[[Lineage, Produced], Iterable[Logs]] = lambda lineage, produced: [logs_of(lineage, produced)],
+    crashes: int = 0,
+    coordinator_failovers: int = 0,
+) -> Explore:
+    """Every way to spread two to `records` records over the generations of these scripts."""
+
+    def instances() -> Iterator[Outcome]:
+        for counts, hashes in scripts:
+            lineage = Lineage(1, list(enumerate(counts)))
+            for many in range(2, records + 1):
+                for produced in spread(lineage, hashes, many):
+                    for logs in shapes(lineage, produced):
+                        model = Delivery(
+                            lineage, logs, rules, crashes=crashes, coordinator_failovers=coordinator_failovers
+                        )
+                        yield explore(model)
+
+    return instances
+
+
+def tails(lineage: Lineage, produced: Produced) -> Iterator[Logs]:
+    """The last record of each partition in turn is known to its old leader only."""
+    logs = logs_of(lineage, produced)
+    return (with_tail(logs, p, 1) for p, entries in enumerate(logs.entries) if entries)
+
+
+def transactions(lineage: Lineage, produced: Produced) -> Iterator[Logs]:
+    """All in one transaction, committed or aborted, whose markers come last."""
+    return (in_transactions(lineage, produced, aborted=frozenset(aborted)) for aborted in ((), (0,)))
+
+
+POSITIONS: Final = delivery.Rules(waits_for="position")
+AS_PUBLISHED: Final = replace(POSITIONS, recursive=False, gate="published", reports="published")
+DELIVERY: Final = (
+    Run("repaired, one crash", deliver(ONE_KEY, 3, crashes=1)),
+    Run("repaired, two crashes", deliver(ONE_KEY, 2, crashes=2)),
+    Run("repaired, four records", deliver(ONE_KEY[:6], 4, crashes=1)),
+    Run("repaired, deep lineages", deliver(DEEP, 3, crashes=1), slow=True),
+    Run("repaired, two keys", deliver(TWO_KEYS, 3, crashes=1)),
+    Run("repaired, a tail that may be lost", deliver(ONE_KEY[:4], 2, shapes=tails, crashes=1)),
+    Run("repaired, transactions", deliver(ONE_KEY, 2, shapes=transactions, crashes=1)),
+    Run(
+        "repaired, commits while gated",
+        deliver(ONE_KEY, 3, replace(delivery.Rules(), commits_while_gated=True), crashes=1),
+    ),
+    Run("published, no fault", deliver(PUBLISHED, 3, AS_PUBLISHED), "I4", slow=True),
+    Run("published, no fault, deadlock", deliver((((1, 2, 1), (1,)),), 4, AS_PUBLISHED), "stuck"),
+    Run("published, shrinking only", deliver(SHRINKING, 3, AS_PUBLISHED), slow=True),
+    Run("published, an owner crashes", deliver(ONE_KEY[:1], 2, AS_PUBLISHED, crashes=1), "I4"),
+    Run(
+        "G7 survivors wait for victims of the last step only",
+        deliver(
+            (((4, 2, 1), (3,)),),
+            2,
+            replace(POSITIONS, recursive=False, gate="published", victims_of="the current ancestor"),
+        ),
+        "I4",
+    ),
+    Run("F1 not recursive", deliver((((1, 2, 4), (3,)),), 2, replace(POSITIONS, recursive=False)), "I4"),
+    Run(
+        "F1 not recursive, automatic commits",
+        deliver((((1, 2, 4), (3,)),), 2, delivery.Rules(recursive=False, commits_while_gated=True)),
+        "I4",
+    ),
+    Run("positions, no fault", deliver(ONE_KEY, 3, POSITIONS), slow=True),
+    Run("F2 positions, an owner crashes", deliver(ONE_KEY[:3], 3, POSITIONS, crashes=1), "I4"),
+    Run(
+        "F5 a dead owner's position counts",
+        deliver(ONE_KEY[:1], 2, replace(POSITIONS, positions_forgotten=False), crashes=1),
+        "I4",
+    ),
+    Run(
+        "F4 conditions outlive the coordinator",
+        deliver(ONE_KEY[:2], 2, replace(POSITIONS, reports="published", reports_reset=False), coordinator_failovers=1),
+        "stuck",
+    ),
+    Run(
+        "D9 boundaries are kept when the leader changes",
+        deliver(ONE_KEY[:2], 2, delivery.Rules(resolved_again=False), shapes=tails),
+        "stuck",
+    ),
+    Run(
+        "D6 a boundary is the last stable offset",
+        deliver(ONE_KEY[:2], 2, delivery.Rules(end="last stable"), shapes=transactions),
+        "I4",
+    ),
+)
+
+
+# -- controllers
+
+
+def resize(before: int, after: int, procedure: Procedure) -> Explore:
+    """One resize by one controller and its successors."""
+    return lambda: iter([explore(Resizing(before, after, procedure))])
+
+
+def repaired_resizes() -> Iterator[Outcome]:
+    """Every resize between one and five partitions, with up to two crashes and two elections."""
+    for before in range(1, 6):
+        for after in range(1, 6):
+            if before != after:
+                yield explore(Resizing(before, after, Procedure(crashes=2, elections=2)))
+
+
+RESIZING: Final = (
+    Run("repaired, two crashes and two elections", repaired_resizes),
+    Run("published 1 -> 4, no fault", resize(1, 4, Procedure("published"))),
+    Run("C2 published 1 -> 4, a crash", resize(1, 4, Procedure("published", crashes=1)), "C2"),
+    Run("published 4 -> 2, no fault", resize(4, 2, Procedure("published"))),
+    Run(
+        "C3 published 4 -> 2, a crash and an election",
+        resize(4, 2, Procedure("published", crashes=1, elections=1)),
+        "C3",
+    ),
+    Run("C5 published 4 -> 2, a crash", resize(4, 2, Procedure("published", crashes=1, bumps_again=False)), "C5"),
+    Run(
+        "C5 the same, counts without epochs",
+        resize(4, 2, Procedure("published", crashes=1, bumps_again=False, leaders_learn_counts_alone=True)),
+        "C3",
+    ),
+)
+
+RUNS: Final = {"production": PRODUCTION, "delivery": DELIVERY, "resizing": RESIZING}

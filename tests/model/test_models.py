@@ -1,0 +1,86 @@
+"""The models: the repaired rules hold in every state of every instance, and each defect is found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from clients.consumer.gate import TopicGate
+from protocol.lineage import Segment
+from tests.model.explorer import Forbidden, explore
+from tests.model.runs import ONE_KEY, RUNS, Run, deliver
+
+QUICK = [pytest.param(run, id=f"{model}: {run.name}") for model, runs in RUNS.items() for run in runs if not run.slow]
+
+
+@pytest.mark.parametrize("run", QUICK)
+def test_a_run_finds_what_it_has_to(run: Run) -> None:
+    result = run.result()
+    assert result.as_expected, f"expected {run.finds}: {result.worst}"
+
+
+def test_the_products_gate_is_held_against_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted (F1): only the next segment up the lineage counts."""
+
+    def nearest(gate: TopicGate, segment: Segment) -> list[Segment]:
+        return list(gate.lineage.predecessors(segment))
+
+    monkeypatch.setattr(TopicGate, "_sources", nearest)
+    found = Run("planted", deliver((((1, 2, 4), (3,)),), 2)).result()
+    assert found.worst is not None
+    assert "gates disagree" in str(found.worst.violation)
+
+
+class Counter(NamedTuple):
+    """Counts to three; a wrong turn at two ends in a place without exit."""
+
+    at: int
+
+
+class Counting:
+    def __init__(self, *, trap: bool = False, forbidden: int = 99) -> None:
+        self.trap, self.forbidden = trap, forbidden
+
+    def initial(self) -> Counter:
+        return Counter(0)
+
+    def steps(self, state: Counter) -> Iterator[tuple[str, Counter]]:
+        if state.at == self.forbidden:
+            raise Forbidden("jump", "off: the edge")
+        if 0 <= state.at < 3:
+            yield f"count {state.at + 1}", Counter(state.at + 1)
+        if state.at == 2 and self.trap:
+            yield "fall", Counter(-1)
+
+    def violation(self, state: Counter) -> str | None:
+        return None
+
+    def finished(self, state: Counter) -> bool:
+        return state.at == 3
+
+
+def test_a_search_visits_all_states_once() -> None:
+    assert explore(Counting()).states == 4
+    assert explore(Counting()).kind == "OK"
+
+
+def test_a_search_finds_where_no_way_leads_on() -> None:
+    found = explore(Counting(trap=True))
+    assert found.kind == "stuck"
+    assert found.story == ("count 1", "count 2", "fall")
+
+
+def test_a_search_tells_the_shortest_way_to_what_is_forbidden() -> None:
+    found = explore(Counting(forbidden=1))
+    assert (found.kind, found.story) == ("off", ("count 1", "jump"))
+
+
+def test_an_instance_that_is_too_large_says_so() -> None:
+    with pytest.raises(MemoryError, match="more than 2 states"):
+        explore(Counting(), states_max=2)
+
+
+def test_every_repaired_rule_is_explored_with_crashes() -> None:
+    assert sum(1 for _ in deliver(ONE_KEY, 2, crashes=1)()) == 62
