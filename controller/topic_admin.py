@@ -7,12 +7,12 @@ with the first generation of its history (R1), in one write that is not fenced: 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from controller.candidacy import persistently
 from controller.model import TopicBody
 from controller.zk import paths, znodes
-from controller.zk.session import ConnectionLoss, NodeExists, NoNode, ZkSession
+from controller.zk.session import ConnectionLoss, NodeExists, NoNode, SessionExpired, ZkSession
 from protocol.errors import ErrorCode, KafkaError
 from protocol.linear_hashing import base_of
 
@@ -26,6 +26,17 @@ async def create_topic(
     configs: Mapping[str, str],
 ) -> None:
     """Write a new topic. KafkaError(TOPIC_ALREADY_EXISTS) if there is one, or one that is being deleted."""
+    with _in_a_session():
+        await _create_topic(session, name, topic_id, assignment, configs)
+
+
+async def _create_topic(
+    session: ZkSession,
+    name: str,
+    topic_id: bytes,
+    assignment: Mapping[int, Sequence[int]],
+    configs: Mapping[str, str],
+) -> None:
     if sorted(assignment) != list(range(len(assignment))) or not assignment:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions must be numbered from 0 without gaps.")
     if await persistently(lambda: session.exists(paths.topic(name))) is not None:
@@ -62,10 +73,20 @@ def new_topic(topic_id: bytes, assignment: Mapping[int, Sequence[int]]) -> Topic
 
 async def delete_topic(session: ZkSession, name: str) -> None:
     """Ask for a topic to be deleted. KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if there is none."""
-    if await persistently(lambda: session.exists(paths.topic(name))) is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
-    with contextlib.suppress(NodeExists):
-        await persistently(lambda: session.create(paths.delete_topic(name), make_parents=True))
+    with _in_a_session():
+        if await persistently(lambda: session.exists(paths.topic(name))) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+        with contextlib.suppress(NodeExists):
+            await persistently(lambda: session.create(paths.delete_topic(name), make_parents=True))
+
+
+@contextlib.contextmanager
+def _in_a_session() -> Iterator[None]:
+    """A node whose session is over is no controller any more, whatever became of the last write: ask another."""
+    try:
+        yield
+    except SessionExpired:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "The ZooKeeper session is over.") from None
 
 
 async def _write_config(session: ZkSession, name: str, configs: Mapping[str, str]) -> None:

@@ -83,6 +83,18 @@ def test_a_lost_reply_neither_fails_nor_doubles_a_creation(carry_out: bool) -> N
     run(scenario)
 
 
+def test_a_node_whose_session_is_over_is_no_controller() -> None:
+    async def scenario(server: MemoryZooKeeper, session: MemorySession) -> None:
+        await create(session)
+        server.expire(session)
+        for work in (create(session), topic_admin.delete_topic(session, "t")):
+            with pytest.raises(KafkaError) as refusal:
+                await work
+            assert refusal.value.code == ErrorCode.NOT_CONTROLLER
+
+    run(scenario)
+
+
 def test_partitions_are_numbered_without_gaps() -> None:
     async def scenario(_: MemoryZooKeeper, session: MemorySession) -> None:
         with pytest.raises(KafkaError):
