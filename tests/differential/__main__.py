@@ -1,0 +1,31 @@
+"""`python -m tests.differential [--keep] [API | API.case]...`: replay the corpus, print differences and shares."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from tests.differential.compare import grouped
+from tests.differential.kafka_server import why_absent
+from tests.differential.known import KNOWN_DIFFERENCES
+from tests.differential.run import compared, selected
+from tests.differential.shares import keep, table
+
+
+def main(words: list[str]) -> int:
+    """0 if every difference is a known one."""
+    if reason := why_absent():
+        print(reason, file=sys.stderr)
+        return 2
+    names = [word for word in words if word != "--keep"]
+    result = asyncio.run(compared(selected(names)))
+    new = [one for one in result.differences if not any(row.explains(one) for row in KNOWN_DIFFERENCES)]
+    print("\n".join(grouped(new)))
+    print(table(result))
+    if "--keep" in words:
+        keep(result)
+    return 1 if new else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,33 @@
+"""The corpus: importing these modules fills `tests.differential.case.CASES`."""
+
+from tests.differential.corpus import (
+    cluster,
+    configs,
+    consume,
+    groups,
+    log_dirs,
+    members,
+    offsets,
+    placement,
+    produce,
+    quotas,
+    security,
+    topics,
+    transactions,
+)
+
+__all__ = [
+    "cluster",
+    "configs",
+    "consume",
+    "groups",
+    "log_dirs",
+    "members",
+    "offsets",
+    "placement",
+    "produce",
+    "quotas",
+    "security",
+    "topics",
+    "transactions",
+]

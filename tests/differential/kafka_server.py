@@ -1,0 +1,131 @@
+"""Apache Kafka itself, in ZooKeeper mode: what Anabranch is compared with.
+
+Its jars are not part of this project. Point ANABRANCH_KAFKA_JARS at a directory that has kafka_2.13-3.9.0.jar and all
+that it depends on, for example one that Maven has filled with
+
+    mvn dependency:copy-dependencies -DoutputDirectory=...        # of a project that depends on kafka_2.13
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from anabranch.processes import free_ports, known_brokers
+from anabranch.zookeeper import LocalZooKeeper, dying_with_us, java_command
+
+VARIABLE: Final = "ANABRANCH_KAFKA_JARS"
+READY_TIMEOUT_S: Final = 60.0
+JVM_OPTIONS: Final = (
+    "-Xms64m",
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-Xshare:auto",
+    "-Djava.net.preferIPv4Stack=true",
+)
+LOGGING: Final = """\
+log4j.rootLogger=WARN, console
+log4j.appender.console=org.apache.log4j.ConsoleAppender
+log4j.appender.console.layout=org.apache.log4j.PatternLayout
+log4j.appender.console.layout.ConversionPattern=%d %p %c{1}: %m%n
+"""
+
+
+def why_absent() -> str | None:
+    """What is missing here, or None if Kafka can run."""
+    given = os.environ.get(VARIABLE, "")
+    if not given or not list(Path(given).glob("kafka_2.13-*.jar")):
+        return f"{VARIABLE}={given!r} has no kafka_2.13 jar"
+    return None if shutil.which("java") else "there is no java"
+
+
+class KafkaCluster:
+    """Brokers 1..n of Apache Kafka with a ZooKeeper of their own; `async with` starts and stops them."""
+
+    def __init__(self, brokers: int = 1, *, properties: Mapping[str, str] | None = None) -> None:
+        self._ids = range(1, brokers + 1)
+        self._properties = properties or {}
+        self._zookeeper = LocalZooKeeper()
+        self._directory = tempfile.TemporaryDirectory(prefix="kafka-", ignore_cleanup_errors=True)
+        self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._ports: dict[int, int] = {}
+
+    @property
+    def addresses(self) -> dict[int, tuple[str, int]]:
+        """Where each broker listens."""
+        return {node_id: ("127.0.0.1", port) for node_id, port in self._ports.items()}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients begin."""
+        return ",".join(f"{host}:{port}" for host, port in self.addresses.values())
+
+    async def start(self) -> None:
+        """Start ZooKeeper and the brokers; returns when every broker knows every other."""
+        await self._zookeeper.start()
+        self._ports = dict(zip(self._ids, free_ports("127.0.0.1", len(self._ids)), strict=True))
+        for node_id in self._ids:
+            await self._start(node_id)
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            for node_id, (host, port) in self.addresses.items():
+                while await known_brokers(host, port) != len(self._ids):
+                    if self._processes[node_id].returncode is not None:
+                        raise RuntimeError(f"Kafka's broker {node_id} ended:\n{self.log_of(node_id)[-3000:]}")
+                    await asyncio.sleep(0.1)
+
+    async def stop(self) -> None:
+        """Kill everything."""
+        for process in self._processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        await self._zookeeper.stop()
+        self._directory.cleanup()
+
+    def log_of(self, node_id: int) -> str:
+        """What a broker has written so far."""
+        return (Path(self._directory.name) / f"broker-{node_id}.log").read_text(errors="replace")
+
+    async def _start(self, node_id: int) -> None:
+        directory = Path(self._directory.name)
+        settings = {
+            "broker.id": node_id,
+            "listeners": f"PLAINTEXT://127.0.0.1:{self._ports[node_id]}",
+            "log.dirs": directory / f"broker-{node_id}",
+            "zookeeper.connect": self._zookeeper.hosts,
+            **self._properties,
+        }
+        config, logging = directory / f"broker-{node_id}.properties", directory / "log4j.properties"
+        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        logging.write_text(LOGGING)
+        jars = os.environ[VARIABLE]
+        options = [*JVM_OPTIONS, f"-Dlog4j.configuration=file:{logging}"]
+        with (directory / f"broker-{node_id}.log").open("ab") as output:
+            self._processes[node_id] = await asyncio.create_subprocess_exec(
+                *(*dying_with_us(), java_command(), *options, "-cp", f"{jars}/*", "kafka.Kafka", str(config)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+
+    async def __aenter__(self) -> KafkaCluster:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()

@@ -1,0 +1,152 @@
+"""Responses as plain values, with what two clusters may legitimately answer differently put aside.
+
+- **Free**: left out wherever they stand: addresses, throttle times, cluster ids, times at which a broker did something.
+- **Named**: ids that a cluster draws. They become "topic_id 1", "topic_id 2" in the order of their first appearance, so
+  that two answers agree exactly when the *same* ids appear at the same places.
+- **Said or not**: an error message is a sentence of ours or of theirs. Where Kafka says something, we have to.
+- **Unordered**: lists that Kafka fills from a hash map; they are sorted.
+- Our own tagged fields (number 2530 and up) are not Kafka's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from protocol.errors import DecodeError
+from protocol.records.batch import iter_batches, iter_records
+from protocol.wire import ZERO_UUID, Kind, fields_of
+
+FREE: Final = frozenset(
+    {
+        "throttle_time_ms",
+        "host",
+        "port",
+        "client_host",
+        "cluster_id",
+        "last_timestamp",
+        "transaction_start_time_ms",
+        "issue_timestamp_ms",
+        "expiry_timestamp_ms",
+        "max_timestamp_ms",
+        "log_append_time_ms",
+        "log_dir",
+        "total_bytes",
+        "usable_bytes",
+    }
+)
+NAMED: Final = {
+    "topic_id": "topic_id",
+    "producer_id": "producer_id",
+    "current_producer_id": "producer_id",
+    "member_id": "member_id",
+    "leader": "member_id",
+    "session_id": "session_id",
+    "broker_epoch": "broker_epoch",
+}
+SAID: Final = frozenset({"error_message", "message", "batch_index_error_message", "documentation"})
+SOMETHING_SAID: Final = "(said)"
+NOTHING_SAID: Final = "(nothing)"
+UNORDERED: Final = frozenset(
+    {
+        "CreatableTopicResult.configs",
+        "DeleteGroupsResponse.results",
+        "DescribeConfigsResult.configs",
+        "JoinGroupResponse.members",
+        "ListGroupsResponse.groups",
+        "MetadataResponse.topics",
+        "MetadataResponseTopic.partitions",
+        "OffsetCommitResponseTopic.partitions",
+        "OffsetDeleteResponseTopic.partitions",
+        "OffsetFetchResponsePartition.partitions",
+        "OffsetFetchResponseTopic.partitions",
+        "OffsetFetchResponseTopics.partitions",
+        "ProduceResponse.responses",
+        "TopicProduceResponse.partition_responses",
+    }
+)
+OURS_FROM: Final = 2530
+"""Tags and API keys from here on are KIP-253's."""
+OUR_CONFIGS: Final = frozenset({"enable.ordered.delivery", "reshard.legacy.producers"})
+
+
+@dataclass(slots=True)
+class Namer:
+    """Gives ids the names under which they are compared. `prefix`: what the names of this run begin with."""
+
+    prefix: str
+    _known: dict[str, dict[Any, str]] = field(default_factory=dict)
+
+    def name(self, kind: str, value: Any) -> Any:
+        """`kind 1`, `kind 2` ...; what means "none" stays what it is."""
+        if value in (-1, 0, "", None, ZERO_UUID):
+            return value.hex() if isinstance(value, bytes) else value
+        known = self._known.setdefault(kind, {})
+        return known.setdefault(value, f"{kind} {len(known) + 1}")
+
+
+def plain(value: Any, version: int, namer: Namer) -> Any:
+    """Dicts, lists and scalars of a response."""
+    return {
+        one.name: _field(type(value).__name__, one, getattr(value, one.name), version, namer)
+        for one in fields_of(type(value))
+        if one.exists(version) and one.name not in FREE and (one.tag is None or one.tag < OURS_FROM)
+    }
+
+
+def _field(owner: str, field_: Any, value: Any, version: int, namer: Namer) -> Any:
+    if field_.name in NAMED and not field_.is_array:
+        return namer.name(NAMED[field_.name], value)
+    if field_.name in SAID:
+        return SOMETHING_SAID if value else NOTHING_SAID
+    if field_.kind is Kind.RECORDS:
+        return None if value is None else records_of(bytes(value), namer)
+    if not field_.is_array or value is None:
+        return _scalar(value, version, namer)
+    rows = [_scalar(one, version, namer) for one in value if not _ours(one)]
+    return sorted(rows, key=repr) if f"{owner}.{field_.name}" in UNORDERED else rows
+
+
+def _ours(row: Any) -> bool:
+    """A row about something that Kafka has not."""
+    return getattr(row, "api_key", 0) >= OURS_FROM or getattr(row, "name", "") in OUR_CONFIGS
+
+
+def _scalar(value: Any, version: int, namer: Namer) -> Any:
+    if isinstance(value, str):
+        return value.replace(namer.prefix, "$")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    return value if value is None or isinstance(value, int | float) else plain(value, version, namer)
+
+
+def records_of(data: bytes, namer: Namer) -> Any:
+    """Record batches as their headers and records; older message sets as their bytes."""
+    if len(data) > 16 and data[16] < 2:
+        return messages_of(data)
+    batches = []
+    try:
+        for position, header in iter_batches(data):
+            seen = header._asdict()
+            for derived in ("batch_length", "length", "crc"):
+                seen.pop(derived, None)
+            seen["producer_id"] = namer.name("producer_id", header.producer_id)
+            if header.is_control or header.is_log_append_time:
+                seen["base_timestamp"] = seen["max_timestamp"] = "the broker's"
+            seen["records"] = [
+                repr(record._replace(timestamp_ms=0) if header.is_control or header.is_log_append_time else record)
+                for record in iter_records(data, position)
+            ]
+            batches.append(seen)
+    except DecodeError as error:
+        batches.append({"not a batch": str(error)})
+    return batches
+
+
+def messages_of(data: bytes) -> list[str]:
+    """The messages of an old message set, without what does not fit at the end: Kafka pads, and consumers drop it."""
+    messages = []
+    while len(data) > 12 and (size := 12 + int.from_bytes(data[8:12], "big")) <= len(data):
+        messages.append(data[:size].hex())
+        data = data[size:]
+    return messages

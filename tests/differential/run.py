@@ -1,0 +1,47 @@
+"""Both clusters beside each other: Apache Kafka and Anabranch, each with a ZooKeeper and brokers of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+
+import tests.differential.corpus  # noqa: F401  # fills CASES
+from anabranch.processes import ProcessCluster
+from broker.config import BrokerSettings, property_name
+from tests.differential.case import CASES, Answer, Case
+from tests.differential.compare import Comparison, compare
+from tests.differential.kafka_server import KafkaCluster
+from tests.differential.replay import CLUSTER, replay
+
+
+def selected(names: Sequence[str]) -> list[Case]:
+    """The cases of these APIs, or with these names; all without a name."""
+    return [case for case in CASES if not names or case.api in names or case.id in names]
+
+
+async def compared(cases: Sequence[Case]) -> Comparison:
+    """Replay on both, at the same time; clusters are shared by the cases that want the same number of brokers."""
+    kafka: list[Answer] = []
+    ours: list[Answer] = []
+    for brokers in sorted({case.brokers for case in cases}):
+        part = [case for case in cases if case.brokers == brokers]
+        theirs, own = await asyncio.gather(answers_of_kafka(part, brokers), answers_of_ours(part, brokers))
+        kafka += theirs
+        ours += own
+    return compare(kafka, ours)
+
+
+async def answers_of_kafka(cases: Sequence[Case], brokers: int) -> list[Answer]:
+    """What Kafka answers."""
+    async with KafkaCluster(brokers, properties=CLUSTER) as cluster:
+        return await replay(cases, cluster.addresses, "Kafka")
+
+
+async def answers_of_ours(cases: Sequence[Case], brokers: int) -> list[Answer]:
+    """What Anabranch answers."""
+    known = {property_name(field.name) for field in dataclasses.fields(BrokerSettings)}
+    properties = {name: value for name, value in CLUSTER.items() if name in known}
+    properties |= {"default.replication.factor": "1", "zookeeper.session.timeout.ms": "18000"}
+    async with ProcessCluster(brokers, properties=properties, log_level="warning") as cluster:
+        return await replay(cases, {node.node_id: (node.host, node.port) for node in cluster.brokers}, "Anabranch")
