@@ -23,8 +23,9 @@ from broker.config import BrokerSettings, ConfigError
 from broker.config_changes import DEFAULT_ENTITY, read_config
 from broker.controller_link import ControllerLink
 from broker.dispatch import Dispatcher
+from broker.features import FinalizedFeatures
 from broker.metadata_cache import ClusterImage, MetadataCache
-from broker.producer_ids import ProducerIds
+from broker.producer_ids import ProducerIds, from_controller
 from broker.server import Server
 from broker.services import Services
 from broker.topic_configs import TopicConfigs
@@ -150,15 +151,17 @@ class Node:
         def current() -> ZkSession:
             return self.services.session
 
+        link = ControllerLink(
+            current, client_id=f"broker-{settings.node_id}", request_timeout_ms=settings.request_timeout_ms
+        )
         services = Services(
             settings=settings,
             metadata=MetadataCache(),
             topic_configs=TopicConfigs(settings, current),
-            controller_link=ControllerLink(
-                current, client_id=f"broker-{settings.node_id}", request_timeout_ms=settings.request_timeout_ms
-            ),
-            producer_ids=ProducerIds(settings.node_id, current),
+            controller_link=link,
+            producer_ids=ProducerIds(from_controller(link, settings.node_id, lambda: self.services.fence.broker_epoch)),
             session=session,
+            features=FinalizedFeatures(settings.withheld_features),
             clock_ms=self._clock_ms,
             rng=self._rng,
             cluster_id=cluster_id,

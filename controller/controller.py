@@ -23,7 +23,8 @@ from controller.candidacy import Candidacy, Deposed, Term, persistently
 from controller.runner import ControllerEvent, Runner
 from controller.settings import ControllerSettings
 from controller.zk import paths
-from controller.zk.session import NodeExists, SessionEvent, SessionExpired, ZkSession
+from controller.zk.producer_id_blocks import claim_block
+from controller.zk.session import NodeExists, SessionEvent, SessionExpired, ZkError, ZkSession
 from protocol.apis.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from protocol.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from protocol.apis.create_partitions import (
@@ -34,6 +35,8 @@ from protocol.apis.create_partitions import (
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from controller.zk.znodes import ProducerIdBlock
+    from protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest
     from protocol.apis.alter_partition_reassignments import (
         AlterPartitionReassignmentsRequest,
         AlterPartitionReassignmentsResponse,
@@ -174,6 +177,21 @@ class Controller:
                 for name, (code, message) in in_office(outcome).items()
             ],
         )
+
+    async def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> ProducerIdBlock:
+        """A block of producer ids for a broker. Raises KafkaError."""
+        runner = self._runner
+        if runner is None or not self.active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        broker = runner.state.brokers.get(request.broker_id)
+        if broker is None:
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.broker_id} is not registered")
+        if broker.epoch != request.broker_epoch:
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"{request.broker_epoch}, present is {broker.epoch}")
+        try:
+            return await claim_block(self._session, request.broker_id)
+        except ZkError as error:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper cannot be asked: {error}") from None
 
     def describe(self) -> str:
         """The controller's beliefs, for people."""

@@ -13,14 +13,26 @@ from broker.config import BrokerSettings
 from broker.controller_link import ControllerLink
 from broker.dispatch import HANDLERS, Dispatcher, Handler
 from broker.metadata_cache import MetadataCache
-from broker.producer_ids import ProducerIds
+from broker.producer_ids import Claim, ProducerIds
 from broker.server import Server
 from broker.services import Services
 from broker.topic_configs import TopicConfigs
 from controller.zk.memory import MemoryZooKeeper
+from controller.zk.producer_id_blocks import claim_block
+from controller.zk.session import ZkSession
 from protocol.registry import BY_NAME
 
 SETTINGS = BrokerSettings(port=0)
+
+
+def claims(session: ZkSession, broker_id: int) -> Claim:
+    """Blocks of producer ids straight from ZooKeeper, where there is no controller."""
+
+    async def claim() -> tuple[int, int]:
+        block = await claim_block(session, broker_id)
+        return block.first, block.last - block.first + 1
+
+    return claim
 
 
 async def lone_services(settings: BrokerSettings = SETTINGS, zookeeper: MemoryZooKeeper | None = None) -> Services:
@@ -31,7 +43,7 @@ async def lone_services(settings: BrokerSettings = SETTINGS, zookeeper: MemoryZo
         metadata=MetadataCache(),
         topic_configs=TopicConfigs(settings, lambda: session),
         controller_link=ControllerLink(lambda: session, client_id="test", request_timeout_ms=1000),
-        producer_ids=ProducerIds(settings.node_id, lambda: session),
+        producer_ids=ProducerIds(claims(session, settings.node_id)),
         session=session,
         clock_ms=lambda: 0,
         rng=random.Random(0),

@@ -14,6 +14,7 @@ from broker.topic_configs import TopicConfigs
 from controller.zk import paths, znodes
 from controller.zk.memory import MemoryZooKeeper
 from protocol.errors import ErrorCode, KafkaError
+from tests.broker.serving import claims
 
 SETTINGS = BrokerSettings(node_id=3, host="0.0.0.0", advertised_host="broker-3", rack="r1")
 
@@ -79,7 +80,7 @@ def test_producer_ids_are_never_given_twice() -> None:
         zookeeper = MemoryZooKeeper()
         session = await zookeeper.connect()
         await registration.prepare_parents(session)
-        brokers = [ProducerIds(broker, lambda: session) for broker in (1, 2, 3)]
+        brokers = [ProducerIds(claims(session, broker)) for broker in (1, 2, 3)]
         drawn = await asyncio.gather(*(broker.draw() for broker in brokers for _ in range(1500)))
         assert len(set(drawn)) == 4500
         data, _ = await session.get(paths.LATEST_PRODUCER_ID_BLOCK)
@@ -93,7 +94,7 @@ def test_producer_ids_are_never_given_twice() -> None:
 def test_without_zookeeper_there_are_no_new_producer_ids() -> None:
     async def scenario() -> None:
         session = await MemoryZooKeeper().connect()
-        ids = ProducerIds(1, lambda: session)
+        ids = ProducerIds(claims(session, 1))
         assert await ids.draw() == 0
         await session.close()
         assert [await ids.draw() for _ in range(999)] == list(range(1, 1000))

@@ -51,6 +51,7 @@ from protocol.apis.update_metadata import (
 )
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchBuilder, iter_batches, iter_records
+from tests.broker.serving import claims
 
 NOW_MS = 1_700_000_000_000
 WAIT_S = 20.0
@@ -157,7 +158,7 @@ class ReplicaCluster:
             metadata=metadata,
             topic_configs=TopicConfigs(settings, lambda: self.session),
             controller_link=ControllerLink(lambda: self.session, client_id="test", request_timeout_ms=1000),
-            producer_ids=ProducerIds(broker_id, lambda: self.session),
+            producer_ids=ProducerIds(claims(self.session, broker_id)),
             session=self.session,
             clock_ms=lambda: NOW_MS,
             rng=random.Random(broker_id),

@@ -1,0 +1,20 @@
+"""DescribeAcls: who may do what (KIP-140, KIP-290).
+
+Versions 0 to 3. There is no authorizer, so nobody is kept out and there is nothing to describe: SECURITY_DISABLED.
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, handles
+from protocol.apis.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from protocol.errors import ErrorCode
+
+
+@handles(DescribeAclsRequest, versions="0-3")
+async def describe_acls(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+    """Refuse."""
+    return DescribeAclsResponse(
+        error_code=ErrorCode.SECURITY_DISABLED,
+        error_message="No Authorizer is configured on the broker",
+        resources=[],
+    )

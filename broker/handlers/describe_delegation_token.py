@@ -1,0 +1,18 @@
+"""DescribeDelegationToken: which tokens there are (KIP-48, KIP-373).
+
+Versions 0 to 3. Who is not authenticated, and nobody is on a PLAINTEXT listener, may not ask for it.
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, handles
+from protocol.apis.describe_delegation_token import DescribeDelegationTokenRequest, DescribeDelegationTokenResponse
+from protocol.errors import ErrorCode
+
+
+@handles(DescribeDelegationTokenRequest, versions="0-3")
+async def describe_delegation_token(
+    ctx: RequestContext, request: DescribeDelegationTokenRequest
+) -> DescribeDelegationTokenResponse:
+    """Refuse."""
+    return DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, tokens=[])

@@ -1,0 +1,18 @@
+"""Envelope: a request that one broker hands on for a client of another (KIP-590).
+
+Version 0. Brokers of a ZooKeeper cluster hand nothing on in this form, and none of them may be sent one: as in Kafka
+without a migration to KRaft, the connection is closed.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from broker.api import CloseConnection, RequestContext, handles
+from protocol.apis.envelope import EnvelopeRequest
+
+
+@handles(EnvelopeRequest, versions="0")
+async def envelope(ctx: RequestContext, request: EnvelopeRequest) -> NoReturn:
+    """Refuse by closing."""
+    raise CloseConnection("it sent an Envelope although forwarding is not enabled")

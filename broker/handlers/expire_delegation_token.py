@@ -1,0 +1,21 @@
+"""ExpireDelegationToken: end a token (KIP-48).
+
+Versions 0 to 2. Who is not authenticated, and nobody is on a PLAINTEXT listener, may not ask for it.
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, handles
+from broker.handlers.create_delegation_token import NO_TIME
+from protocol.apis.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
+from protocol.errors import ErrorCode
+
+
+@handles(ExpireDelegationTokenRequest, versions="0-2")
+async def expire_delegation_token(
+    ctx: RequestContext, request: ExpireDelegationTokenRequest
+) -> ExpireDelegationTokenResponse:
+    """Refuse."""
+    return ExpireDelegationTokenResponse(
+        error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=NO_TIME
+    )

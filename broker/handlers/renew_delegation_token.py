@@ -1,0 +1,21 @@
+"""RenewDelegationToken: use a token for longer (KIP-48).
+
+Versions 0 to 2. Who is not authenticated, and nobody is on a PLAINTEXT listener, may not ask for it.
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, handles
+from broker.handlers.create_delegation_token import NO_TIME
+from protocol.apis.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+from protocol.errors import ErrorCode
+
+
+@handles(RenewDelegationTokenRequest, versions="0-2")
+async def renew_delegation_token(
+    ctx: RequestContext, request: RenewDelegationTokenRequest
+) -> RenewDelegationTokenResponse:
+    """Refuse."""
+    return RenewDelegationTokenResponse(
+        error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=NO_TIME
+    )

@@ -1,0 +1,20 @@
+"""SaslAuthenticate: the next step of an authentication (KIP-152, KIP-368).
+
+Versions 0 to 2. Listeners here are PLAINTEXT: whoever connects is authenticated already.
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, handles
+from protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from protocol.errors import ErrorCode
+
+
+@handles(SaslAuthenticateRequest, versions="0-2")
+async def sasl_authenticate(ctx: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+    """Refuse."""
+    return SaslAuthenticateResponse(
+        error_code=ErrorCode.ILLEGAL_SASL_STATE,
+        error_message="SaslAuthenticate request received after successful authentication",
+        auth_bytes=b"",
+    )

@@ -1,0 +1,17 @@
+"""SaslHandshake: begin to authenticate (KIP-43, KIP-152).
+
+Versions 0 and 1, the same bytes. Listeners here are PLAINTEXT: whoever connects is authenticated already, so a
+handshake comes at the wrong time, and no mechanism is named.
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, handles
+from protocol.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from protocol.errors import ErrorCode
+
+
+@handles(SaslHandshakeRequest, versions="0-1")
+async def sasl_handshake(ctx: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+    """Refuse."""
+    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
