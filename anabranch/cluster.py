@@ -106,8 +106,13 @@ class Cluster:
         if isinstance(self.zookeeper, JournaledZooKeeper):
             self.zookeeper.close()
 
-    async def start_broker(self, node_id: int) -> None:
-        """Start a stopped broker again, on its old port and with its old data; returns when all brokers know it."""
+    async def start_broker(self, node_id: int, properties: Mapping[str, str] | None = None) -> None:
+        """Start a stopped broker again, on its old port and with its old data; returns when all brokers know it.
+
+        `properties` are changed for it from now on.
+        """
+        if properties:
+            self._settings[node_id] = with_properties(self._settings[node_id], properties)
         await self._start(node_id)
         await self._all_know(len(self.nodes))
 

@@ -84,16 +84,17 @@ replica.lag.time.max.ms | long | = |  |  | After how long a follower that lags i
 replica.selector.class | string | - |  |  | Where consumers read; RackAwareReplicaSelector: in their rack.
 request.timeout.ms | int | = |  |  | How long a request between nodes may take.
 socket.request.max.bytes | int | = | 1.. |  | The largest request that is read.
-transaction.abort.timed.out.transaction.cleanup.interval.ms | int | = | 1.. |  | How often late transactions are looked for.
+transaction.abort.timed.out.transaction.cleanup.interval.ms | int | = | 1.. |  | The pause between looks for late ones.
 transaction.max.timeout.ms | int | = | 1.. |  | The longest transaction that a producer may ask for.
-transaction.partition.verification.enable | boolean | = |  | cluster | Whether a leader asks the coordinator of a transaction first.
-transaction.remove.expired.transaction.cleanup.interval.ms | int | = | 1.. |  | How often expired transactional ids are looked for.
+transaction.partition.verification.enable | boolean | = |  | cluster | Whether leaders ask its coordinator first.
+transaction.remove.expired.transaction.cleanup.interval.ms | int | = | 1.. |  | The pause between looks for expired ids.
 transaction.state.log.min.isr | int | = | 1.. |  | Replicas that must have what the transactions topic is to keep.
 transaction.state.log.num.partitions | int | = | 1.. |  | Partitions of the transactions topic.
 transaction.state.log.replication.factor | short | = | 1.. |  | Replicas of the transactions topic.
 transaction.state.log.segment.bytes | int | = | 1.. |  | Segment size of the transactions topic.
 transactional.id.expiration.ms | int | = | 1.. |  | After how much silence a transactional id is forgotten.
 unclean.leader.election.enable | boolean | = |  | cluster | Whether a replica out of sync may lead when no other can.
+withheld.features | list | = |  |  | Features that the node does not own up to, like an older release.
 zookeeper.session.timeout.ms | int | = |  |  | After how much silence ZooKeeper ends the session.
 """
 

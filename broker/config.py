@@ -124,6 +124,8 @@ class BrokerSettings:
     # failure injection
     crash_at: str = ""
     """A controller step at which this process exits hard, such as "resize:after-plan"; for demonstrations and tests."""
+    withheld_features: str = ""
+    """Features, separated by commas, that this node does not own up to, like an older release: to rehearse upgrades."""
     given: Mapping[str, str] = field(default_factory=dict, hash=False)
     """The properties that were given as text, also those that have no effect here."""
 

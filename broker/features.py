@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from controller.candidacy import persistently
@@ -26,11 +26,16 @@ log: Final = logging.getLogger(__name__)
 RETRY_S: Final = 0.5
 
 
-def incompatible(features: Features) -> list[str]:
-    """What is finalized at a level that this software does not support."""
+def supported(withheld: str) -> dict[str, tuple[int, int]]:
+    """What a node owns up to: feature -> lowest and highest level."""
+    return {name: levels for name, levels in SUPPORTED.items() if name not in withheld.split(",")}
+
+
+def incompatible(features: Features, own: Mapping[str, tuple[int, int]]) -> list[str]:
+    """What is finalized at a level that a node with these does not support."""
     wrong = []
     for name, level in features.levels.items():
-        least, most = SUPPORTED.get(name, (0, -1))
+        least, most = own.get(name, (0, -1))
         if not least <= level <= most:
             wrong.append(f"{name} at level {level}")
     return wrong
@@ -39,7 +44,8 @@ def incompatible(features: Features) -> list[str]:
 class FinalizedFeatures:
     """Watches `/feature` under one session at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, withheld: str = "") -> None:
+        self.supported = supported(withheld)
         self.present = Features()
         self.too_old: Callable[[list[str]], None] = lambda names: log.error("unsupported features: %s", names)
         """Told once the cluster has finalized something that this software does not support."""
@@ -98,6 +104,6 @@ class FinalizedFeatures:
         except MalformedZnode as error:
             log.error("finalized features stay as they are: %s", error)
             return
-        wrong = incompatible(self.present)
+        wrong = incompatible(self.present, self.supported)
         if wrong:
             self.too_old(wrong)

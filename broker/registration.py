@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from controller.features import SUPPORTED
+from broker.features import supported
 from controller.model import Broker, Endpoint
 from controller.zk import paths, znodes
 from controller.zk.session import NodeExists, NoNode
@@ -56,9 +56,10 @@ async def cluster_id(session: ZkSession, fresh: str) -> str:
 async def register(session: ZkSession, settings: BrokerSettings, port: int, timestamp_ms: int) -> int:
     """Create this broker's registration and return its broker epoch. Raises DuplicateBroker."""
     path = paths.broker(settings.node_id)
+    features = tuple((name, *levels) for name, levels in sorted(supported(settings.withheld_features).items()))
     endpoint = Endpoint(LISTENER, settings.reachable_host, port)
     body = znodes.encode_broker(
-        Broker(settings.node_id, -1, (endpoint,), settings.rack or None, own_features()), timestamp_ms=timestamp_ms
+        Broker(settings.node_id, -1, (endpoint,), settings.rack or None, features), timestamp_ms=timestamp_ms
     )
     deadline_s = asyncio.get_running_loop().time() + settings.zookeeper_session_timeout_ms / 1000 * 1.5 + 1
     while True:
@@ -68,11 +69,6 @@ async def register(session: ZkSession, settings: BrokerSettings, port: int, time
             await _wait_until_free(session, path, settings, deadline_s)
         else:
             return stat.czxid
-
-
-def own_features() -> tuple[tuple[str, int, int], ...]:
-    """What this software supports, as a registration tells it."""
-    return tuple((name, least, most) for name, (least, most) in sorted(SUPPORTED.items()))
 
 
 async def _wait_until_free(session: ZkSession, path: str, settings: BrokerSettings, deadline_s: float) -> None:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from controller.state import ClusterState
     from protocol.apis.update_features import FeatureUpdateKey
 
-SUPPORTED: Final[dict[str, tuple[int, int]]] = {}
+RESHARD: Final = "reshard.version"
+"""Level 1: every broker compares the generations of batches with its own, so topics may be resized in order (R17)."""
+SUPPORTED: Final[dict[str, tuple[int, int]]] = {RESHARD: (1, 1)}
 """What this software supports: feature -> lowest and highest level."""
 
 UPGRADE: Final = 1
@@ -42,6 +44,21 @@ class Features:
 def supported_by(broker: Broker, name: str, level: int) -> bool:
     """Whether a broker has registered that it supports this level."""
     return any(one == name and least <= level <= most for one, least, most in broker.features)
+
+
+def check_reshard(state: ClusterState) -> None:
+    """R17: raise UNSUPPORTED_VERSION unless every broker is known to fence the batches of older generations."""
+    behind = sorted(broker.id for broker in state.brokers.values() if not supported_by(broker, RESHARD, 1))
+    if behind:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"Brokers {behind} do not support {RESHARD} 1: upgrade them, or take them out, before a topic is resized.",
+        )
+    if state.features.levels.get(RESHARD, 0) < 1:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"{RESHARD} is not finalized: `anabranch features upgrade {RESHARD}` once no broker will go back.",
+        )
 
 
 def bootstrap(state: ClusterState) -> list[Effect]:
@@ -99,6 +116,9 @@ def judged(state: ClusterState, update: FeatureUpdateKey) -> int | None:
             raise refused(f"Can not provide versionLevel: {level} less than 1 without a downgrade type in the request.")
         if present is None:
             raise refused("Can not delete non-existing finalized feature.")
+        resized = sorted(topic.name for topic in state.topics.values() if topic.body.generation > 0)
+        if name == RESHARD and resized:
+            raise refused(f"Topics have been resized, and need {RESHARD} from now on: {', '.join(resized[:10])}.")
         return None
     if present is not None:
         if level == present:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from controller import effects, partitions, resize
+from controller import effects, features, partitions, resize
 from controller.effects import Effect
 from controller.events import PartitionsAsked
 from controller.model import Plan, Topic, TopicBody, TopicPartition
@@ -123,6 +123,8 @@ def checked(state: ClusterState, topic: Topic, asked: CreatePartitionsTopic) -> 
     current = body.undeleted_partition_count
     if count == current:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partitions.")
+    if topic.ordered:
+        features.check_reshard(state)
     if count < current:
         check_shrink(topic, asked)
         return {}

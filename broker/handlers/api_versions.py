@@ -11,7 +11,6 @@ from typing import Final
 
 from broker.api import RequestContext, handles, version_range
 from broker.dispatch import HANDLERS
-from controller.features import SUPPORTED
 from protocol.apis.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -42,7 +41,7 @@ async def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiV
         api_keys=sorted(keys, key=lambda key: key.api_key),
         supported_features=[
             SupportedFeatureKey(name=name, min_version=least, max_version=most)
-            for name, (least, most) in SUPPORTED.items()
+            for name, (least, most) in ctx.services.features.supported.items()
             if least > 0 or ctx.version >= FIRST_VERSION_WITH_LEVEL_0
         ],
         finalized_features_epoch=finalized.epoch,

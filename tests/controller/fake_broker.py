@@ -10,6 +10,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+from controller.features import RESHARD
 from controller.model import Broker, Endpoint, TopicPartition
 from controller.zk import paths, znodes
 from controller.zk.session import ZkSession
@@ -58,7 +59,7 @@ class FakeBroker:
 
     async def register(self) -> None:
         endpoint = Endpoint("PLAINTEXT", "127.0.0.1", self.port)
-        body = znodes.encode_broker(Broker(self.id, -1, (endpoint,)), timestamp_ms=0)
+        body = znodes.encode_broker(Broker(self.id, -1, (endpoint,), None, ((RESHARD, 1, 1),)), timestamp_ms=0)
         _, stat = await self.session.create_with_stat(paths.broker(self.id), body, ephemeral=True, make_parents=True)
         self.epoch = stat.czxid
 

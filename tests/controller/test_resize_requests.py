@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from controller import events
+from controller.features import RESHARD, SAFE_DOWNGRADE, Features
 from protocol.apis.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
+from protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.errors import ErrorCode
-from tests.controller.world import Term, World, started
+from tests.controller.world import Term, World, broker, started
 
 
 def ask(term: Term, *topics: CreatePartitionsTopic, timeout_ms: int = 1000, validate_only: bool = False) -> Any:
@@ -47,6 +50,26 @@ def test_what_is_refused_and_how_it_is_said(topic: CreatePartitionsTopic, code: 
     row = ask(term, topic).results[0]
     assert row.error_code == code and says in row.error_message
     assert world.topics["t"] == before
+
+
+def test_r17_a_topic_is_resized_only_when_every_broker_fences_old_generations() -> None:
+    world, term = started(partitions=4)
+    world.add_topic("plain", {0: (1,)}, enable_ordered_delivery="false")
+    term.happen(events.TopicsRead(frozenset(world.topics), (world.snapshot("plain"),)))
+    term.state.brokers[2] = replace(term.state.brokers[2], features=())
+    row = ask(term, wish(6)).results[0]
+    assert (row.error_code, "Brokers [2] do not support" in row.error_message) == (ErrorCode.UNSUPPORTED_VERSION, True)
+    assert ask(term, wish(2, "plain")).results[0].error_code == 0, "such a topic is fenced by nobody"
+    term.state.brokers[2] = broker(2, term.state.brokers[2].epoch)
+    term.state.features = Features()
+    row = ask(term, wish(6)).results[0]
+    assert (row.error_code, "not finalized" in row.error_message) == (ErrorCode.UNSUPPORTED_VERSION, True)
+    term.state.features = Features({RESHARD: 1}, 1)
+    assert ask(term, wish(6)).results[0].error_code == 0
+    back = FeatureUpdateKey(feature=RESHARD, max_version_level=0, upgrade_type=SAFE_DOWNGRADE)
+    term.happen(events.FeaturesAsked(7, UpdateFeaturesRequest(feature_updates=[back])))
+    code, says = term.replies.pop(7)[RESHARD]
+    assert code == ErrorCode.INVALID_REQUEST and "Topics have been resized" in says and ": t." in says
 
 
 def test_the_base_is_the_odd_part_of_the_initial_count() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from broker.metadata_cache import ClusterImage, applied
 from controller import effects, events, machine
+from controller.features import RESHARD, Features
 from controller.model import Broker, Endpoint, LeaderAndIsr, Partition, Topic, TopicPartition
 from controller.settings import ControllerSettings
 from controller.state import ClusterState
@@ -49,7 +50,7 @@ class Deposed(Exception):
 
 
 def broker(broker_id: int, epoch: int) -> Broker:
-    return Broker(broker_id, epoch, (Endpoint("PLAINTEXT", f"host{broker_id}", 9092),))
+    return Broker(broker_id, epoch, (Endpoint("PLAINTEXT", f"host{broker_id}", 9092),), None, ((RESHARD, 1, 1),))
 
 
 @dataclass
@@ -60,6 +61,7 @@ class World:
     topics: dict[str, Topic] = field(default_factory=dict)
     states: dict[TopicPartition, Partition] = field(default_factory=dict)
     deletions: set[str] = field(default_factory=set)
+    features: Features = field(default_factory=lambda: Features({RESHARD: 1}, 0))
     controller_epoch: int = 0
     zxid: int = 100
     history: list[tuple[TopicPartition, LeaderAndIsr]] = field(default_factory=list)
@@ -242,7 +244,8 @@ class Term:
     def take_over(self) -> Term:
         world = self.world
         snapshots = tuple(world.snapshot(name) for name in sorted(world.topics))
-        self.happen(events.TakenOver(dict(world.brokers), snapshots, frozenset(world.deletions)))
+        deletions = frozenset(world.deletions)
+        self.happen(events.TakenOver(dict(world.brokers), snapshots, deletions, world.features))
         return self
 
     def happen(self, *happened: events.Event) -> None:

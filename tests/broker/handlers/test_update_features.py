@@ -8,11 +8,12 @@ import pytest
 
 from anabranch.cluster import Cluster
 from broker.config import ConfigError
+from clients import Admin, NewTopic
 from controller import features
 from controller.zk import paths, znodes
 from protocol.apis.api_versions import ApiVersionsRequest
 from protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from tests.anabranch.test_cluster import active_controller, ask, story
 
 NAME = "test.feature"
@@ -52,8 +53,8 @@ def test_a_feature_is_finalized_for_all_and_withdrawn_again(monkeypatch: pytest.
             assert (await send(cluster, update(2))).results[0].error_code == 0
             await until_finalized(cluster, 2)
             told = await ask(cluster, 2, ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
-            assert [(row.name, row.min_version, row.max_version) for row in told.supported_features] == [(NAME, 1, 3)]
-            assert [(row.name, row.max_version_level) for row in told.finalized_features] == [(NAME, 2)]
+            assert {row.name: (row.min_version, row.max_version) for row in told.supported_features}[NAME] == (1, 3)
+            assert {row.name: row.max_version_level for row in told.finalized_features}[NAME] == 2
             assert told.finalized_features_epoch == 1
             assert (await send(cluster, update(0, kind=features.SAFE_DOWNGRADE))).results[0].error_code == 0
             await until_finalized(cluster, 0)
@@ -110,5 +111,38 @@ def test_a_node_that_is_too_old_for_its_cluster_gives_up() -> None:
             await node.session.set(paths.FEATURE, znodes.encode_feature({"from.the.future": 1}))
             with pytest.raises(ConfigError, match=r"from\.the\.future at level 1"):
                 await node.failed
+
+    story(scenario)
+
+
+def test_a_rolling_upgrade_resizes_topics_only_when_everybody_can_and_somebody_said_so() -> None:
+    """Brokers that know nothing of generations are replaced one by one; then the feature is finalized (R17)."""
+    old = {"withheld.features": features.RESHARD}
+
+    async def grow(cluster: Cluster, count: int) -> str:
+        async with Admin(cluster.bootstrap_servers) as admin:
+            try:
+                await admin.create_partitions("t", count)
+            except KafkaError as error:
+                assert error.code == ErrorCode.UNSUPPORTED_VERSION
+                return error.message
+        return ""
+
+    async def finalize(cluster: Cluster) -> ErrorCode:
+        return ErrorCode((await send(cluster, update(1, name=features.RESHARD))).results[0].error_code)
+
+    async def scenario() -> None:
+        async with Cluster(2, properties=old) as cluster:
+            async with Admin(cluster.bootstrap_servers) as admin:
+                await admin.create_topics([NewTopic(name="t", partitions=2)])
+            assert "Brokers [1, 2] do not support" in await grow(cluster, 4)
+            for node_id, behind in ((1, "[2]"), (2, "")):
+                assert await finalize(cluster) == ErrorCode.INVALID_REQUEST
+                await cluster.stop_broker(node_id)
+                await cluster.start_broker(node_id, {"withheld.features": ""})
+                assert f"Brokers {behind}" in await grow(cluster, 4) or not behind
+            assert "not finalized" in await grow(cluster, 4)
+            assert await finalize(cluster) == ErrorCode.NONE
+            assert await grow(cluster, 4) == ""
 
     story(scenario)
