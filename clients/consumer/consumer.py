@@ -25,10 +25,11 @@ from clients.consumer.gatekeeper import Gatekeeper, GateOpening, GateView
 from clients.consumer.handover import HandOver
 from clients.consumer.listener import PartitionKeyRebalanceListener
 from clients.consumer.membership import Membership
-from clients.consumer.offsets import OffsetResets
+from clients.consumer.offsets import ISOLATION_LEVELS, OffsetResets
 from clients.consumer.ownership import Ownership
 from clients.consumer.positions import Assignment
 from clients.consumer.session import GroupSession
+from clients.group_metadata import ConsumerGroupMetadata
 from clients.network import Network, make_rng
 from clients.producer.producer import Producer
 from protocol.topic_partition import TopicPartition
@@ -37,7 +38,12 @@ log = logging.getLogger(__name__)
 
 
 class Consumer:
-    """Reads topics, alone (`group_id=None`, every partition) or as one member of a group."""
+    """Reads topics, alone (`group_id=None`, every partition) or as one member of a group.
+
+    `isolation_level="read_committed"` hands out what belongs to no transaction, or to one that was committed. To copy
+    exactly once, switch `enable_auto_commit` off and commit with `producer.send_offsets_to_transaction(offsets,
+    consumer.group_metadata())`.
+    """
 
     def __init__(
         self,
@@ -47,6 +53,7 @@ class Consumer:
         group_id: str | None = None,
         group_instance_id: str | None = None,
         auto_offset_reset: str = "latest",
+        isolation_level: str = "read_uncommitted",
         enable_auto_commit: bool = True,
         auto_commit_interval_ms: int = 5000,
         session_timeout_ms: int = 45000,
@@ -69,7 +76,10 @@ class Consumer:
             raise ValueError("an audit is of a group: give group_id together with audit")
         self._topics = topics
         self._group_id = group_id
-        self._resets = OffsetResets(auto_offset_reset)
+        if isolation_level not in ISOLATION_LEVELS:
+            raise ValueError(f"isolation_level is one of {', '.join(ISOLATION_LEVELS)}, not {isolation_level!r}")
+        self._isolation_level = ISOLATION_LEVELS[isolation_level]
+        self._resets = OffsetResets(auto_offset_reset, self._isolation_level)
         self._auto_commit_s = auto_commit_interval_ms / 1000 if enable_auto_commit and group_id else None
         self._max_poll_records = max_poll_records
         self._fetch_max_wait_ms = fetch_max_wait_ms
@@ -151,7 +161,11 @@ class Consumer:
             self._handover,
         )
         self._fetcher = Fetcher(
-            self._network, self._assignment, max_wait_ms=self._fetch_max_wait_ms, on_arrival=self._wake
+            self._network,
+            self._assignment,
+            max_wait_ms=self._fetch_max_wait_ms,
+            on_arrival=self._wake,
+            isolation_level=self._isolation_level,
         )
         self._gatekeeper.start()
 
@@ -240,6 +254,10 @@ class Consumer:
         """The high watermark as of the last fetch; -1 while unknown."""
         return self._assignment[partition].high_watermark
 
+    def last_stable_offset(self, partition: TopicPartition) -> int:
+        """Where the oldest open transaction begins, as of the last fetch; -1 while unknown."""
+        return self._assignment[partition].last_stable_offset
+
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue at another offset. Gates are evaluated afresh; those of descendants do not close again (F8)."""
         self._assignment[partition].seek(offset)
@@ -281,8 +299,15 @@ class Consumer:
         """The group's committed offset of a partition; None if there is none."""
         if self._session is None:
             raise ValueError("committed offsets need a group_id")
-        offset = (await self._session.committed([partition]))[partition]
+        offset = await self._session.committed_when_stable(partition)
         return None if offset < 0 else offset
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Who this member is now, for `producer.send_offsets_to_transaction`: a later generation refuses it."""
+        if self._session is None:
+            raise ValueError("there is no group without a group_id")
+        member = self._session.membership
+        return ConsumerGroupMetadata(member.group_id, member.generation, member.member_id, member.instance_id)
 
     # inside
 

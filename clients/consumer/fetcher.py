@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from clients.consumer.offsets import READ_UNCOMMITTED
 from clients.consumer.positions import Assignment, PartitionProgress
 from clients.metadata import Partition, Topic
 from clients.network import Network
@@ -37,11 +38,13 @@ class Fetcher:
         *,
         max_wait_ms: int,
         on_arrival: Callable[[], None],
+        isolation_level: int = READ_UNCOMMITTED,
     ) -> None:
         self._network = network
         self._assignment = assignment
         self._max_wait_ms = max_wait_ms
         self._on_arrival = on_arrival
+        self._isolation_level = isolation_level
         self._loop = asyncio.get_running_loop()
         self._asking: dict[int, asyncio.Future[FetchResponse]] = {}
         self._resting: dict[TopicPartition, float] = {}
@@ -103,7 +106,11 @@ class Fetcher:
                 )
             )
         return FetchRequest(
-            max_wait_ms=self._max_wait_ms, min_bytes=1, max_bytes=FETCH_BYTES_MAX, topics=list(topics.values())
+            max_wait_ms=self._max_wait_ms,
+            min_bytes=1,
+            max_bytes=FETCH_BYTES_MAX,
+            isolation_level=self._isolation_level,
+            topics=list(topics.values()),
         )
 
     def _answered(
@@ -136,8 +143,10 @@ class Fetcher:
         code = ErrorCode(data.error_code)
         if code is ErrorCode.NONE:
             progress.high_watermark = data.high_watermark
+            progress.last_stable_offset = data.last_stable_offset
+            aborted = data.aborted_transactions or () if self._isolation_level != READ_UNCOMMITTED else ()
             try:
-                return bool(data.records) and progress.receive(data.records or b"", asked[partition]) > 0
+                return bool(data.records) and progress.receive(data.records or b"", asked[partition], aborted) > 0
             except DecodeError as error:
                 log.warning("what the leader of %s sent makes no sense: %s", partition, error)
                 self._rest(partition)

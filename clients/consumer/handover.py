@@ -7,7 +7,9 @@ rebalance, the application is told to flush, and the audit of what it was given 
                                 as soon as they are reached
     enable_auto_commit=False    only the application says what is processed; a boundary is crossed once it has committed
                                 everything it was given. What lies behind that and has no record for it (the start of an
-                                empty partition, a transaction marker) is committed on its behalf
+                                empty partition, a transaction marker) is committed on its behalf. A commit that was
+                                part of a producer's transaction counts too: the coordinator is asked for it, and tells
+                                only when the transaction is over (KIP-447)
 
 A commit that the group refuses because it has moved on is no error: the new owners read again what was not committed.
 """
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from clients.consumer.audit import DeliveryAudit
@@ -68,12 +70,28 @@ class HandOver:
         if not boundaries:
             return
         await self._flush(boundaries)
+        if not self._automatic:
+            await self._learn_commits({one.progress.partition for one in boundaries if not one.progress.processed})
         ready = [one for one in boundaries if self._automatic or self._session is None or one.progress.processed]
         positions = {one.progress.partition: one.progress.position for one in ready}
         if not ready or not await self._store_quietly(positions):
             return
         mark_crossed(ready)
         self._on_change()
+
+    async def _learn_commits(self, partitions: Collection[TopicPartition]) -> None:
+        """What a transaction has committed for us, nobody else tells."""
+        if self._session is None or not partitions:
+            return
+        try:
+            committed = await self._session.committed(sorted(partitions))
+        except (ConnectionError, TimeoutError, KafkaError) as error:
+            log.info("not known how far the group is: %s", error)
+            return
+        for partition, offset in committed.items():
+            progress = self._assignment.get(partition)
+            if progress is not None:
+                progress.committed = max(progress.committed, offset)
 
     async def announce(self) -> None:
         """Tell of the gates that have opened, before anything behind them is handed out."""

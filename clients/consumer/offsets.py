@@ -20,15 +20,19 @@ from protocol.topic_partition import TopicPartition
 LATEST: Final = -1
 EARLIEST: Final = -2
 _POLICIES: Final = {"latest": LATEST, "earliest": EARLIEST}
+READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
+ISOLATION_LEVELS: Final = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 
 
 class OffsetResets:
     """One consumer's reset policy."""
 
-    def __init__(self, policy: str) -> None:
+    def __init__(self, policy: str, isolation_level: int = READ_UNCOMMITTED) -> None:
         if policy not in (*_POLICIES, "none"):
             raise ValueError(f'auto_offset_reset is "earliest", "latest" or "none", not {policy!r}')
         self._policy = policy
+        self._isolation_level = isolation_level
 
     async def find(
         self, network: Network, partitions: Sequence[TopicPartition], resumed: Collection[str]
@@ -43,7 +47,7 @@ class OffsetResets:
                 network.request_refresh()
                 continue
             timestamp = self._timestamp(network, partition, resumed)
-            found[partition] = await network.retry(functools.partial(_ask, network, partition, timestamp))
+            found[partition] = await network.retry(functools.partial(self._ask, network, partition, timestamp))
         return found
 
     def _timestamp(self, network: Network, partition: TopicPartition, resumed: Collection[str]) -> int:
@@ -58,17 +62,21 @@ class OffsetResets:
             )
         return _POLICIES[self._policy]
 
-
-async def _ask(network: Network, partition: TopicPartition, timestamp: int) -> int:
-    leader = network.metadata.leader(*partition)
-    known = network.metadata.partition(*partition)
-    epoch = known.leader_epoch if known is not None else -1
-    question = ListOffsetsPartition(
-        partition_index=partition.partition, current_leader_epoch=epoch, timestamp=timestamp
-    )
-    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=partition.topic, partitions=[question])])
-    response: ListOffsetsResponse = await network.call(leader, request)
-    row = response.topics[0].partitions[0]
-    if row.error_code != ErrorCode.NONE:
-        raise KafkaError(ErrorCode(row.error_code), f"start of {partition}")
-    return row.offset
+    async def _ask(self, network: Network, partition: TopicPartition, timestamp: int) -> int:
+        leader = network.metadata.leader(*partition)
+        known = network.metadata.partition(*partition)
+        epoch = known.leader_epoch if known is not None else -1
+        question = ListOffsetsPartition(
+            partition_index=partition.partition, current_leader_epoch=epoch, timestamp=timestamp
+        )
+        # The latest offset for those who read committed records is where the oldest open transaction begins.
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=self._isolation_level,
+            topics=[ListOffsetsTopic(name=partition.topic, partitions=[question])],
+        )
+        response: ListOffsetsResponse = await network.call(leader, request)
+        row = response.topics[0].partitions[0]
+        if row.error_code != ErrorCode.NONE:
+            raise KafkaError(ErrorCode(row.error_code), f"start of {partition}")
+        return row.offset

@@ -175,7 +175,11 @@ class Ownership:
             code = metadata.errors.get(name, ErrorCode.NONE)
             if code is not ErrorCode.NONE and not code.retriable:
                 raise KafkaError(code, name)
-        if missing and self._again is None:
+        if missing:
+            self._look_again()
+
+    def _look_again(self) -> None:
+        if self._again is None:
             self._again = asyncio.get_running_loop().call_later(MISSING_TOPIC_REFRESH_S, self._refresh)
 
     def _refresh(self) -> None:
@@ -190,6 +194,10 @@ class Ownership:
         committed = await self._session.committed(todo) if self._session is not None else {}
         fresh: list[TopicPartition] = []
         for partition in todo:
+            if self._session is not None and partition not in committed:
+                # A transaction that is still open may be about to commit another one.
+                self._look_again()
+                continue
             offset = committed.get(partition, UNKNOWN)
             gate = self._gatekeeper.gate(partition.topic)
             if gate is not None and self._session is not None:
@@ -228,7 +236,8 @@ class Ownership:
             for index in metadata.topics[name].partitions
         ]
         elsewhere = await self._session.committed(others)
-        return known | {partition.topic for partition, offset in elsewhere.items() if offset != UNKNOWN}
+        read = {partition.topic for partition, offset in elsewhere.items() if offset != UNKNOWN}
+        return known | read | {partition.topic for partition in others if partition not in elsewhere}
 
     async def _reset(self) -> None:
         """Positions that the leader has nothing at, once everything fetched before is handed out."""

@@ -2,21 +2,24 @@
 
 Three offsets per partition: `committed` <= `position` (the next record to hand out) <= `fetch_offset` (the next to ask
 for); only a seek, or somebody who resets the group's offsets, breaks that order. Fetched batches wait undecoded; a
-batch belongs to one segment, because a batch has one leader epoch. Pure: fetching, gating and committing are decided
-elsewhere from what stands here.
+batch belongs to one segment, because a batch has one leader epoch. Batches of aborted transactions, and the markers
+that end transactions, hold nothing to hand out and are passed like any other, so that a position reaches the end of its
+segment. Pure: fetching, gating and committing are decided elsewhere from what stands here.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from protocol.apis.fetch import AbortedTransaction
 from protocol.errors import ErrorCode, KafkaError
 from protocol.lineage import Segment
 from protocol.records.batch import BatchHeader, Record, check_crc, iter_batches, iter_records
+from protocol.records.control import ControlType, read_control
 from protocol.topic_partition import TopicPartition
 
 UNKNOWN: Final = -1
@@ -30,6 +33,8 @@ class FetchedBatch:
 
     header: BatchHeader
     data: bytes | bytearray | memoryview
+    aborted: bool = False
+    """It belongs to a transaction that was aborted, and only committed records are wanted."""
     records: Iterator[Record] | None = None
 
     @property
@@ -47,6 +52,8 @@ class PartitionProgress:
     committed: int = UNKNOWN
     fetch_offset: int = UNKNOWN
     high_watermark: int = UNKNOWN
+    last_stable_offset: int = UNKNOWN
+    """Below it every transaction has ended: where reading committed records stops."""
     handed_out: int = UNKNOWN
     """Where the application has to commit to, for everything it was given to count as processed. UNKNOWN: nothing."""
     unflushed: bool = False
@@ -102,14 +109,24 @@ class PartitionProgress:
         self.flushed.clear()
         self.crossed.clear()
 
-    def receive(self, records: bytes | bytearray | memoryview, fetched_at: int) -> int:
-        """Take the batches of a fetch that asked from `fetched_at`; returns how many. A stale answer is ignored."""
+    def receive(
+        self,
+        records: bytes | bytearray | memoryview,
+        fetched_at: int,
+        aborted: Sequence[AbortedTransaction] = (),
+    ) -> int:
+        """Take the batches of a fetch that asked from `fetched_at`; returns how many. A stale answer is ignored.
+
+        `aborted`: the aborted transactions that begin in these batches, or are open where they begin.
+        """
         if fetched_at != self.fetch_offset:
             return 0
         view = memoryview(records)
         taken = 0
+        filtered = _Aborted(aborted)
         for position, header in iter_batches(view):
             batch = FetchedBatch(header, view[position : position + header.size_bytes])
+            batch.aborted = filtered.has(batch)
             if batch.next_offset <= self.fetch_offset:
                 continue
             self.buffered.append(batch)
@@ -126,7 +143,8 @@ class PartitionProgress:
                 text = f"{self.partition}: the batch at offset {batch.header.base_offset} is damaged"
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
             skip = self.position
-            visible: Iterable[Record] = () if batch.header.is_control else iter_records(batch.data)
+            hidden = batch.header.is_control or batch.aborted
+            visible: Iterable[Record] = () if hidden else iter_records(batch.data)
             batch.records = iter([record for record in visible if record.offset >= skip])
         taken = list(itertools.islice(batch.records, limit))
         if taken:
@@ -144,6 +162,24 @@ class PartitionProgress:
         self.buffered.popleft()
         self.buffered_bytes -= batch.header.size_bytes
         self.position = batch.next_offset
+
+
+class _Aborted:
+    """Tells, batch after batch, whether one belongs to an aborted transaction: from its first offset to its marker."""
+
+    def __init__(self, transactions: Sequence[AbortedTransaction]) -> None:
+        self._to_come = deque(sorted(transactions, key=lambda one: one.first_offset))
+        self._open: set[int] = set()
+
+    def has(self, batch: FetchedBatch) -> bool:
+        header = batch.header
+        while self._to_come and self._to_come[0].first_offset < batch.next_offset:
+            self._open.add(self._to_come.popleft().producer_id)
+        if header.producer_id not in self._open or not header.is_transactional:
+            return False
+        if header.is_control and read_control(batch.data).type is ControlType.ABORT:
+            self._open.discard(header.producer_id)
+        return not header.is_control
 
 
 class Assignment:

@@ -182,7 +182,10 @@ class GroupSession:
                 raise KafkaError(code, f"commit of {topic.name}-{row.partition_index}")
 
     async def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """The group's committed offsets; -1 where there is none."""
+        """The group's committed offsets; -1 where there is none.
+
+        Partitions whose next offset is part of a transaction that is still open are left out: ask again (KIP-447).
+        """
         if not partitions:
             return {}
         by_topic = _grouped(dict.fromkeys(partitions, 0))
@@ -208,7 +211,17 @@ class GroupSession:
         async def once() -> dict[TopicPartition, int]:
             return _offsets_in(await self._call(request, _fetch_error))
 
-        # An offset of a transaction that is still open is one to wait for.
+        return await self._network.retry(once)
+
+    async def committed_when_stable(self, partition: TopicPartition) -> int:
+        """The group's committed offset of a partition, once no open transaction is about to change it."""
+
+        async def once() -> int:
+            found = await self.committed([partition])
+            if partition not in found:
+                raise KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT, str(partition))
+            return found[partition]
+
         return await self._network.retry(once)
 
     async def await_positions(
@@ -341,6 +354,8 @@ def _offsets_in(response: OffsetFetchResponse) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
     for topic in topics:
         for row in topic.partitions:
+            if row.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                continue
             if row.error_code != ErrorCode.NONE:
                 raise KafkaError(ErrorCode(row.error_code), f"offset of {topic.name}-{row.partition_index}")
             found[TopicPartition(topic.name, row.partition_index)] = row.committed_offset

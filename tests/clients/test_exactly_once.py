@@ -1,0 +1,243 @@
+"""Goal: what our producer commits is read once, what it aborts is never read, while everything around it moves.
+
+Method: a real cluster in this process; readers of committed records; resizes, dying coordinators and a second producer
+with the same transactional id in the middle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from anabranch.cluster import Cluster
+from clients import AbortableError, Admin, Consumer, NewTopic, Producer, ProducerFenced
+from protocol.errors import ErrorCode, KafkaError
+from protocol.topic_partition import TopicPartition
+
+Story = Callable[[Cluster, Admin], Awaitable[None]]
+
+
+def against_a_cluster(story: Story, *, timeout_s: float = 60) -> None:
+    async def whole() -> None:
+        async with (
+            asyncio.timeout(timeout_s),
+            Cluster(brokers=3, seed=1) as cluster,
+            Admin(cluster.bootstrap_servers) as admin,
+        ):
+            for name, partitions in (("in", 2), ("out", 2)):
+                await admin.create_topics([NewTopic(name=name, partitions=partitions, replication_factor=3)])
+                await admin.wait_for_topic(name, replicas=3)
+            await story(cluster, admin)
+
+    asyncio.run(whole())
+
+
+def reader(cluster: Cluster, *, group: str | None = None, topic: str = "out", **settings: object) -> Consumer:
+    options: dict[str, object] = {"auto_offset_reset": "earliest", "isolation_level": "read_committed", **settings}
+    return Consumer(topic, bootstrap_servers=cluster.bootstrap_servers, group_id=group, **options)  # type: ignore[arg-type]
+
+
+async def values(cluster: Cluster, count: int, **settings: object) -> list[bytes]:
+    """What a new reader sees, up to `count` values and whatever comes within a moment after them."""
+    found: list[bytes] = []
+    async with reader(cluster, **settings) as consumer:
+        while len(found) < count:
+            found += _values(await consumer.getmany(timeout_ms=200))
+        found += _values(await consumer.getmany(timeout_ms=200))
+    return sorted(found)
+
+
+def _values(records: dict[TopicPartition, list[object]]) -> list[bytes]:
+    return [record.value for rows in records.values() for record in rows]  # type: ignore[attr-defined]
+
+
+def test_committed_is_read_and_aborted_is_not() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        async with Producer(cluster.bootstrap_servers, transactional_id="id") as producer:
+            with pytest.raises(RuntimeError, match="ready"):
+                await producer.send("out", b"outside")
+            for n in range(6):
+                await producer.begin_transaction()
+                for key in range(4):
+                    await producer.send("out", b"%d" % n, b"%d" % key)
+                await (producer.commit_transaction() if n % 2 else producer.abort_transaction())
+            with pytest.raises(ZeroDivisionError):
+                async with producer.transaction():
+                    await producer.send_and_wait("out", b"lost")
+                    _ = 1 / 0
+            async with producer.transaction():
+                await producer.send("out", b"last")
+        committed = [b"1"] * 4 + [b"3"] * 4 + [b"5"] * 4 + [b"last"]
+        assert await values(cluster, len(committed)) == committed
+        assert b"lost" in await values(cluster, 14, isolation_level="read_uncommitted")
+
+    against_a_cluster(story)
+
+
+def test_a_reader_waits_for_the_transaction_that_is_open() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        async with (
+            Producer(cluster.bootstrap_servers, transactional_id="id") as producer,
+            Producer(cluster.bootstrap_servers) as other,
+            reader(cluster, fetch_max_wait_ms=50) as consumer,
+        ):
+            await producer.begin_transaction()
+            await producer.send_and_wait("out", b"first", partition=0)
+            await other.send_and_wait("out", b"second", partition=0)
+            assert await consumer.getmany(timeout_ms=300) == {}
+            assert consumer.last_stable_offset(TopicPartition("out", 0)) == 0
+            await producer.commit_transaction()
+            found: list[bytes] = []
+            while len(found) < 2:
+                found += _values(await consumer.getmany(timeout_ms=5000))
+            assert found == [b"first", b"second"]
+
+    against_a_cluster(story)
+
+
+def test_a_second_producer_fences_the_first_and_aborts_what_it_left() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        first = await Producer(cluster.bootstrap_servers, transactional_id="id").start()
+        await first.begin_transaction()
+        await first.send_and_wait("out", b"left behind")
+        async with Producer(cluster.bootstrap_servers, transactional_id="id") as second:
+            async with second.transaction():
+                await second.send("out", b"kept")
+            with pytest.raises(ProducerFenced):
+                await first.commit_transaction()
+            with pytest.raises(ProducerFenced):
+                await first.begin_transaction()
+        await first.stop()
+        assert await values(cluster, 1) == [b"kept"]
+
+    against_a_cluster(story)
+
+
+def test_a_record_that_is_too_large_costs_its_transaction_only() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        async with Producer(cluster.bootstrap_servers, transactional_id="id") as producer:
+            with pytest.raises(AbortableError, match="MESSAGE_TOO_LARGE"):
+                async with producer.transaction():
+                    await producer.send("out", b"with it")
+                    await producer.send("out", bytes(2_000_000))
+            async with producer.transaction():
+                await producer.send("out", b"after it")
+        assert await values(cluster, 1) == [b"after it"]
+
+    against_a_cluster(story)
+
+
+def test_offsets_of_an_old_generation_are_refused() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        where = TopicPartition("in", 0)
+        async with (
+            Producer(cluster.bootstrap_servers, transactional_id="id") as producer,
+            reader(cluster, group="g", topic="in", enable_auto_commit=False) as consumer,
+        ):
+            await consumer.getmany(timeout_ms=100)
+            member = consumer.group_metadata()
+            await producer.begin_transaction()
+            await producer.send_offsets_to_transaction({where: 3}, member)
+            await producer.commit_transaction()
+            assert await consumer.committed(where) == 3
+            await producer.begin_transaction()
+            with pytest.raises(AbortableError, match="ILLEGAL_GENERATION"):
+                await producer.send_offsets_to_transaction(
+                    {where: 4}, member._replace(generation_id=member.generation_id - 1)
+                )
+            await producer.abort_transaction()
+            assert await consumer.committed(where) == 3
+
+    against_a_cluster(story)
+
+
+async def copy(cluster: Cluster, name: str, done: Callable[[], bool]) -> None:
+    """Copies from `in` to `out`, exactly once; begins again with a new consumer and producer when something breaks."""
+    while not done():
+        try:
+            async with (
+                Producer(cluster.bootstrap_servers, transactional_id=name, max_block_ms=10000) as producer,
+                reader(cluster, group="copiers", topic="in", enable_auto_commit=False) as consumer,
+            ):
+                while not done():
+                    batch = await consumer.getmany(timeout_ms=100, max_records=20)
+                    if not batch:
+                        continue
+                    async with producer.transaction():
+                        for rows in batch.values():
+                            for record in rows:
+                                await producer.send("out", record.value, record.key)
+                        offsets = {where: rows[-1].offset + 1 for where, rows in batch.items()}
+                        await producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+        except (KafkaError, ConnectionError, TimeoutError):
+            continue
+
+
+@pytest.mark.parametrize("disturbance", ["resize", "coordinators"])
+def test_a_copy_has_everything_once(disturbance: str) -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        expected = [b"%04d" % n for n in range(600)]
+        found: list[bytes] = []
+
+        def done() -> bool:
+            return len(found) >= len(expected)
+
+        async def feed() -> None:
+            async with Producer(cluster.bootstrap_servers) as producer:
+                for n, value in enumerate(expected):
+                    await producer.send("in", value, b"key %d" % (n % 7))
+                    await asyncio.sleep(0.003)
+
+        async def watch() -> None:
+            async with reader(cluster) as consumer:
+                while not done():
+                    found.extend(_values(await consumer.getmany(timeout_ms=200)))
+
+        async def disturb() -> None:
+            if disturbance == "resize":
+                for name, partitions in (("in", 4), ("out", 5), ("in", 3), ("out", 2)):
+                    await admin.create_partitions(name, partitions, allow_shrink=True)
+                    await asyncio.sleep(0.3)
+            else:
+                for node_id in (1, 2, 3):
+                    await cluster.crash_broker(node_id)
+                    await asyncio.sleep(0.5)
+                    await cluster.start_broker(node_id)
+                    await asyncio.sleep(0.5)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(watch())
+            group.create_task(feed())
+            group.create_task(copy(cluster, "copier-1", done))
+            group.create_task(copy(cluster, "copier-2", done))
+            group.create_task(disturb())
+        assert sorted(found) == expected, Counter(found) - Counter(expected)
+        assert await values(cluster, len(expected)) == expected
+
+    against_a_cluster(story)
+
+
+def test_a_timed_out_commit_may_be_asked_for_again() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        async with Producer(cluster.bootstrap_servers, transactional_id="id", max_block_ms=300) as producer:
+            await producer.begin_transaction()
+            await producer.send_and_wait("out", b"kept")
+            for node_id in (1, 2, 3):
+                await cluster.crash_broker(node_id)
+            with pytest.raises(KafkaError) as refused:
+                await producer.commit_transaction()
+            assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
+            for node_id in (1, 2, 3):
+                await cluster.start_broker(node_id)
+            while True:
+                try:
+                    await producer.commit_transaction()
+                    break
+                except KafkaError as error:
+                    assert error.code is ErrorCode.REQUEST_TIMED_OUT, error
+        assert await values(cluster, 1) == [b"kept"]
+
+    against_a_cluster(story)
