@@ -13,7 +13,7 @@ import contextlib
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -87,7 +87,7 @@ class Runner:
             names = await self._reader.topic_names()
             taken_over = events.TakenOver(
                 await self._reader.brokers(),
-                await self._reader.snapshots(names),
+                await self._snapshots(names),
                 await self._reader.deletions(),
                 await self._reader.features(),
             )
@@ -201,7 +201,7 @@ class Runner:
             case "topics":
                 names = await self._reader.topic_names()
                 unknown = [name for name in names if name not in self.state.topics]
-                return events.TopicsRead(frozenset(names), await self._reader.snapshots(unknown))
+                return events.TopicsRead(frozenset(names), await self._snapshots(unknown))
             case "topic":
                 topic = await self._reader.topic(read.name) if read.name in self.state.topics else None
                 return None if topic is None else events.TopicRead(topic)
@@ -212,6 +212,15 @@ class Runner:
                     raise Deposed("/controller is not ours any more")
                 return None
         assert_never(read.what)
+
+    async def _snapshots(self, names: Iterable[str]) -> tuple[events.TopicSnapshot, ...]:
+        """These topics, unless a state of theirs shows that this term is over, which a watch will say in its time."""
+        snapshots = await self._reader.snapshots(names)
+        for snapshot in snapshots:
+            for partition in snapshot.partitions.values():
+                if partition.state.controller_epoch > self._term.epoch:
+                    raise Deposed(f"a controller of epoch {partition.state.controller_epoch} is at work")
+        return snapshots
 
     async def _end(self) -> None:
         self.loaded = False

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
+from random import Random
 
 import pytest
 
+from controller.candidacy import Deposed
 from controller.controller import Controller
+from controller.runner import Runner
 from controller.zk import paths
 from controller.zk.session import SessionExpired
 from tests.conftest import run_strictly
@@ -108,6 +112,26 @@ def test_a_zombie_controller_changes_nothing() -> None:
         assert result.error_code == 41  # NOT_CONTROLLER
         assert await outcome(cluster, "t") == before
         assert not zombie.active and cluster.controllers[1].epoch == 2
+        await cluster.stop()
+
+    run_strictly(main())
+
+
+def test_a_controller_that_reads_the_work_of_a_later_one_is_deposed() -> None:
+    """Somebody deleted /controller right after it was elected, and it has not heard of that yet."""
+
+    async def main() -> None:
+        cluster = await TestCluster.start(3)
+        await cluster.create_topic("t", 4)
+        active = cluster.controller._runner
+        assert active is not None
+        earlier = replace(active._term, epoch=active._term.epoch - 1)
+        in_touch = asyncio.Event()
+        in_touch.set()
+        settings = active._settings
+        late = Runner(cluster.sessions[0], settings, earlier, active._candidacy, Random(1), None, in_touch=in_touch)
+        with pytest.raises(Deposed, match="epoch 1 is at work"):
+            await late.run()
         await cluster.stop()
 
     run_strictly(main())
