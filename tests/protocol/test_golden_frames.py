@@ -1,0 +1,56 @@
+"""Frames of real clients, recorded (see `capture`): they mean what was recorded, to both codecs, bit by bit."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+from protocol import codec, layout
+from protocol.connection import ServerConnection, decode_request, decode_response, encode_response
+from tests.protocol.exchanges import EVERYTHING, Exchange, load, plain, response_head
+
+EXCHANGES = load()
+IDS = [f"{client}-{one.api}-v{one.version}" for client, one in EXCHANGES]
+each = pytest.mark.parametrize("one", [one for _, one in EXCHANGES], ids=IDS)
+
+
+@each
+def test_a_request_means_what_was_recorded(one: Exchange) -> None:
+    raw = bytes.fromhex(one.request)
+    server = ServerConnection(EVERYTHING)
+    server.receive(len(raw).to_bytes(4, "big") + raw)
+    request = server.next_request()
+    assert request is not None
+    head = (request.api.name, request.version, request.correlation_id, request.client_id)
+    assert head == (one.api, one.version, one.correlation_id, one.client_id)
+    assert plain(request.body, one.version) == one.asked
+    body = codec.encode(request.body, one.version)
+    assert raw.endswith(body)
+    by_layout, end = layout.decode(request.api.request, one.version, raw, len(raw) - len(body))
+    assert (plain(by_layout, one.version), end) == (one.asked, len(raw))
+    assert layout.encode(by_layout, one.version) == body
+
+
+@each
+def test_an_answer_means_what_was_recorded_and_is_written_again(one: Exchange) -> None:
+    raw = bytes.fromhex(one.response)
+    request = decode_request(bytes.fromhex(one.request), EVERYTHING)
+    answer = decode_response(raw, request.api, one.version)
+    assert plain(answer, one.version) == one.answered
+    assert b"".join(encode_response(request, answer)) == len(raw).to_bytes(4, "big") + raw
+    head = response_head(request.api, one.version, one.correlation_id)
+    by_layout, end = layout.decode(request.api.response, one.version, raw, len(head))
+    assert (plain(by_layout, one.version), end) == (one.answered, len(raw))
+    assert head + layout.encode(by_layout, one.version) == raw
+
+
+def test_there_is_enough_of_them() -> None:
+    """The recordings are there, of clients that share no code, and of old and new versions."""
+    apis = defaultdict(set)
+    for client, one in EXCHANGES:
+        apis[client].add(one.api)
+    assert {"confluent-kafka", "aiokafka", "kafka-python", "kafkajs", "kafka"} <= set(apis)
+    assert min(map(len, apis.values())) >= 10
+    assert len(set().union(*apis.values())) >= 30
+    assert len({(one.api, one.version) for _, one in EXCHANGES}) >= 90
