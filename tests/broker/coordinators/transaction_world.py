@@ -75,10 +75,15 @@ class TransactionWorld(ReplicaCluster):
         """Real partitions with all brokers as replicas, known to ZooKeeper too."""
         ids = sorted(self.brokers)
         placed = list(leaders or (ids[index % len(ids)] for index in range(partitions)))
-        body = znodes.TopicBody(topic_id=topic_id_of(topic), assignment={n: list(ids) for n in range(partitions)})
-        await self.session.create(paths.topic(topic), znodes.encode_topic(body), make_parents=True)
+        await self.create_topic_znode(topic, partitions)
         for index, leader in enumerate(placed):
             await self.assign(topic, index, Assigned(tuple(ids), leader, 0, tuple(ids)))
+
+    async def create_topic_znode(self, topic: str, partitions: int) -> None:
+        body = znodes.TopicBody(
+            topic_id=topic_id_of(topic), assignment={index: sorted(self.brokers) for index in range(partitions)}
+        )
+        await self.session.create(paths.topic(topic), znodes.encode_topic(body), make_parents=True)
 
     # --- what producers ask ------------------------------------------------------------------------------------------
 
