@@ -1,7 +1,7 @@
 """OffsetCommit: remember how far a group is (KIP-320, KIP-345, KIP-447).
 
-Versions 0 to 9. v1 may bring a commit time per partition, v2 to v4 a retention; v0, which Kafka keeps in ZooKeeper, is
-stored like all others here. A partition that does not exist, or whose metadata is too long, is refused alone;
+Versions 0 to 9. v1 may bring a commit time per partition, v2 to v4 a retention; v0 is kept in ZooKeeper
+(`zookeeper_offsets`). A partition that does not exist, or whose metadata is too long, is refused alone;
 everything else concerns the group and is told for each partition, because the response has no other place for it.
 """
 
@@ -22,6 +22,10 @@ from protocol.errors import ErrorCode, KafkaError
 @handles(OffsetCommitRequest, versions="0-9")
 async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit what can be committed; answered when it is replicated."""
+    if ctx.version == 0:
+        from broker.handlers import zookeeper_offsets
+
+        return await zookeeper_offsets.commit(ctx, request)
     now_ms = ctx.services.now_ms()
     accepted: dict[TopicPartition, CommittedOffset] = {}
     refused: dict[TopicPartition, ErrorCode] = {}

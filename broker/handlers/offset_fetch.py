@@ -2,8 +2,8 @@
 
 Versions 0 to 9. From v8 one request asks for several groups; null topics (v2 on) mean all that were committed. A
 partition or group that nobody has heard of is not an error: its offset is -1. With `require_stable` (v7 on) a partition
-with an open transactional commit is UNSTABLE_OFFSET_COMMIT. v0 and v1 have no place for a group's error but the
-partitions.
+with an open transactional commit is UNSTABLE_OFFSET_COMMIT. v1 has no place for a group's error but the partitions. v0
+reads from ZooKeeper (`zookeeper_offsets`).
 """
 
 from __future__ import annotations
@@ -36,6 +36,10 @@ Row = tuple[int, int, int, str, ErrorCode]
 @handles(OffsetFetchRequest, versions="0-9")
 async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Answer each group."""
+    if ctx.version == 0:
+        from broker.handlers import zookeeper_offsets
+
+        return await zookeeper_offsets.fetch(ctx, request)
     if ctx.version >= 8:
         return OffsetFetchResponse(
             groups=[answer_group(ctx, group, request.require_stable) for group in request.groups]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+CONSUMERS: Final = "/consumers"
 CLUSTER_ID: Final = "/cluster/id"
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
@@ -23,7 +24,7 @@ LATEST_PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 FEATURE: Final = "/feature"
 
 ALWAYS_CREATED: Final = (  # by every broker that starts; "node exists" is fine
-    "/consumers",
+    CONSUMERS,
     BROKER_IDS,
     TOPICS,
     CONFIG_CHANGES,
@@ -78,6 +79,11 @@ def config(entity_path: str) -> str:
 def broker_config(broker_id: int) -> str:
     """Dynamic configuration of a broker."""
     return f"{BROKER_CONFIGS}/{broker_id}"
+
+
+def consumer_offset(group: str, topic_name: str, index: int) -> str:
+    """Offset of an old consumer."""
+    return f"{CONSUMERS}/{group}/offsets/{topic_name}/{index}"
 
 
 def delete_topic(name: str) -> str:

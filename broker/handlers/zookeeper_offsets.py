@@ -1,0 +1,102 @@
+"""OffsetCommit and OffsetFetch v0: offsets of consumers of 2013, kept in ZooKeeper, apart from those of groups.
+
+Any broker answers, without a coordinator, a generation or an expiry. An offset that nobody has committed is
+UNKNOWN_TOPIC_OR_PARTITION, and metadata is checked and forgotten, as in Kafka. Imported with the first such request.
+Source: `KafkaApis.commitOffsetsToZookeeper`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller.zk import paths
+from controller.zk.session import NodeExists, NoNode, ZkError
+from protocol.apis.offset_commit import (
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from protocol.apis.offset_fetch import OffsetFetchResponse, OffsetFetchResponsePartition, OffsetFetchResponseTopic
+from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.api import RequestContext
+    from protocol.apis.offset_commit import OffsetCommitRequest
+    from protocol.apis.offset_fetch import OffsetFetchRequest
+
+
+async def commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    """Write each offset."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=one.partition_index,
+                        error_code=await _commit_one(ctx, request.group_id, topic.name, one),
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Read each offset."""
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    await _fetch_one(ctx, request.group_id, topic.name, index) for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ]
+    )
+
+
+async def _commit_one(ctx: RequestContext, group: str, topic: str, asked: OffsetCommitRequestPartition) -> ErrorCode:
+    if ctx.services.metadata.partition(topic, asked.partition_index) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if len(asked.committed_metadata or "") > ctx.services.settings.offset_metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    if not _is_path(group):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    path, data = paths.consumer_offset(group, topic, asked.partition_index), b"%d" % asked.committed_offset
+    session = ctx.services.session
+    try:
+        try:
+            await session.set(path, data)
+        except NoNode:
+            try:
+                await session.create(path, data, make_parents=True)
+            except NodeExists:  # another consumer of the group was faster
+                await session.set(path, data)
+    except ZkError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return ErrorCode.NONE
+
+
+async def _fetch_one(ctx: RequestContext, group: str, topic: str, index: int) -> OffsetFetchResponsePartition:
+    offset, error = -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not _is_path(group):
+        error = ErrorCode.UNKNOWN_SERVER_ERROR
+    elif ctx.services.metadata.partition(topic, index) is not None:
+        try:
+            data, _ = await ctx.services.session.get(paths.consumer_offset(group, topic, index))
+            offset, error = int(data), ErrorCode.NONE
+        except NoNode:
+            pass
+        except (ZkError, ValueError):
+            error = ErrorCode.UNKNOWN_SERVER_ERROR
+    return OffsetFetchResponsePartition(partition_index=index, committed_offset=offset, metadata="", error_code=error)
+
+
+def _is_path(group: str) -> bool:
+    """Whether a group's name can stand in a path; Kafka lets ZooKeeper's client object."""
+    return group.isprintable() and not any(part in ("", ".", "..") for part in group.split("/"))
