@@ -227,7 +227,7 @@ class Producer:
 
     async def begin_transaction(self) -> None:
         """Begin a transaction: every record from now on belongs to it."""
-        self._transactional().begin()
+        await self._transactional().begin()
 
     async def commit_transaction(self) -> None:
         """Store what was sent and commit it. After REQUEST_TIMED_OUT the outcome is open: call again to learn it."""

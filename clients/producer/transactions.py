@@ -14,8 +14,10 @@ says what each answer means. Two kinds of failure follow from it:
     fatal       another producer has taken the id over (`ProducerFenced`), or we may not use it: nothing will succeed
 
 A batch that failed leaves a hole in the sequence of its partition, so the abort is followed by InitProducerId with the
-present identity, which raises the epoch (KIP-360). During a resize the producer's barrier (`switch`) moves records to
-other partitions: those are added like any new partition, in the middle of the transaction (E12).
+present identity, which raises the epoch (KIP-360). So is any transaction of which a request was lost: it may still be
+on its way, and an EndTxn that arrives late would end the next transaction of the same epoch. Kafka's own client 3.9
+takes that risk; KIP-890 removes it by raising the epoch each time. During a resize the producer's barrier (`switch`)
+moves records to other partitions: those are added like any new partition, in the middle of the transaction (E12).
 
 Pure: requests come out, responses go in. Source: KIP-98, KIP-360, KIP-447, `TransactionManager` of Kafka's client 3.9.
 """
@@ -74,7 +76,7 @@ LEGAL: Final[Mapping[State, frozenset[State]]] = {
     State.INITIALIZING: frozenset({State.READY, State.FATAL_ERROR}),
     State.READY: frozenset({State.IN_TRANSACTION, State.FATAL_ERROR}),
     State.IN_TRANSACTION: frozenset({State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR, State.FATAL_ERROR}),
-    State.COMMITTING: frozenset({State.READY, State.ABORTABLE_ERROR, State.FATAL_ERROR}),
+    State.COMMITTING: frozenset({State.READY, State.INITIALIZING, State.ABORTABLE_ERROR, State.FATAL_ERROR}),
     State.ABORTABLE_ERROR: frozenset({State.ABORTING, State.FATAL_ERROR}),
     State.ABORTING: frozenset({State.READY, State.INITIALIZING, State.FATAL_ERROR}),
     State.FATAL_ERROR: frozenset(),
@@ -114,6 +116,8 @@ class Transactions:
         self.producer_epoch = -1
         self._bump = False
         self._unmapped = False
+        self._lost = False
+        """Whether a request of this transaction may still arrive."""
         self._known = False
         """Whether the coordinator knows of the transaction, so that it has to be ended."""
         self._wanted: dict[TopicPartition, None] = {}
@@ -142,7 +146,7 @@ class Transactions:
 
     def abort(self) -> None:
         """Give the transaction up. May be said again."""
-        if self.state is State.ABORTING or (self.state is State.INITIALIZING and self.producer_id >= 0):
+        if self.state is State.ABORTING:
             return
         if self.state not in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
             self._require(State.IN_TRANSACTION, "abort")
@@ -233,6 +237,11 @@ class Transactions:
         self._ended()
         return self._choose(settled)
 
+    def lost(self, question: Question) -> None:
+        """Nobody knows what became of a question that was sent: it is asked again, and may arrive twice."""
+        assert question is self._open, "one question is open at a time"
+        self._lost = self._lost or question.step is not Step.INITIALIZE
+
     def answered(self, question: Question, response: Any) -> Verdict:
         """The coordinator has answered. What may be asked again will be, by the next `next`."""
         if question.step is Step.ADD_PARTITIONS:
@@ -294,9 +303,9 @@ class Transactions:
         self._added.clear()
         self._groups.clear()
         self._offsets.clear()
-        if self._bump:
-            assert self.state is State.ABORTING, "a transaction with a failed batch is not committed"
-            self._bump = False
+        assert not self._bump or self.state is State.ABORTING, "a transaction with a failed batch is not committed"
+        if self._bump or self._lost:
+            self._bump = self._lost = False
             self._move(State.INITIALIZING)
         else:
             self._move(State.READY)

@@ -78,8 +78,10 @@ class Transactor:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def begin(self) -> None:
-        """Begin a transaction."""
+    async def begin(self) -> None:
+        """Begin a transaction, once a new epoch has come that the last one made necessary."""
+        if self._transactions.state is State.INITIALIZING:
+            await self._until(self._ready, "no new producer epoch")
         self._transactions.begin()
 
     async def commit(self) -> None:
@@ -88,7 +90,7 @@ class Transactor:
         self._accumulator.hurry += 1
         try:
             self._sender.wake()
-            await self._until(self._ready, "the transaction may have been committed or not")
+            await self._until(self._over, "the transaction may have been committed or not")
         finally:
             self._accumulator.hurry -= 1
 
@@ -96,7 +98,7 @@ class Transactor:
         """Give up the transaction: its records will never be read by those who read committed ones."""
         self._transactions.abort()
         self._accumulator.drop_doomed()
-        await self._until(self._ready, "the transaction is not aborted yet")
+        await self._until(self._over, "the transaction is not aborted yet")
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: ConsumerGroupMetadata) -> None:
         """Make these offsets part of the transaction, and wait until the group's coordinator holds them."""
@@ -136,6 +138,7 @@ class Transactor:
             response = await self._call(node_id, question)
         except (ConnectionError, TimeoutError) as error:
             log.debug("%s: %s", question.step.value, error)
+            self._transactions.lost(question)
             self._network.forget_coordinator(question.key, key_type=question.key_type)
             return self._backoff_s()
         except KafkaError as error:
@@ -171,6 +174,10 @@ class Transactor:
     def _ready(self) -> bool:
         return self._transactions.state is State.READY
 
+    def _over(self) -> bool:
+        """Whether the last transaction has ended; a new epoch may still be on its way."""
+        return self._transactions.state in (State.READY, State.INITIALIZING)
+
     async def _until(self, reached: Callable[[], bool], otherwise: str) -> None:
         """Wait for something to come true; raises what makes that impossible, and REQUEST_TIMED_OUT after a while."""
         assert self._task is not None, "a transactor is started before it is asked for anything"
@@ -203,7 +210,7 @@ class TransactionScope:
         self._transactor = transactor
 
     async def __aenter__(self) -> None:
-        self._transactor.begin()
+        await self._transactor.begin()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

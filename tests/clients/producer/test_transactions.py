@@ -138,8 +138,9 @@ def test_an_abort_first_learns_whether_there_is_anything_to_abort() -> None:
     lost = transactions.next(settled=False)
     assert lost is not None
     coordinator.answer(lost)
+    transactions.lost(lost)
     transactions.abort()
-    assert ask(transactions, coordinator) == [Step.ADD_PARTITIONS, Step.END]
+    assert ask(transactions, coordinator) == [Step.ADD_PARTITIONS, Step.END, Step.INITIALIZE]
     assert coordinator.ended == [False]
     assert transactions.state is State.READY
 
@@ -151,9 +152,16 @@ def test_an_end_whose_answer_was_lost_is_asked_for_again() -> None:
     transactions.commit()
     lost = transactions.next(settled=True)
     assert lost is not None
-    coordinator.answer(lost)
-    assert ask(transactions, coordinator) == [Step.END]
+    late = coordinator.answer(lost)
+    assert late.error_code == ErrorCode.NONE
+    transactions.lost(lost)
+    assert ask(transactions, coordinator) == [Step.END, Step.INITIALIZE]
     assert coordinator.ended == [True]
+    transactions.begin()
+    transactions.admits("t", 0)
+    ask(transactions, coordinator, settled=False)
+    assert coordinator.answer(lost).error_code == ErrorCode.PRODUCER_FENCED, "the first one, arriving late"
+    assert coordinator.ongoing
 
 
 def test_a_failed_batch_dooms_the_transaction_and_raises_the_epoch() -> None:
@@ -298,11 +306,11 @@ def _stormy(rng: random.Random, transactions: Transactions, coordinator: Coordin
         if question is None:
             return
         fate = rng.random()
-        if fate < 0.15:
-            continue
         if fate < 0.3:
-            # Done, but nobody hears of it.
-            coordinator.answer(question)
+            # Lost; or done, and nobody hears of it.
+            if fate < 0.15:
+                coordinator.answer(question)
+            transactions.lost(question)
             continue
         code = rng.choice(WEATHER) if fate < 0.5 else ErrorCode.NONE
         transactions.answered(question, coordinator.answer(question, code))
