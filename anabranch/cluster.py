@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.app import Node
 from broker.config import BrokerSettings, with_properties
-from broker.storage.files import MemoryFiles, OsFiles
+from broker.storage.files import files_of
 from clients.clock import follow_loop_ms
 from controller.zk.journal import JournaledZooKeeper
 from controller.zk.memory import MemoryZooKeeper
@@ -82,7 +82,7 @@ class Cluster:
             )
             for node_id in range(1, brokers + 1)
         }
-        self._files: dict[int, Files] = {}
+        self._files: dict[int, Files | Mapping[str, Files]] = {}
 
     @staticmethod
     def _open_zookeeper(data_dir: str | Path | None) -> MemoryZooKeeper:
@@ -140,7 +140,7 @@ class Cluster:
     async def _start(self, node_id: int) -> None:
         settings = self._settings[node_id]
         if node_id not in self._files:
-            self._files[node_id] = OsFiles(settings.data_dir) if settings.data_dir else MemoryFiles()
+            self._files[node_id] = files_of(settings.directories)
         node = Node(
             settings,
             connect=lambda: self.zookeeper.connect(settings.zookeeper_session_timeout_ms),

@@ -15,7 +15,7 @@ import asyncio
 import base64
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from broker import registration
@@ -55,7 +55,7 @@ class Node:
         settings: BrokerSettings,
         *,
         connect: Connect,
-        files: Files,
+        files: Files | Mapping[str, Files],
         rng: random.Random,
         clock_ms: Callable[[], int],
         failpoint: Callable[[str], None] | None = None,
@@ -280,17 +280,19 @@ class Node:
         if not self.settings.is_broker:
             return
         mine = {"version": "0", "broker.id": str(self.settings.node_id), "cluster.id": cluster_id}
-        content = self._files.read_file(META_PROPERTIES)
-        if content is None:
-            self._files.write_file(META_PROPERTIES, "".join(f"{k}={v}\n" for k, v in mine.items()).encode())
-            return
-        found = dict(line.split("=", 1) for line in content.decode().splitlines() if "=" in line)
-        for name in ("broker.id", "cluster.id"):
-            if found.get(name) != mine[name]:
-                raise ConfigError(
-                    f"the data in {self.settings.data_dir} belongs to {name} {found.get(name)}, but this node has "
-                    f"{name} {mine[name]}; use another --data-dir, or empty this one if its data is no longer needed"
-                )
+        by_path = self._files if isinstance(self._files, Mapping) else {self.settings.data_dir: self._files}
+        for path, files in by_path.items():
+            content = files.read_file(META_PROPERTIES)
+            if content is None:
+                files.write_file(META_PROPERTIES, "".join(f"{k}={v}\n" for k, v in mine.items()).encode())
+                continue
+            found = dict(line.split("=", 1) for line in content.decode().splitlines() if "=" in line)
+            for name in ("broker.id", "cluster.id"):
+                if found.get(name) != mine[name]:
+                    raise ConfigError(
+                        f"the data in {path} belongs to {name} {found.get(name)}, but this node has {name} "
+                        f"{mine[name]}; use another --data-dir, or empty this one if its data is no longer needed"
+                    )
 
     # --- session loss
 

@@ -92,6 +92,8 @@ HANDLERS: Final[tuple[Served, ...]] = (
     Served("DeleteAcls", "0-3", by_controllers=True),
     Served("DescribeConfigs", "0-4", by_controllers=True),
     Served("AlterConfigs", "0-2", by_controllers=True),
+    Served("AlterReplicaLogDirs", "0-2"),
+    Served("DescribeLogDirs", "0-4"),
     Served("SaslAuthenticate", "0-2", by_controllers=True),
     Served("CreatePartitions", "0-3", by_controllers=True),
     Served("CreateDelegationToken", "0-3", by_controllers=True),

@@ -87,7 +87,7 @@ async def serve(settings: BrokerSettings, zookeeper: str) -> None:
     """Run the node until told to stop."""
     from broker.app import Node
     from broker.registration import DuplicateBroker
-    from broker.storage.files import MemoryFiles, OsFiles
+    from broker.storage.files import files_of
     from clients.clock import follow_loop_ms
     from controller.zk.kazoo_session import open_kazoo
 
@@ -95,7 +95,7 @@ async def serve(settings: BrokerSettings, zookeeper: str) -> None:
     node = Node(
         settings,
         connect=lambda: open_kazoo(hosts, session_timeout_ms=settings.zookeeper_session_timeout_ms, chroot=chroot),
-        files=OsFiles(settings.data_dir) if settings.data_dir else MemoryFiles(),
+        files=files_of(settings.directories),
         rng=random.Random(),
         clock_ms=follow_loop_ms(),
     )

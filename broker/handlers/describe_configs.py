@@ -1,8 +1,8 @@
 """DescribeConfigs: effective settings of topics, brokers and loggers, and where each comes from.
 
-Versions 0 to 4: v1 adds sources and synonyms (KIP-226), v3 types and documentation (KIP-569). A broker describes itself,
-or (name "") what was changed for all. Empty or null keys mean all; unknown keys are left out. A kind of resource that
-does not exist spoils the whole request, as in Kafka; everything else only its own row.
+Versions 0 to 4: v1 adds sources and synonyms (KIP-226), v3 types and documentation (KIP-569). A broker describes
+itself, or (name "") what was changed for all. Empty or null keys mean all; unknown keys are left out. A kind of
+resource that does not exist spoils the whole request, as in Kafka; everything else only its own row.
 """
 
 from __future__ import annotations

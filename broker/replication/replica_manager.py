@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from broker.replication.fetcher import Fetcher
 from broker.replication.housekeeping import in_steps, periodically
 from broker.replication.isr_changes import AskController, IsrChanges
+from broker.replication.log_moves import LogMoves
 from broker.replication.partition import Partition, ReplicaRules, Role
 from broker.replication.verification import TransactionVerifier
 from broker.replication.waiting import ReplicationWait, WaitingRooms
@@ -41,6 +42,8 @@ log = logging.getLogger(__name__)
 
 ALL_REPLICAS: Final = -1
 HOUSEKEEPING_INTERVAL_MS: Final = 1000
+MOVE_INTERVAL_MS: Final = 100
+"""How soon a move between directories begins; nodes with one directory have none."""
 LeaderListener = Callable[[str, int, int], None]
 ResignListener = Callable[[str, int], None]
 Buffer = bytes | bytearray | memoryview
@@ -63,7 +66,7 @@ class ReplicaManager:
     def __init__(
         self,
         settings: BrokerSettings,
-        files: Files,
+        files: Files | Mapping[str, Files],
         *,
         metadata: MetadataCache,
         topic_config: Callable[[str], TopicConfig],
@@ -74,6 +77,7 @@ class ReplicaManager:
         self.settings = settings
         self.clock_ms = clock_ms
         self.logs = LogManager(files, settings, topic_config, clock_ms)
+        self.moves = LogMoves(self.logs)
         self.verifier = TransactionVerifier(settings, metadata, clock_ms)
         self._rooms = WaitingRooms()
         self.produces = self._rooms.produces
@@ -111,6 +115,8 @@ class ReplicaManager:
         ):
             self._tasks.append(self._loop.create_task(periodically(interval_ms, work), name=work.__name__))
         self._tasks.append(self._loop.create_task(in_steps(lambda: HOUSEKEEPING_INTERVAL_MS, self.logs.flush_step)))
+        if len(self.logs.directories) > 1:
+            self._tasks.append(self._loop.create_task(in_steps(lambda: MOVE_INTERVAL_MS, self.moves.step)))
         if settings.log_cleaner_enable:
             clean = partial(self.logs.clean_step, self._high_watermarks)
             self._tasks.append(self._loop.create_task(in_steps(lambda: self.settings.log_cleaner_backoff_ms, clean)))
@@ -141,6 +147,10 @@ class ReplicaManager:
         self._on_resign.append(listener)
 
     # -- finding ------------------------------------------------------------------------------------------------
+
+    def replica(self, topic: str, index: int) -> Partition | None:
+        """A replica that lives here, if it does."""
+        return self._partitions.get((topic, index))
 
     def partition(self, topic: str, index: int) -> Partition:
         """A replica that lives here. NOT_LEADER_OR_FOLLOWER when the cluster knows it elsewhere."""
@@ -319,7 +329,9 @@ class ReplicaManager:
         verdict = partition.judge(state, topic_id)
         if verdict is not ErrorCode.NONE:
             return verdict
-        self._partitions[key] = partition
+        if key not in self._partitions:
+            self._partitions[key] = partition
+            self.moves.resume(partition)
         if state.log_start_offset > partition.log.log_start_offset:
             log.info("%r: starting over at %d", partition, state.log_start_offset)
             partition.start_over_at(state.log_start_offset)
@@ -353,6 +365,7 @@ class ReplicaManager:
         if -1 < leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         del self._partitions[topic, index]
+        self.moves.forget(partition)
         self._stop_fetching(partition)
         partition.role = Role.NONE
         self._role_changed(partition)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -71,6 +72,9 @@ class Files(Protocol):
 
     def rename(self, source: str, target: str) -> None:
         """Move a file or directory; an existing target file is replaced."""
+
+    def space_bytes(self) -> tuple[int, int]:
+        """The size of the volume and what is free of it; -1 where nobody knows."""
 
 
 # --------------------------------------------------------------------------------------------------------------- memory
@@ -180,6 +184,10 @@ class MemoryFiles:
         target_names[target_name] = names.pop(name)
         for path in self._with_inside(source):
             self._directories[target + path[len(source) :]] = self._directories.pop(path)
+
+    def space_bytes(self) -> tuple[int, int]:
+        """Memory has no size of its own."""
+        return -1, -1
 
     def _entry(self, path: str) -> tuple[dict[str, MemoryFile | None], str]:
         directory, _, name = path.rpartition("/")
@@ -313,6 +321,11 @@ class OsFiles:
             raise FileExistsError(target)
         Path(self._at(source)).replace(destination)
 
+    def space_bytes(self) -> tuple[int, int]:
+        """See `Files`."""
+        volume = os.statvfs(self._root)
+        return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
+
     def close(self) -> None:
         """Give back all descriptors."""
         while self._descriptors:
@@ -345,3 +358,10 @@ class OsFiles:
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
+
+
+def files_of(directories: Sequence[str]) -> Files | Mapping[str, Files]:
+    """The files of a node: in its directories, or in memory if it has none."""
+    if not directories:
+        return MemoryFiles()
+    return {str(Path(directory).absolute()): OsFiles(directory) for directory in directories}

@@ -1,38 +1,30 @@
-"""All logs of this broker: opens them when a replica needs them, and checkpoints what only memory knows.
+"""All logs of this broker: opens them when a replica needs them, checkpoints what only memory knows, moves them.
 
-A log is the directory `<topic>-<partition>` below the data directory. It is opened (and recovered, if the last life
-ended without a clean stop) when the controller first names the partition, not at start: a broker with thousands of
-logs is ready at once. The directory remembers the topic's id, so that a log of a deleted namesake is never taken
-for this topic's.
+A log is opened (and recovered, if the last life ended without a clean stop) when the controller first names the
+partition, not at start: a broker with thousands of logs is ready at once. The log remembers the topic's id, so that one
+of a deleted namesake is never taken for this topic's. With several directories a new log goes where the fewest are, or
+where AlterReplicaLogDirs wants it. A deleted one is put aside and removed after `file.delete.delay.ms`, so that a topic
+deleted by mistake can be rescued by hand for that long; what a crash leaves of it goes at the next start.
 
-A deleted log is renamed to `<topic>-<partition>.<unique>-delete` and removed after `file.delete.delay.ms`, so that a
-topic deleted by mistake can be rescued by hand for that long; what a crash leaves of it goes at the next start.
+A move to another directory is a copy there, a `future` log, that takes the log's place when it has all of it: flushed
+and closed, the old one put aside, the copy renamed. A crash leaves the old log, or, between the last two steps, a copy
+without one: then the copy is complete, and becomes the log when it is next needed.
 
 Flushing, compaction and removal are done in small steps, one a call, because they share the event loop with requests.
-Sources: Kafka's `LogManager`, `PartitionMetadataFile`; the files of the directory are in `checkpoints`.
+Source: Kafka's `LogManager`.
 """
 
 from __future__ import annotations
 
-import base64
 import logging
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from broker.storage.checkpoints import (
-    CLEANED,
-    HIGH_WATERMARKS,
-    LOG_STARTS,
-    RECOVERY_POINTS,
-    OffsetCheckpoint,
-    mark_clean_shutdown,
-    take_clean_shutdown,
-)
 from broker.storage.cleaner import Cleaning, dirt_of, is_worth_cleaning
 from broker.storage.log import PartitionLog
+from broker.storage.log_directory import Key, LogDirectory, name_of
 from broker.storage.settings import LogSettings
 from protocol.errors import ErrorCode, KafkaError
-from protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
     from broker.config import BrokerSettings, TopicConfig
@@ -40,116 +32,214 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PARTITION_METADATA: Final = "partition.metadata"
-DELETED_SUFFIX: Final = "-delete"
-
 
 class LogManager:
-    """The logs below one data directory."""
+    """The logs below one or more directories."""
 
     def __init__(
         self,
-        files: Files,
+        files: Files | Mapping[str, Files],
         settings: BrokerSettings,
         topic_config: Callable[[str], TopicConfig],
         clock_ms: Callable[[], int],
     ) -> None:
-        self._files = files
+        by_path = files if isinstance(files, Mapping) else {settings.data_dir or "/memory": files}
+        self.directories = [LogDirectory(path, one) for path, one in by_path.items()]
         self._settings = settings
         self._topic_config = topic_config
         self._clock_ms = clock_ms
-        self._logs: dict[tuple[str, int], PartitionLog] = {}
-        self._high_watermarks = OffsetCheckpoint(files, HIGH_WATERMARKS)
-        self._log_starts = OffsetCheckpoint(files, LOG_STARTS)
-        self._recovery_points = OffsetCheckpoint(files, RECOVERY_POINTS)
-        self._cleaned = OffsetCheckpoint(files, CLEANED)
-        self._checkpoints = (self._high_watermarks, self._log_starts, self._recovery_points, self._cleaned)
-        self._clean = False
-        self._deleted: dict[str, int] = {}
-        self._deletions = 0
+        self._logs: dict[Key, PartitionLog] = {}
+        self._homes: dict[Key, LogDirectory] = {}
+        self._futures: dict[Key, tuple[LogDirectory, PartitionLog]] = {}
+        self._preferred: dict[Key, LogDirectory] = {}
         self._cleaning: Cleaning | None = None
         self._uncleanable: set[PartitionLog] = set()
 
     def load_checkpoints(self) -> None:
         """Read what the last life wrote, and remove the logs it had deleted."""
-        for checkpoint in self._checkpoints:
-            checkpoint.read()
-        self._clean = take_clean_shutdown(self._files)
-        for name in self._files.names(""):
-            if name.endswith(DELETED_SUFFIX):
-                self._files.remove_directory(name)
+        for directory in self.directories:
+            directory.load()
 
     def high_watermark(self, topic: str, index: int) -> int:
         """The last checkpointed high watermark; 0 for a partition that has none."""
-        return self._high_watermarks.offsets.get((topic, index), 0)
+        return self.home((topic, index)).high_watermarks.offsets.get((topic, index), 0)
 
-    def logs(self) -> Iterable[tuple[tuple[str, int], PartitionLog]]:
+    def logs(self) -> Iterable[tuple[Key, PartitionLog]]:
         """All open logs with their partitions."""
         return self._logs.items()
 
+    def placed(self) -> Iterator[tuple[LogDirectory, Key, PartitionLog, bool]]:
+        """All open logs with the directories that they are in; last, whether it is a copy in the making."""
+        for key, opened in self._logs.items():
+            yield self._homes[key], key, opened, False
+        for key, (directory, future) in self._futures.items():
+            yield directory, key, future, True
+
+    # -- where --------------------------------------------------------------------------------------------------
+
+    def home(self, key: Key) -> LogDirectory:
+        """Where a partition's log is, or where a new one is to go."""
+        known = self._homes.get(key)
+        if known is not None:
+            return known
+        if len(self.directories) == 1:
+            return self.directories[0]
+        found = [directory for directory in self.directories if directory.holds(key)]
+        if len(found) > 1:
+            found.sort(key=lambda one: max(one.files.names(name_of(key)), default=""))
+            log.error("%s is in several directories; the one that goes on longest counts", name_of(key))
+        if found:
+            return found[-1]
+        preferred = self._preferred.get(key)
+        return preferred or min(self.directories, key=lambda one: one.log_count)
+
+    def directory(self, path: str) -> LogDirectory:
+        """The directory of a name. LOG_DIR_NOT_FOUND if there is none."""
+        for one in self.directories:
+            if one.path == path:
+                return one
+        raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"Log directory {path} is not found in the config.")
+
+    def prefer(self, topic: str, index: int, path: str) -> None:
+        """Where the log of a partition is to be made, when it is."""
+        self._preferred[topic, index] = self.directory(path)
+
+    # -- opening and deleting -----------------------------------------------------------------------------------
+
     def open(self, topic: str, index: int, topic_id: bytes) -> PartitionLog:
         """The log of a partition, made if it is new. INCONSISTENT_TOPIC_ID if the directory is another topic's."""
-        directory = f"{topic}-{index}"
-        known = read_topic_id(self._files.read_file(f"{directory}/{PARTITION_METADATA}"))
-        if any(known) and any(topic_id) and known != topic_id:
-            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{directory} holds another topic of this name")
-        opened = self._logs.get((topic, index))
-        if opened is None:
-            opened = self._logs[topic, index] = self._open(topic, index, directory)
-        if any(topic_id) and not any(known):
-            self._files.write_file(f"{directory}/{PARTITION_METADATA}", encode_topic_id(topic_id))
-        return opened
-
-    def _open(self, topic: str, index: int, directory: str) -> PartitionLog:
         key = (topic, index)
-        opened = PartitionLog.open(
-            self._files,
-            directory,
-            self._log_settings(topic),
-            self._clock_ms(),
-            log_start_offset=self._log_starts.offsets.get(key, 0),
-            recovery_point=self._recovery_points.offsets.get(key, 0),
-            clean=self._clean,
-        )
-        opened.cleaned_to = min(self._cleaned.offsets.get(key, 0), opened.log_end_offset)
-
-        def distrust() -> None:
-            self._recovery_points.offsets[key] = opened.recovery_point
-            try:
-                self._recovery_points.write()
-            except OSError as reason:
-                log.warning("the recovery point of %s has to wait: %s", directory, reason)
-
-        opened.on_cut = distrust
-        if opened.scanned_segments > 1:
-            log.info("%s: scanned %d segments to open it", directory, opened.scanned_segments)
+        if key not in self._logs:
+            self._finish_swap(key)
+        home = self.home(key)
+        known = home.topic_id(name_of(key))
+        if any(known) and any(topic_id) and known != topic_id:
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{name_of(key)} holds another topic of this name")
+        opened = self._logs.get(key)
+        if opened is None:
+            opened = self._logs[key] = home.open(key, self._log_settings(topic), self._clock_ms())
+            self._homes[key] = home
+        if any(topic_id) and not any(known):
+            home.set_topic_id(name_of(key), topic_id)
         return opened
 
     def delete(self, topic: str, index: int) -> None:
         """Forget a partition's log, open or not; its files go when `file.delete.delay.ms` has passed."""
-        opened = self._logs.pop((topic, index), None)
-        for checkpoint in self._checkpoints:
-            checkpoint.offsets.pop((topic, index), None)
+        key = (topic, index)
+        self.drop_future(topic, index)
+        home = self.home(key)
+        opened = self._logs.pop(key, None)
+        self._homes.pop(key, None)
+        self._preferred.pop(key, None)
+        home.forget(key)
         if opened is not None:
-            self._stop_cleaning(opened)
-            opened.on_cut = None
-            opened.segments.close()
-        directory = f"{topic}-{index}"
-        if not self._files.exists(directory):
-            return
-        now_ms = self._clock_ms()
-        self._deletions += 1
-        target = f"{directory[:200]}.{now_ms:x}{self._deletions:x}{DELETED_SUFFIX}"
-        self._files.rename(directory, target)
-        self._deleted[target] = now_ms + self._topic_config(topic).file_delete_delay_ms
-        self.remove_deleted()
+            self._let_go(opened)
+        home.discard(name_of(key), self._clock_ms(), self._topic_config(topic).file_delete_delay_ms)
 
     def remove_deleted(self) -> None:
         """Remove the logs that were deleted long enough ago."""
-        now_ms = self._clock_ms()
-        for directory in [directory for directory, due_ms in self._deleted.items() if due_ms <= now_ms]:
-            del self._deleted[directory]
-            self._files.remove_directory(directory)
+        for directory in self.directories:
+            directory.remove_deleted(self._clock_ms())
+
+    def _let_go(self, opened: PartitionLog) -> None:
+        self._stop_cleaning(opened)
+        opened.on_cut = None
+        opened.segments.close()
+
+    # -- moving -------------------------------------------------------------------------------------------------
+
+    def future(self, topic: str, index: int) -> PartitionLog | None:
+        """The copy that is to become a partition's log, if it is being moved; opened if an earlier life began it."""
+        key = (topic, index)
+        known = self._futures.get(key)
+        if known is not None:
+            return known[1]
+        if len(self.directories) == 1:
+            return None
+        for directory in self.directories:
+            name = directory.future_of(key)
+            if name is not None:
+                return self._open_future(key, directory, name)
+        return None
+
+    def future_directory(self, topic: str, index: int) -> LogDirectory | None:
+        """Where a partition's log is moving to."""
+        known = self._futures.get((topic, index))
+        return None if known is None else known[0]
+
+    def begin_future(self, topic: str, index: int, path: str) -> PartitionLog:
+        """An empty copy of a partition's log in another directory; it is not compacted while it is being moved."""
+        key, directory = (topic, index), self.directory(path)
+        current = self._logs[key]
+        self._stop_cleaning(current)
+        directory.log_count += 1
+        future = self._open_future(key, directory, directory.new_future(key, self._clock_ms()))
+        topic_id = self._homes[key].topic_id(name_of(key))
+        if any(topic_id):
+            directory.set_topic_id(future.directory, topic_id)
+        return future
+
+    def drop_future(self, topic: str, index: int) -> None:
+        """Give up a move."""
+        key = (topic, index)
+        known = self._futures.pop(key, None)
+        if known is not None:
+            known[1].segments.close()
+        if len(self.directories) > 1:
+            for directory in self.directories:
+                name = directory.future_of(key)
+                if name is not None:
+                    directory.discard(name, self._clock_ms(), 0)
+
+    def promote_future(self, topic: str, index: int) -> PartitionLog:
+        """Let a copy that has everything take the place of its log, which must not be used any more. Raises OSError."""
+        key = (topic, index)
+        directory, future = self._futures[key]
+        before, home = self._logs[key], self._homes[key]
+        future.close()
+        del self._futures[key]
+        self._let_go(before)
+        home.discard(name_of(key), self._clock_ms(), self._topic_config(topic).file_delete_delay_ms)
+        high_watermark = home.high_watermarks.offsets.get(key, 0)
+        home.forget(key)
+        directory.files.rename(future.directory, name_of(key))
+        directory.high_watermarks.offsets[key] = high_watermark
+        opened = PartitionLog.open(
+            directory.files,
+            name_of(key),
+            before.settings,
+            self._clock_ms(),
+            log_start_offset=before.log_start_offset,
+            recovery_point=future.log_end_offset,
+            clean=True,
+        )
+        opened.producers = before.producers
+        for entry in before.epochs.entries:
+            if entry.epoch > opened.epochs.latest_epoch:
+                opened.epochs.assign(entry.epoch, entry.start_offset)
+        opened.cleaned_to = before.cleaned_to
+        directory.watch(key, opened)
+        self._logs[key], self._homes[key] = opened, directory
+        return opened
+
+    def _open_future(self, key: Key, directory: LogDirectory, name: str) -> PartitionLog:
+        settings = self._log_settings(key[0])
+        future = PartitionLog.open(directory.files, name, settings, self._clock_ms(), clean=directory.clean)
+        self._futures[key] = (directory, future)
+        return future
+
+    def _finish_swap(self, key: Key) -> None:
+        """A copy without its log is complete: the last life ended between the two steps of a swap."""
+        if len(self.directories) == 1 or any(one.holds(key) for one in self.directories):
+            return
+        for directory in self.directories:
+            name = directory.future_of(key)
+            if name is not None:
+                log.info("%s becomes %s: a move ends that was interrupted", name, name_of(key))
+                directory.files.rename(name, name_of(key))
+                return
+
+    # -- settings -----------------------------------------------------------------------------------------------
 
     def config_changed(self, topic: str, index: int) -> None:
         """Hold an open log to its topic's present configuration."""
@@ -163,19 +253,14 @@ class LogManager:
         for topic, index in self._logs:
             self.config_changed(topic, index)
 
+    # -- work from time to time ---------------------------------------------------------------------------------
+
     def checkpoint(self, high_watermarks: Iterable[tuple[str, int, int]]) -> None:
         """Write all offsets that moved since the last time. Partitions not named keep theirs. Raises OSError."""
         for topic, index, offset in high_watermarks:
-            self._high_watermarks.offsets[topic, index] = offset
-        for key, opened in self._logs.items():
-            if opened.log_start_offset > 0:
-                self._log_starts.offsets[key] = opened.log_start_offset
-            if opened.recovery_point > 0 or key in self._recovery_points.offsets:
-                self._recovery_points.offsets[key] = opened.recovery_point
-            if opened.cleaned_to > 0 or key in self._cleaned.offsets:
-                self._cleaned.offsets[key] = opened.cleaned_to
-        for checkpoint in self._checkpoints:
-            checkpoint.write()
+            self.home((topic, index)).high_watermarks.offsets[topic, index] = offset
+        for directory in self.directories:
+            directory.checkpoint(one for one in self._logs.items() if self._homes[one[0]] is directory)
 
     def flush_step(self) -> bool:
         """Flush one sealed segment, so that the next life need not scan it; whether there was one."""
@@ -215,13 +300,15 @@ class LogManager:
             opened = self._logs.get((topic, index))
             if opened is None or not opened.settings.compacts or opened in self._uncleanable:
                 continue
+            if (topic, index) in self._futures:
+                continue
             dirt = dirt_of(opened, high_watermark, now_ms)
             if is_worth_cleaning(opened, dirt):
-                dirty.append((dirt.ratio, dirt, opened))
+                dirty.append((dirt.ratio, dirt, opened, (topic, index)))
         if not dirty:
             return None
-        _, dirt, opened = max(dirty, key=lambda one: one[0])
-        return Cleaning(self._files, opened, dirt, now_ms)
+        _, dirt, opened, key = max(dirty, key=lambda one: one[0])
+        return Cleaning(self._homes[key].files, opened, dirt, now_ms)
 
     def _stop_cleaning(self, opened: PartitionLog | None = None) -> None:
         if self._cleaning is not None and opened in (None, self._cleaning.log):
@@ -230,21 +317,24 @@ class LogManager:
 
     def close(self) -> None:
         """Close every log; if all went well, say so, and the next life opens them without a scan."""
-        clean = True
+        unclean: set[LogDirectory] = set()
         self._stop_cleaning()
-        for opened in self._logs.values():
+        for directory, _, opened, _ in self.placed():
             try:
                 opened.close()
             except OSError as reason:
                 log.error("%s: not closed properly: %s", opened.directory, reason)
-                clean = False
-        try:
-            self.checkpoint(())
-            if clean:
-                mark_clean_shutdown(self._files)
-        except OSError as reason:
-            log.error("the checkpoints could not be written: %s", reason)
+                unclean.add(directory)
+        for directory in self.directories:
+            try:
+                directory.checkpoint(one for one in self._logs.items() if self._homes[one[0]] is directory)
+                if directory not in unclean:
+                    directory.mark_clean()
+            except OSError as reason:
+                log.error("the checkpoints could not be written: %s", reason)
         self._logs.clear()
+        self._homes.clear()
+        self._futures.clear()
 
     def _log_settings(self, topic: str) -> LogSettings:
         config = self._topic_config(topic)
@@ -272,21 +362,3 @@ class LogManager:
             flush_messages=config.flush_messages,
             producer_id_expiration_ms=self._settings.producer_id_expiration_ms,
         )
-
-
-def encode_topic_id(topic_id: bytes) -> bytes:
-    """The content of `partition.metadata`."""
-    return f"version: 0\ntopic_id: {base64.urlsafe_b64encode(topic_id).decode().rstrip('=')}\n".encode()
-
-
-def read_topic_id(content: bytes | None) -> bytes:
-    """The topic id that a log's directory remembers; ZERO_UUID when it remembers none."""
-    for line in (content or b"").decode(errors="replace").splitlines():
-        name, _, value = line.partition(": ")
-        if name == "topic_id":
-            try:
-                topic_id = base64.urlsafe_b64decode(f"{value}==")
-            except ValueError:
-                return ZERO_UUID
-            return topic_id if len(topic_id) == len(ZERO_UUID) else ZERO_UUID
-    return ZERO_UUID

@@ -170,6 +170,9 @@ class DiskView:
         for path in self._inside(source):
             self._disk.directories[target + path[len(source) :]] = self._disk.directories.pop(path)
 
+    def space_bytes(self) -> tuple[int, int]:
+        return -1, -1
+
     def _entry(self, path: str) -> tuple[dict[str, Inode | None], str]:
         self._process.must_live()
         directory, _, name = path.rpartition("/")

@@ -9,7 +9,8 @@ import pytest
 from broker.config import BrokerSettings, TopicConfig
 from broker.storage.files import Files, MemoryFiles
 from broker.storage.log import PartitionLog
-from broker.storage.log_manager import LogManager, read_topic_id
+from broker.storage.log_directory import read_topic_id
+from broker.storage.log_manager import LogManager
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchBuilder
 from tests.broker.storage.faulty_files import FaultyFiles

@@ -143,3 +143,68 @@ def test_producers_expire_unless_a_transaction_is_open() -> None:
     states.expire(2001, 1000)
     assert [states.get(pid) is not None for pid in (1, 2, 3)] == [False, True, True]
     assert len(states) == 2
+
+
+def first_batch(states: ProducerStates, epoch: int, sequence: int, **options: object) -> ErrorCode | None:
+    try:
+        states.check(
+            header(epoch, sequence, transactional=True),
+            from_client=True,
+            verified_only=True,
+            **options,  # type: ignore[arg-type]
+        )
+    except KafkaError as error:
+        return error.code
+    return None
+
+
+def test_the_first_batch_of_a_transaction_comes_with_what_its_coordinator_confirmed() -> None:
+    states = ProducerStates()
+    assert first_batch(states, 0, 0) is ErrorCode.INVALID_TXN_STATE
+    begun = states.begin_verification(PID, 0, 0, NOW_MS)
+    assert begun is not None
+    assert first_batch(states, 0, 0) is ErrorCode.INVALID_TXN_STATE
+    assert first_batch(states, 0, 0, verification=begun) is None
+    assert states.begin_verification(PID, 0, 0, NOW_MS) is begun, "a second request asks about the same beginning"
+    states.append(header(0, 0, transactional=True), 100)
+    assert first_batch(states, 0, 1) is None, "the transaction is open"
+    assert states.begin_verification(PID, 0, 1, NOW_MS) is None
+
+
+def test_a_marker_outdates_what_was_asked_before_it() -> None:
+    """Asked, confirmed, aborted, begun anew elsewhere: the old confirmation must not let a batch in (KIP-890)."""
+    states = ProducerStates()
+    begun = states.begin_verification(PID, 0, 0, NOW_MS)
+    states.end_transaction(header(0, -1, transactional=True), 100, ControlRecord(ControlType.ABORT, 1))
+    assert first_batch(states, 0, 0, verification=begun) is ErrorCode.INVALID_TXN_STATE
+    again = states.begin_verification(PID, 0, 0, NOW_MS)
+    assert again is not begun
+    assert first_batch(states, 0, 0, verification=begun) is ErrorCode.INVALID_TXN_STATE
+    assert first_batch(states, 0, 0, verification=again) is None
+
+
+def test_a_later_batch_that_is_confirmed_sooner_waits_for_the_first_one() -> None:
+    states = ProducerStates()
+    begun = states.begin_verification(PID, 1, 4, NOW_MS)
+    states.begin_verification(PID, 1, 2, NOW_MS)
+    states.begin_verification(PID, 1, 3, NOW_MS)
+    assert first_batch(states, 1, 4, verification=begun) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert first_batch(states, 1, 2, verification=begun) is None
+    states.begin_verification(PID, 2, 9, NOW_MS)
+    states.begin_verification(PID, 1, 0, NOW_MS)
+    assert first_batch(states, 2, 9, verification=begun) is None, "a new epoch counts from where it begins"
+
+
+def test_an_older_epoch_is_told_so_before_its_sequence_is_looked_at() -> None:
+    states = after(header(3, 0, 5))
+    begun = states.begin_verification(PID, 2, 0, NOW_MS)
+    assert first_batch(states, 2, 9, verification=begun) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_what_was_never_confirmed_expires() -> None:
+    states = ProducerStates()
+    begun = states.begin_verification(PID, 0, 0, 1000)
+    states.expire(1999, 1000)
+    assert first_batch(states, 0, 0, verification=begun) is None
+    states.expire(2000, 1000)
+    assert first_batch(states, 0, 0, verification=begun) is ErrorCode.INVALID_TXN_STATE

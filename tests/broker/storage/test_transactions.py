@@ -4,7 +4,14 @@ import struct
 
 import pytest
 
-from broker.storage.transactions import AbortedTransaction, CleanedTransactions, decode_aborted, encode_aborted
+from broker.storage.transactions import (
+    AbortedTransaction,
+    CleanedTransactions,
+    aborted_between,
+    decode_aborted,
+    encode_aborted,
+    offset_behind,
+)
 from protocol.records.batch import BatchHeader, read_header
 from protocol.records.control import ControlRecord, ControlType
 from tests.broker.storage.batches import batch
@@ -52,3 +59,21 @@ def test_markers_without_anything_left_go() -> None:
     assert seen.discards_marker(header(15), None), "an empty control batch"
     assert not seen.discards_marker(header(16), ControlRecord(ControlType.LEADER_CHANGE)), "not a transaction's"
     assert seen.retained == []
+
+
+def test_a_range_is_touched_by_what_begins_before_its_end_and_ends_in_it_or_later() -> None:
+    known = [
+        AbortedTransaction(1, 0, 5, 2),
+        AbortedTransaction(2, 2, 9, 7),
+        AbortedTransaction(3, 7, 12, 13),
+        AbortedTransaction(4, 20, 22, 23),
+    ]
+    for start in range(25):
+        for end in range(start, 25):
+            touching = [one for one in known if one.first_offset < end and one.last_offset >= start]
+            assert aborted_between(known, start, end) == touching, (start, end)
+
+
+def test_where_batches_end_stands_in_their_headers() -> None:
+    assert offset_behind(b"", 7) == 7
+    assert offset_behind(batch(3, at=(10, 1)) + batch(2, at=(20, 1)), 10) == 22

@@ -1,0 +1,44 @@
+"""AlterReplicaLogDirs: let replicas of this broker move to another of its directories (KIP-113).
+
+Versions 0 to 2. The answer comes when a move has begun; DescribeLogDirs shows how far it is. A replica that is not here
+yet is answered REPLICA_NOT_AVAILABLE, and will be made where it was wanted.
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, handles
+from protocol.apis.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+
+@handles(AlterReplicaLogDirsRequest, versions="0-2")
+async def alter_replica_log_dirs(
+    ctx: RequestContext, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
+    """Begin each move on its own."""
+    topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for asked in request.dirs:
+        for topic in asked.topics:
+            for index in topic.partitions:
+                row = AlterReplicaLogDirPartitionResult(
+                    partition_index=index, error_code=begin(ctx, topic.name, index, asked.path)
+                )
+                topics.setdefault(topic.name, []).append(row)
+    return AlterReplicaLogDirsResponse(
+        results=[AlterReplicaLogDirTopicResult(topic_name=name, partitions=rows) for name, rows in topics.items()]
+    )
+
+
+def begin(ctx: RequestContext, topic: str, index: int, path: str) -> ErrorCode:
+    """Begin one move; what came of it."""
+    replicas = ctx.services.replicas
+    try:
+        replicas.moves.ask(topic, index, path, replicas.replica(topic, index))
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE

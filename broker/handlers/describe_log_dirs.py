@@ -1,0 +1,80 @@
+"""DescribeLogDirs: what lies in which directory of this broker, how far behind it is, and what moves (KIP-113).
+
+Versions 0 to 4; v3 adds an error for the whole, v4 the size of the volume and what is free (KIP-827). A directory that
+cannot be asked answers for itself alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from broker.api import RequestContext, handles
+from protocol.apis.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.replication.partition import Partition
+    from broker.replication.replica_manager import ReplicaManager
+    from broker.storage.log import PartitionLog
+    from broker.storage.log_directory import LogDirectory
+
+log: Final = logging.getLogger(__name__)
+NO_LAG: Final = -1
+
+
+@handles(DescribeLogDirsRequest, versions="0-4")
+async def describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    """Answer each directory on its own."""
+    replicas = ctx.services.replicas
+    asked = None
+    if request.topics is not None:
+        asked = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    return DescribeLogDirsResponse(
+        error_code=ErrorCode.NONE, results=[described(replicas, one, asked) for one in replicas.logs.directories]
+    )
+
+
+def described(
+    replicas: ReplicaManager, directory: LogDirectory, asked: set[tuple[str, int]] | None
+) -> DescribeLogDirsResult:
+    """One directory with those of the partitions that are in it, all if none is named."""
+    try:
+        total_bytes, usable_bytes = directory.files.space_bytes()
+    except OSError as error:
+        log.warning("%s cannot be asked for its size: %s", directory.path, error)
+        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, topics=[])
+    topics: dict[str, list[DescribeLogDirsPartition]] = {}
+    for home, (topic, index), opened, is_future in replicas.logs.placed():
+        if home is directory and (asked is None or (topic, index) in asked):
+            partition = replicas.replica(topic, index)
+            topics.setdefault(topic, []).append(
+                DescribeLogDirsPartition(
+                    partition_index=index,
+                    partition_size=opened.size_bytes,
+                    offset_lag=lag_of(partition, opened, is_future=is_future),
+                    is_future_key=is_future,
+                )
+            )
+    return DescribeLogDirsResult(
+        error_code=ErrorCode.NONE,
+        log_dir=directory.path,
+        topics=[DescribeLogDirsTopic(name=name, partitions=rows) for name, rows in topics.items()],
+        total_bytes=total_bytes,
+        usable_bytes=usable_bytes,
+    )
+
+
+def lag_of(partition: Partition | None, opened: PartitionLog, *, is_future: bool) -> int:
+    """How far a copy is behind its log, or a log behind what is committed."""
+    if partition is None:
+        return NO_LAG
+    if is_future:
+        return partition.log.log_end_offset - opened.log_end_offset
+    return max(partition.high_watermark - opened.log_end_offset, 0)

@@ -1,0 +1,119 @@
+"""Moves of replicas between the log directories of this broker (KIP-113), one piece of copying at a time.
+
+    asked --begin--> copying --everything is there--> swapped
+                        ^  |
+                        +--+ the log was cut or lost its beginning: the copy follows it
+
+The copy follows its log as a follower follows a leader: where their epochs part it is cut back, and what is gone from
+the beginning of the log goes from the copy. Whoever appends meanwhile is not hindered: the last piece and the swap are
+one step, in which nobody else has a turn. A restart takes a move up where its copy ends. A disk that refuses is tried
+again; a swap that cannot be made leaves the log where it was. Source: Kafka's `ReplicaAlterLogDirsThread`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.replication.partition import Partition
+    from broker.storage.log import PartitionLog
+    from broker.storage.log_manager import LogManager
+
+log = logging.getLogger(__name__)
+
+STEP_BYTES: Final = 256 * 1024
+"""What is copied at a time: some milliseconds of work."""
+NAME_LENGTH_MAX: Final = 255
+UNIQUE_LENGTH: Final = 1 + 32 + len("-future")
+"""What Kafka adds to the name of a log while it is copied."""
+
+
+class LogMoves:
+    """The replicas that are on their way to another directory."""
+
+    def __init__(self, logs: LogManager) -> None:
+        self._logs = logs
+        self._moving: dict[Partition, PartitionLog] = {}
+
+    def __len__(self) -> int:
+        return len(self._moving)
+
+    def ask(self, topic: str, index: int, path: str, partition: Partition | None) -> None:
+        """Let a replica move, or stay if it is there; one that is not here yet will begin there. Raises KafkaError."""
+        if len(f"{topic}-{index}") + UNIQUE_LENGTH > NAME_LENGTH_MAX:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
+        target = self._logs.directory(path)
+        if partition is None:
+            self._logs.prefer(topic, index, path)
+            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic}-{index} is not here yet")
+        moving_to = self._logs.future_directory(topic, index)
+        if moving_to is target:
+            return
+        if moving_to is not None:
+            self.forget(partition)
+            self._logs.drop_future(topic, index)
+        if self._logs.home((topic, index)) is not target:
+            try:
+                self._moving[partition] = self._logs.begin_future(topic, index, path)
+            except OSError as reason:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(reason)) from reason
+            log.info("%r: moves to %s", partition, path)
+
+    def resume(self, partition: Partition) -> None:
+        """A replica was opened: if an earlier life had begun to move it, go on."""
+        future = self._logs.future(partition.topic, partition.index)
+        if future is not None:
+            self._moving[partition] = future
+            log.info("%r: goes on moving, %d of %d", partition, future.log_end_offset, partition.log.log_end_offset)
+
+    def forget(self, partition: Partition) -> None:
+        """A replica is not here any more."""
+        self._moving.pop(partition, None)
+
+    def step(self) -> bool:
+        """Copy a piece of one replica, and swap it if that was the last; whether there may be more to do at once."""
+        for partition, future in self._moving.items():
+            try:
+                if copy_piece(partition.log, future):
+                    self._swap(partition)
+            except (OSError, KafkaError) as reason:
+                log.warning("the move of %r has to wait: %s", partition, reason)
+                continue
+            return True
+        return False
+
+    def _swap(self, partition: Partition) -> None:
+        path = self._logs.future_directory(partition.topic, partition.index)
+        partition.log = self._logs.promote_future(partition.topic, partition.index)
+        del self._moving[partition]
+        log.info("%r: moved to %s", partition, path.path if path is not None else "?")
+
+
+def copy_piece(current: PartitionLog, future: PartitionLog) -> bool:
+    """Bring a copy a piece nearer to its log; whether it has everything now."""
+    if future.log_end_offset < current.log_start_offset or future.log_start_offset > current.log_end_offset:
+        future.truncate_fully_and_start_at(current.log_start_offset)
+    cut_where_they_part(current, future)
+    if current.log_start_offset > future.log_start_offset:
+        future.increment_log_start_offset(current.log_start_offset)
+    records = current.read(future.log_end_offset, STEP_BYTES)
+    if len(records):
+        future.append_as_follower(records)
+    if future.log_end_offset < current.log_end_offset and not len(records):
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{current.directory}: nothing at {future.log_end_offset}")
+    return future.log_end_offset == current.log_end_offset
+
+
+def cut_where_they_part(current: PartitionLog, future: PartitionLog) -> None:
+    """Cut a copy back to where its log still says the same: a follower's log may have been cut meanwhile."""
+    while future.log_end_offset > future.log_start_offset:
+        epoch = min(future.epochs.latest_epoch, current.epochs.latest_epoch)
+        known, end = current.epochs.end_offset_for(epoch, current.log_end_offset)
+        own_end = future.epochs.end_offset_for(known, future.log_end_offset)[1]
+        common = min(end, own_end) if own_end >= 0 else current.log_start_offset
+        if common >= future.log_end_offset:
+            return
+        future.truncate_to(max(common, future.log_start_offset))

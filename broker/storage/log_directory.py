@@ -1,0 +1,196 @@
+"""One of the directories in which a broker keeps its logs: their checkpoints, what is deleted, what is moving in.
+
+A log is `<topic>-<partition>`; one that is being removed `<topic>-<partition>.<unique>-delete`; one that is a copy of a
+log elsewhere, and is to take its place, `<topic>-<partition>.<unique>-future`. Sources: Kafka's `LogManager`,
+`PartitionMetadataFile`; the files that speak for the whole directory are in `checkpoints`.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from broker.storage.checkpoints import (
+    CLEANED,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    OffsetCheckpoint,
+    mark_clean_shutdown,
+    take_clean_shutdown,
+)
+from broker.storage.log import PartitionLog
+from protocol.wire import ZERO_UUID
+
+if TYPE_CHECKING:
+    from broker.storage.files import Files
+    from broker.storage.settings import LogSettings
+
+log = logging.getLogger(__name__)
+
+PARTITION_METADATA: Final = "partition.metadata"
+DELETED_SUFFIX: Final = "-delete"
+FUTURE_SUFFIX: Final = "-future"
+Key = tuple[str, int]
+
+
+class LogDirectory:
+    """A directory of logs."""
+
+    def __init__(self, path: str, files: Files) -> None:
+        self.path = path
+        self.files = files
+        self.high_watermarks = OffsetCheckpoint(files, HIGH_WATERMARKS)
+        self.log_starts = OffsetCheckpoint(files, LOG_STARTS)
+        self.recovery_points = OffsetCheckpoint(files, RECOVERY_POINTS)
+        self.cleaned = OffsetCheckpoint(files, CLEANED)
+        self.clean = False
+        """Whether the last life ended in order."""
+        self.log_count = 0
+        """How many logs are here, and are on their way here."""
+        self._checkpoints = (self.high_watermarks, self.log_starts, self.recovery_points, self.cleaned)
+        self._deleted: dict[str, int] = {}
+        self._deletions = 0
+
+    def load(self) -> None:
+        """Read what the last life wrote, and remove the logs it had deleted."""
+        for checkpoint in self._checkpoints:
+            checkpoint.read()
+        self.clean = take_clean_shutdown(self.files)
+        for name in self.files.names(""):
+            if name.endswith(DELETED_SUFFIX):
+                self.files.remove_directory(name)
+            elif name.rpartition("-")[2].isdecimal() or name.endswith(FUTURE_SUFFIX):
+                self.log_count += 1
+
+    def holds(self, key: Key) -> bool:
+        """Whether the log of a partition is here."""
+        return self.files.exists(name_of(key))
+
+    def futures(self) -> Iterator[tuple[Key, str]]:
+        """The copies that are to become logs: partition and name of the directory."""
+        for name in self.files.names(""):
+            key = key_of_future(name)
+            if key is not None:
+                yield key, name
+
+    def future_of(self, key: Key) -> str | None:
+        """The name of the copy of a partition's log that is here, if there is one."""
+        return next((name for one, name in self.futures() if one == key), None)
+
+    def new_future(self, key: Key, now_ms: int) -> str:
+        """A name for a copy."""
+        self._deletions += 1
+        return f"{name_of(key)}.{now_ms:x}{self._deletions:x}{FUTURE_SUFFIX}"
+
+    def topic_id(self, name: str) -> bytes:
+        """The topic that a log belongs to; ZERO_UUID if it remembers none."""
+        return read_topic_id(self.files.read_file(f"{name}/{PARTITION_METADATA}"))
+
+    def set_topic_id(self, name: str, topic_id: bytes) -> None:
+        """Let a log remember the topic it belongs to."""
+        self.files.write_file(f"{name}/{PARTITION_METADATA}", encode_topic_id(topic_id))
+
+    def open(self, key: Key, settings: LogSettings, now_ms: int) -> PartitionLog:
+        """Open a partition's log, made if it is not there."""
+        name = name_of(key)
+        if not self.files.exists(name):
+            self.log_count += 1
+        opened = PartitionLog.open(
+            self.files,
+            name,
+            settings,
+            now_ms,
+            log_start_offset=self.log_starts.offsets.get(key, 0),
+            recovery_point=self.recovery_points.offsets.get(key, 0),
+            clean=self.clean,
+        )
+        opened.cleaned_to = min(self.cleaned.offsets.get(key, 0), opened.log_end_offset)
+        self.watch(key, opened)
+        if opened.scanned_segments > 1:
+            log.info("%s: scanned %d segments to open it", name, opened.scanned_segments)
+        return opened
+
+    def watch(self, key: Key, opened: PartitionLog) -> None:
+        """Write a log's recovery point at once whenever it goes back: it must not be believed any more."""
+
+        def distrust() -> None:
+            self.recovery_points.offsets[key] = opened.recovery_point
+            try:
+                self.recovery_points.write()
+            except OSError as reason:
+                log.warning("the recovery point of %s has to wait: %s", opened.directory, reason)
+
+        opened.on_cut = distrust
+
+    def forget(self, key: Key) -> None:
+        """A partition's log is not here any more."""
+        for checkpoint in self._checkpoints:
+            checkpoint.offsets.pop(key, None)
+
+    def discard(self, name: str, now_ms: int, delay_ms: int) -> None:
+        """Put a log aside, to be removed after a while."""
+        if not self.files.exists(name):
+            return
+        self._deletions += 1
+        target = f"{name[:200]}.{now_ms:x}{self._deletions:x}{DELETED_SUFFIX}"
+        self.files.rename(name, target)
+        self.log_count -= 1
+        self._deleted[target] = now_ms + delay_ms
+        self.remove_deleted(now_ms)
+
+    def remove_deleted(self, now_ms: int) -> None:
+        """Remove the logs that were put aside long enough ago."""
+        for name in [name for name, due_ms in self._deleted.items() if due_ms <= now_ms]:
+            del self._deleted[name]
+            self.files.remove_directory(name)
+
+    def checkpoint(self, logs: Iterable[tuple[Key, PartitionLog]]) -> None:
+        """Write all offsets that moved since the last time. Raises OSError."""
+        for key, opened in logs:
+            if opened.log_start_offset > 0:
+                self.log_starts.offsets[key] = opened.log_start_offset
+            if opened.recovery_point > 0 or key in self.recovery_points.offsets:
+                self.recovery_points.offsets[key] = opened.recovery_point
+            if opened.cleaned_to > 0 or key in self.cleaned.offsets:
+                self.cleaned.offsets[key] = opened.cleaned_to
+        for checkpoint in self._checkpoints:
+            checkpoint.write()
+
+    def mark_clean(self) -> None:
+        """Say that every log here was flushed and closed."""
+        mark_clean_shutdown(self.files)
+
+
+def name_of(key: Key) -> str:
+    """The directory of a partition's log."""
+    return f"{key[0]}-{key[1]}"
+
+
+def key_of_future(name: str) -> Key | None:
+    """The partition whose copy a directory is; None if it is something else."""
+    log_name, dot, unique = name.removesuffix(FUTURE_SUFFIX).rpartition(".")
+    topic, dash, index = log_name.rpartition("-")
+    if not name.endswith(FUTURE_SUFFIX) or not dot or not unique or not dash or not index.isdecimal():
+        return None
+    return topic, int(index)
+
+
+def encode_topic_id(topic_id: bytes) -> bytes:
+    """The content of `partition.metadata`."""
+    return f"version: 0\ntopic_id: {base64.urlsafe_b64encode(topic_id).decode().rstrip('=')}\n".encode()
+
+
+def read_topic_id(content: bytes | None) -> bytes:
+    """The topic id that a log's directory remembers; ZERO_UUID when it remembers none."""
+    for line in (content or b"").decode(errors="replace").splitlines():
+        name, _, value = line.partition(": ")
+        if name == "topic_id":
+            try:
+                topic_id = base64.urlsafe_b64decode(f"{value}==")
+            except ValueError:
+                return ZERO_UUID
+            return topic_id if len(topic_id) == len(ZERO_UUID) else ZERO_UUID
+    return ZERO_UUID

@@ -1,0 +1,207 @@
+"""Replicas that move between directories: what a copy does while its log goes on, and what survives a crash when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker.config import BrokerSettings, TopicConfig
+from broker.replication import log_moves
+from broker.replication.log_moves import LogMoves, copy_piece
+from broker.replication.partition import Partition, ReplicaRules
+from broker.storage.files import Files, MemoryFiles
+from broker.storage.log import PartitionLog
+from broker.storage.log_manager import LogManager
+from protocol.errors import ErrorCode
+from tests.broker.storage.batches import NOW_MS, batch
+from tests.broker.storage.faulty_files import FaultyFiles
+from tests.broker.storage.logs import append, code_of, everything, opened
+
+TOPIC_ID = bytes(range(16))
+CONFIG = TopicConfig(segment_bytes=1000)
+
+
+def manager(disks: dict[str, Files]) -> LogManager:
+    logs = LogManager(disks, BrokerSettings(), lambda _: CONFIG, lambda: NOW_MS)
+    logs.load_checkpoints()
+    return logs
+
+
+def disks() -> dict[str, Files]:
+    return {"/a": MemoryFiles(), "/b": MemoryFiles()}
+
+
+def replica(logs: LogManager, index: int = 0) -> Partition:
+    return Partition("t", index, TOPIC_ID, logs.open("t", index, TOPIC_ID), ReplicaRules(1))
+
+
+def where(logs: LogManager) -> dict[str, list[str]]:
+    return {one.path: [name for name in one.files.names("") if "." not in name and "checkpoint" not in name]
+            for one in logs.directories}  # fmt: skip
+
+
+def finish(moves: LogMoves) -> int:
+    return sum(1 for _ in iter(moves.step, False))
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(log_moves, "STEP_BYTES", 500)
+    yield
+
+
+def test_new_logs_go_where_the_fewest_are_or_where_they_are_wanted() -> None:
+    logs = manager(disks())
+    for index in range(4):
+        logs.open("t", index, TOPIC_ID)
+    assert where(logs) == {"/a": ["t-0", "t-2"], "/b": ["t-1", "t-3"]}
+    moves = LogMoves(logs)
+    for index in (4, 5, 6):
+        assert code_of(moves.ask, "t", index, "/b", None) == ErrorCode.REPLICA_NOT_AVAILABLE
+        logs.open("t", index, TOPIC_ID)
+    assert where(logs)["/b"] == ["t-1", "t-3", "t-4", "t-5", "t-6"]
+    assert code_of(moves.ask, "t", 0, "/c", replica(logs)) == ErrorCode.LOG_DIR_NOT_FOUND
+    assert code_of(moves.ask, "t" * 215, 0, "/a", replica(logs)) == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_a_move_ends_with_everything_and_the_next_life_finds_it() -> None:
+    media = disks()
+    logs = manager(media)
+    partition, moves = replica(logs), LogMoves(logs)
+    append(partition.log, batch(producer=(8, 0, 0)), epoch=3)
+    for sequence in range(29):
+        append(partition.log, batch(producer=(7, 0, sequence)), epoch=3)
+    partition.log.epochs.assign(4, 30)
+    partition.log.increment_log_start_offset(5)
+    before = everything(partition.log)
+    moves.ask("t", 0, "/b", partition)
+    assert moves.step() and len(moves) == 1
+    append(partition.log, batch(producer=(7, 0, 29)), epoch=4)  # while it is being copied
+    partition.log.epochs.assign(5, 31)
+    assert finish(moves) > 3
+    assert where(logs) == {"/a": [], "/b": ["t-0"]}
+    after = partition.log
+    assert everything(after)[:-1] == before
+    assert (after.log_start_offset, after.log_end_offset) == (5, 31)
+    assert after.epochs.entries == ((3, 5), (4, 30), (5, 31)), "also the epoch that has written nothing yet"
+    assert append(after, batch(producer=(8, 0, 0)), epoch=5).duplicate, "also a producer whose batch was deleted"
+    assert append(after, batch(producer=(7, 0, 30)), epoch=5).first_offset == 31
+    logs.checkpoint([("t", 0, 31)])
+    logs.close()
+    again = manager(media)
+    assert again.open("t", 0, TOPIC_ID).log_end_offset == 32
+    assert (again.high_watermark("t", 0), where(again)) == (31, {"/a": [], "/b": ["t-0"]})
+    assert not [name for name in media["/b"].names("") if name.endswith("-future")]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_restart_goes_on_where_the_copy_ends(clean: bool) -> None:
+    media = disks()
+    logs = manager(media)
+    partition, moves = replica(logs), LogMoves(logs)
+    for _ in range(30):
+        append(partition.log)
+    moves.ask("t", 0, "/b", partition)
+    assert moves.step() and moves.step()
+    copied = logs.future("t", 0)
+    assert copied is not None
+    if clean:
+        logs.close()
+    again = manager(media)
+    partition, moves = replica(again), LogMoves(again)
+    moves.resume(partition)
+    future = again.future("t", 0)
+    assert future is not None and 0 < copied.log_end_offset == future.log_end_offset < 30
+    finish(moves)
+    assert where(again) == {"/a": [], "/b": ["t-0"]} and len(everything(partition.log)) == 30
+
+
+def test_a_crash_between_the_last_two_steps_is_finished_by_the_next_life() -> None:
+    media = disks()
+    logs = manager(media)
+    partition, moves = replica(logs), LogMoves(logs)
+    for _ in range(5):
+        append(partition.log)
+    moves.ask("t", 0, "/b", partition)
+    faulty = media["/b"] = FaultyFiles(media["/b"])
+    logs.directories[1].files = faulty
+
+    def dies(source: str, target: str) -> None:
+        raise SystemExit(f"{source} -> {target}")
+
+    faulty.rename = dies  # type: ignore[method-assign]
+    with pytest.raises(SystemExit):
+        finish(moves)
+    del faulty.rename  # type: ignore[method-assign]
+    assert where(logs)["/a"] == []
+    again = manager(media)
+    assert again.open("t", 0, TOPIC_ID).log_end_offset == 5
+    assert where(again) == {"/a": [], "/b": ["t-0"]}
+
+
+def test_a_move_can_be_called_off_or_sent_elsewhere() -> None:
+    media: dict[str, Files] = {**disks(), "/c": MemoryFiles()}
+    logs = manager(media)
+    partition, moves = replica(logs), LogMoves(logs)
+    append(partition.log)
+    moves.ask("t", 0, "/b", partition)
+    moves.ask("t", 0, "/b", partition)
+    moves.ask("t", 0, "/c", partition)
+    assert [one.path for one, _, _, is_future in logs.placed() if is_future] == ["/c"]
+    moves.ask("t", 0, "/a", partition)
+    assert len(moves) == 0 and logs.future("t", 0) is None
+    assert [one.log_count for one in logs.directories] == [1, 0, 0]
+    moves.ask("t", 0, "/b", partition)
+    moves.forget(partition)
+    logs.delete("t", 0)
+    assert all(not name.endswith("-future") for files in media.values() for name in files.names(""))
+    assert [one.log_count for one in logs.directories] == [0, 0, 0]
+
+
+def test_a_disk_that_refuses_delays_a_move_and_costs_nothing() -> None:
+    media = disks()
+    media["/b"] = full = FaultyFiles(media["/b"])
+    logs = manager(media)
+    partition, moves = replica(logs), LogMoves(logs)
+    for _ in range(5):
+        append(partition.log)
+    moves.ask("t", 0, "/b", partition)
+    full.full = True
+    assert not moves.step() and len(moves) == 1
+    full.full = False
+    finish(moves)
+    assert len(everything(partition.log)) == 5 and where(logs)["/b"] == ["t-0"]
+
+
+def copied_to(current: PartitionLog, future: PartitionLog) -> None:
+    for _ in range(100):
+        if copy_piece(current, future):
+            return
+    raise AssertionError("a copy that never has everything")
+
+
+def test_a_copy_follows_a_log_that_is_cut_and_written_anew() -> None:
+    current, future = opened(MemoryFiles()), opened(MemoryFiles())
+    for _ in range(10):
+        append(current, epoch=1)
+    for _ in range(4):
+        append(current, epoch=2)
+    copied_to(current, future)
+    current.truncate_to(6)
+    for _ in range(9):
+        append(current, batch(value=b"another"), epoch=3)
+    copied_to(current, future)
+    assert everything(future) == everything(current)
+    assert future.epochs.entries == current.epochs.entries
+    current.truncate_to(3)
+    copied_to(current, future)
+    assert future.log_end_offset == 3
+    append(current, epoch=5)
+    current.truncate_fully_and_start_at(40)
+    append(current, epoch=6)
+    copied_to(current, future)
+    assert (future.log_start_offset, future.log_end_offset) == (40, 41)
+    current.increment_log_start_offset(41)
+    copied_to(current, future)
+    assert future.log_start_offset == 41
