@@ -122,6 +122,8 @@ class StateWritten:
     session_id: int = 0
     registered: tuple[int, ...] = ()
     """Brokers whose registration existed then."""
+    topic_id: str = ""
+    """Of the topic of this name that existed then: deleted and made again, it is another one."""
 
 
 @dataclass(slots=True)
@@ -142,6 +144,7 @@ class Led:
     life: int
     place: Place
     leader_epoch: int
+    topic_id: str = ""
 
 
 @dataclass(slots=True)
@@ -242,6 +245,12 @@ class History:
     stored: list[Stored] = field(default_factory=list)
     replicas: dict[Place, dict[int, bytes]] = field(default_factory=dict)
     """Each replica's bytes up to the leader's high watermark when all was over."""
+    log_starts: dict[Place, int] = field(default_factory=dict)
+    """Where a partition began when all was over, if somebody had deleted records; a removed one begins at its end."""
+    unread: set[str] = field(default_factory=set)
+    """Topics that nobody reads."""
+    gone: set[str] = field(default_factory=set)
+    """Topics that somebody deleted. One that was made again under the same name has another name in the history."""
     complete: bool = True
     """Whether the run came to its end, so that everything there is was read and delivered."""
     failures: list[str] = field(default_factory=list)
@@ -257,6 +266,10 @@ class History:
     def tell(self, at_s: float, line: str) -> None:
         """A line of the story."""
         self.story.append((at_s, line))
+
+    def deleted(self, place: Place, offset: int) -> bool:
+        """Whether somebody asked for this record to be deleted."""
+        return place[0] in self.gone or offset < self.log_starts.get(place, 0)
 
     def lineage(self, topic: str) -> Lineage | None:
         """How the topic was resized, to the end."""

@@ -44,15 +44,16 @@ def c5_high_watermark_back(history: History) -> Iterator[str]:
 
 def c6_epochs(history: History) -> Iterator[str]:
     """Leader epochs do not rise with the zxid, or two brokers lead in one epoch."""
-    last: dict[Place, tuple[int, int]] = {}
-    leaders: dict[tuple[Place, int], int] = {}
+    last: dict[tuple[Place, str], tuple[int, int]] = {}
+    leaders: dict[tuple[Place, str, int], int] = {}
     for state in history.states:
-        epoch, leader = last.get(state.place, (-1, -1))
+        partition = (state.place, state.topic_id)
+        epoch, leader = last.get(partition, (-1, -1))
         if state.leader_epoch < epoch or (state.leader_epoch == epoch and state.leader != leader):
             yield f"{state.place}: {leader} in epoch {epoch}, then {state.leader} in epoch {state.leader_epoch}"
-        last[state.place] = (state.leader_epoch, state.leader)
+        last[partition] = (state.leader_epoch, state.leader)
     for one in history.led:
-        first = leaders.setdefault((one.place, one.leader_epoch), one.node)
+        first = leaders.setdefault((one.place, one.topic_id, one.leader_epoch), one.node)
         if first != one.node:
             yield f"{one.place}: {first} and {one.node} lead in epoch {one.leader_epoch}"
 
@@ -115,6 +116,16 @@ def c14_delivered_unsafe(history: History) -> Iterator[str]:
             yield f"{delivery.value} at {at(delivery.place, delivery.offset)}, high watermark at most {high}"
 
 
+def c15_epoch_of_generation(history: History) -> Iterator[str]:
+    """The generation of a partition changes, or it is sealed, without a new leader epoch."""
+    serves: dict[tuple[Place, str, int], tuple[int, bool]] = {}
+    for state in history.states:
+        now = (state.generation, state.sealed)
+        before = serves.setdefault((state.place, state.topic_id, state.leader_epoch), now)
+        if before != now:
+            yield f"{state.place} epoch {state.leader_epoch}: generation and seal are {before}, then {now}"
+
+
 def c16_replicas_differ(history: History) -> Iterator[str]:
     """Replicas that are not byte for byte equal up to the high watermark."""
     for place, replicas in history.replicas.items():
@@ -134,5 +145,6 @@ CHECKERS: Final[dict[str, Checker]] = {
     "C11 stale-controller": c11_stale_controller,
     "C13 unsafe-ack": c13_unsafe_ack,
     "C14 delivered-unsafe": c14_delivered_unsafe,
+    "C15 epoch-of-generation": c15_epoch_of_generation,
     "C16 replicas-differ": c16_replicas_differ,
 }

@@ -45,15 +45,23 @@ def a3_lost_write(history: History) -> Iterator[str]:
 
 
 def a4_unseen(history: History) -> Iterator[str]:
-    """Acknowledged and not in the final log."""
+    """Acknowledged and not in the final log, or stored and never delivered.
+
+    What somebody has deleted since must have been delivered, if anybody reads the topic: only that may be deleted.
+    """
     stored = {record.value for record in history.stored}
     delivered = {delivery.value for delivery in history.deliveries}
     for send in history.sends:
-        if send.outcome == "ok" and send.value not in stored:
-            assert send.place is not None
-            yield f"{send.value}, acknowledged at {at(send.place, send.offset)}, is not in the log"
+        if send.outcome != "ok" or send.value in stored:
+            continue
+        assert send.place is not None
+        where = f"{send.value}, acknowledged at {at(send.place, send.offset)},"
+        if not history.deleted(send.place, send.offset):
+            yield f"{where} is not in the log"
+        elif send.value not in delivered and not {send.place[0]} & (history.unread | history.gone):
+            yield f"{where} was deleted before anybody got it"
     for record in history.stored:
-        if record.value not in delivered:
+        if record.value not in delivered and record.place[0] not in history.unread:
             yield f"{record.value} at {at(record.place, record.offset)} was never delivered"
 
 
@@ -107,6 +115,14 @@ def a17_real_time_order(history: History) -> Iterator[str]:
                 yield f"{value} at {at(place, offset)} was sent after {who} was acknowledged at {highest}"
 
 
+def a19_immutable_prefix(history: History) -> Iterator[str]:
+    """Delivered, and not in the final log although nobody deleted it."""
+    stored = {(record.place, record.offset) for record in history.stored}
+    for one in history.deliveries:
+        if (one.place, one.offset) not in stored and not history.deleted(one.place, one.offset):
+            yield f"{one.value} was delivered at {at(one.place, one.offset)}, where nothing stands any more"
+
+
 def a20_epoch_order(history: History) -> Iterator[str]:
     """Leader epochs go back along a log."""
     last: dict[Place, tuple[int, int]] = {}
@@ -118,16 +134,32 @@ def a20_epoch_order(history: History) -> Iterator[str]:
 
 
 def a25_sequence_gap(history: History) -> Iterator[str]:
-    """A producer's batch sequences in a partition's log do not follow one another."""
+    """A producer's batch sequences in a partition's log do not follow one another.
+
+    They begin with 0, unless the partition's first records were deleted.
+    """
     next_sequence: dict[tuple[Place, int, int], int] = {}
     for record in sorted(history.stored, key=lambda one: (one.place, one.offset)):
         if record.producer_id < 0:
             continue
         key = (record.place, record.producer_id, record.producer_epoch)
-        expected = next_sequence.get(key, 0)
+        expected = next_sequence.get(key, record.sequence if record.place in history.log_starts else 0)
         if record.sequence != expected:
             yield f"{at(record.place, record.offset)}: sequence {record.sequence} of {key[1:]}, expected {expected}"
         next_sequence[key] = (record.sequence + 1) % 2**31
+
+
+def a27_undead(history: History) -> Iterator[str]:
+    """Stored or delivered where it was acknowledged, although its topic was deleted after that."""
+    buried = {
+        (send.value, send.place[1], send.offset): send.place[0]
+        for send in history.sends
+        if send.outcome == "ok" and send.place is not None and send.place[0] in history.gone
+    }
+    for place, offset, value, source in _values_by_position(history):
+        topic = buried.get((value, place[1], offset))
+        if topic is not None and place[0] != topic:
+            yield f"{value} of {topic} is at {at(place, offset)} ({source})"
 
 
 def _values_by_position(history: History) -> Iterator[tuple[Place, int, str, str]]:
@@ -149,6 +181,8 @@ CHECKERS: Final[dict[str, Checker]] = {
     "A6 phantom": a6_phantom,
     "A11 nonmonotonic-send": a11_nonmonotonic_send,
     "A17 real-time-order": a17_real_time_order,
+    "A19 immutable-prefix": a19_immutable_prefix,
     "A20 epoch-order": a20_epoch_order,
     "A25 sequence-gap": a25_sequence_gap,
+    "A27 undead": a27_undead,
 }

@@ -17,13 +17,17 @@ def at(place: Place, offset: int) -> str:
 
 
 def stored_offsets(history: History) -> dict[Place, list[int]]:
-    """The offsets at which records stand in each partition, in order."""
-    offsets: dict[Place, list[int]] = defaultdict(list)
+    """The offsets at which records stand in each partition, or stood before they were deleted; in order."""
+    offsets: dict[Place, set[int]] = defaultdict(set)
     for record in history.stored:
-        offsets[record.place].append(record.offset)
-    for there in offsets.values():
-        there.sort()
-    return offsets
+        offsets[record.place].add(record.offset)
+    for delivery in history.deliveries:
+        if history.deleted(delivery.place, delivery.offset):
+            offsets[delivery.place].add(delivery.offset)
+    for send in history.sends:
+        if send.outcome == "ok" and send.place is not None and history.deleted(send.place, send.offset):
+            offsets[send.place].add(send.offset)
+    return {place: sorted(there) for place, there in offsets.items()}
 
 
 def first_deliveries(history: History) -> dict[tuple[Place, int], int]:

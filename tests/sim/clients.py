@@ -37,6 +37,7 @@ class Application:
         self.stopping = False
         self.task: asyncio.Task[Any] | None = None
         self.rng = cluster.rng(f"client-{name}")
+        self.skew_ms = 0
         cluster.applications[name] = self
 
     @property
@@ -57,8 +58,17 @@ class Application:
     def kill(self) -> None:
         assert self.process is not None
         self.history.died.append(Died(self.history.tick(), self.identity))
+        self.cluster.fired["client killed"] += 1
         self.cluster.loop.kill(self.process)
         self.cluster.network.process_died(self.process, silently=False)
+
+    @property
+    def host(self) -> str:
+        return self.name
+
+    def clock_ms(self) -> int:
+        """What this client believes the time to be."""
+        return EPOCH_MS + self.skew_ms + int(self.cluster.now() * 1000)
 
     def tell(self, line: str) -> None:
         self.cluster.tell(f"{self.identity}: {line}")
@@ -111,9 +121,8 @@ class Writer(Application):
         sequence = self._sequences.get(of_key, 0)
         value = f"{self.identity}/{key}/{sequence}"
         send = Send(self.history.tick(), self.identity, key, sequence, value)
-        timestamp_ms = EPOCH_MS + int(self.cluster.now() * 1000)
         try:
-            receipt = await producer.send(TOPIC, value.encode(), key.encode(), timestamp_ms=timestamp_ms)
+            receipt = await producer.send(TOPIC, value.encode(), key.encode(), timestamp_ms=self.clock_ms())
         except KafkaError as error:
             self.tell(f"send refused: {error}")
             return
@@ -124,17 +133,22 @@ class Writer(Application):
 
     def _settled(self, send: Send, receipt: asyncio.Future[RecordMetadata]) -> None:
         self.outstanding -= 1
-        if receipt.cancelled():
-            return
-        error = receipt.exception()
-        send.acked_order = self.history.tick()
-        if error is None:
-            stored = receipt.result()
-            send.outcome, send.place, send.offset = "ok", (stored.topic, stored.partition), stored.offset
-        else:
-            refused = isinstance(error, KafkaError) and error.code in NEVER_STORED
-            send.outcome = "fail" if refused else "info"
-            self.tell(f"{send.value} failed: {error}")
+        note_outcome(self, send, receipt)
+
+
+def note_outcome(writer: Application, send: Send, receipt: asyncio.Future[RecordMetadata]) -> None:
+    """What the producer said of a record in the end."""
+    if receipt.cancelled():
+        return
+    error = receipt.exception()
+    send.acked_order = writer.history.tick()
+    if error is None:
+        stored = receipt.result()
+        send.outcome, send.place, send.offset = "ok", (stored.topic, stored.partition), stored.offset
+    else:
+        refused = isinstance(error, KafkaError) and error.code in NEVER_STORED
+        send.outcome = "fail" if refused else "info"
+        writer.tell(f"{send.value} failed: {error}")
 
 
 class _Listener(PartitionKeyRebalanceListener):
@@ -197,7 +211,7 @@ class Reader(Application):
             request_timeout_ms=2500,
             metadata_max_age_ms=3000,
             listener=_Listener(self),
-            clock_ms=lambda: EPOCH_MS + int(self.cluster.now() * 1000),
+            clock_ms=self.clock_ms,
             rng=self.chance("consumer"),
         )
 

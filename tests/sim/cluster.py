@@ -167,14 +167,13 @@ class SimCluster:
 
     async def _start_node(self, machine: Machine, process: Process) -> None:
         timeout_ms = machine.settings.zookeeper_session_timeout_ms
-        armed = machine.failpoint
         node = Node(
             machine.settings,
             connect=lambda: self.zookeeper.connect(timeout_ms),
             files=DiskView(machine.disk, process),
             rng=self.rng(f"node-{process.name}"),
             clock_ms=lambda: EPOCH_MS + machine.skew_ms + int(self.loop.time() * 1000),
-            failpoint=(lambda point: self._reached(machine, process, point)) if armed else None,
+            failpoint=lambda point: self._reached(machine, process, point),
         )
         machine.node = node
         await node.start()
@@ -220,6 +219,7 @@ class SimCluster:
         if process is None or not process.alive:
             return
         machine.started = False
+        self.fired["power lost" if power else "process killed"] += 1
         self.loop.kill(process)
         self.network.process_died(process, silently=power)
         self.zookeeper.host_died(process)
@@ -250,6 +250,7 @@ class SimCluster:
         """SIGSTOP."""
         process = self.machines[node_id].process
         if process is not None and process.alive:
+            self.fired["process frozen"] += 1
             self.loop.freeze(process)
             self.zookeeper.host_froze(process)
 
@@ -265,6 +266,7 @@ class SimCluster:
         sessions = self.zookeeper.sessions_of(self.machines[node_id].host)
         for session in sessions:
             self.zookeeper.expire(session)
+            self.fired["session expired"] += 1
         return len(sessions)
 
     def write_znode(self, path: str, body: bytes) -> None:
@@ -356,6 +358,15 @@ class SimCluster:
 
     # --- the referee
 
+    def _ordered(self, name: str) -> bool:
+        node = self.zookeeper.tree.nodes.get(paths.topic_config(name))
+        config = {} if node is None else znodes.decode_config(paths.topic_config(name), node.data)
+        return config.get("enable.ordered.delivery", "true") == "true"
+
+    def _topic_id(self, name: str) -> str:
+        node = self.zookeeper.tree.nodes.get(paths.topic(name))
+        return "" if node is None else znodes.decode_topic(paths.topic(name), node.data).topic_id.hex()
+
     def _note_change(self, change: Change) -> None:
         history = self.history
         if change.path == paths.CONTROLLER_EPOCH and change.data is not None:
@@ -379,13 +390,14 @@ class SimCluster:
                     state.sealed,
                     change.session_id,
                     registered,
+                    self._topic_id(place[0]),
                 )
             )
         elif paths.parent(change.path) == paths.TOPICS and change.data is not None:
             topic = znodes.decode_topic(change.path, change.data)
-            history.published.append(
-                Published(history.tick(), paths.name(change.path), topic.base, tuple(topic.history))
-            )
+            name = paths.name(change.path)
+            generations = tuple(topic.history) if self._ordered(name) else ()  # otherwise keys move as it grows
+            history.published.append(Published(history.tick(), name, topic.base, generations))
 
 
 def place_of(path: str) -> tuple[str, int] | None:

@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from tests.sim.effects import silent
 from tests.sim.planted import PLANTS, Caught, catch, planted
-from tests.sim.schedule import FAULTS, Schedule
+from tests.sim.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -95,12 +96,12 @@ def sweep(first: int, count: int, processes: int) -> int:
     print(f"simulated {simulated_s / 3600:.1f} h, {acknowledged:.0f} acknowledged records, {resizes:.0f} resizes")
     for name, times in sorted(fired.items(), key=lambda row: -row[1]):
         print(f"  {times:8d}  {name}")
-    silent = sorted(name for name in FAULTS if not fired[f"fault: {name}"])
-    if silent:
-        print(f"never fired: {', '.join(silent)}")
+    never = silent(fired)
+    if never:
+        print(f"never happened: {', '.join(never)}")
     for seed in guilty:
         print(f"repeat with: make sim SEED={seed}")
-    return 1 if guilty or (silent and count >= 100) else 0
+    return 1 if guilty or (never and count >= 100) else 0
 
 
 def table(names: list[str], limit: int, processes: int) -> int:

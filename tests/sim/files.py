@@ -54,7 +54,6 @@ class SimDisk:
 
     def lose_power(self) -> None:
         """The page cache is gone."""
-        self.fired["power lost"] += 1
         for names in self.directories.values():
             for inode in names.values():
                 if inode is not None:

@@ -34,6 +34,8 @@ class SimNetwork:
         self._slow_ms: dict[tuple[str, str], float] = {}
         self._dark: dict[str, None] = {}
         self._connections: dict[SimConnection, None] = {}
+        self._sent = 0
+        self._newest: dict[tuple[str, str], int] = {}
         self._next_port = EPHEMERAL_PORTS_FROM
         loop.network = self
 
@@ -146,6 +148,24 @@ class SimNetwork:
             self._blocked[source, target].append(waiting)
             await waiting
 
+    def sent(self) -> int:
+        """A number for what is sent now, so that overtaking is noticed."""
+        self._sent += 1
+        return self._sent
+
+    def arrived(self, link: tuple[str, str], number: int) -> None:
+        """Something sent arrives: perhaps after what was sent later on another connection."""
+        if number < self._newest.get(link, 0):
+            self.fired["overtaken on another connection"] += 1
+        else:
+            self._newest[link] = number
+
+    def held(self, link: tuple[str, str]) -> None:
+        """A delivery has to wait until the link is healed."""
+        self.fired["delivery held by a blocked link"] += 1
+        if (link[1], link[0]) not in self._blocked:
+            self.fired["delivery held by a link blocked one way"] += 1
+
     def forget_listener(self, server: SimServer) -> None:
         if self._listeners.get((server.process.host, server.port)) is server:
             del self._listeners[server.process.host, server.port]
@@ -242,7 +262,7 @@ class Pipe:
         self.link = (source.process.host, target.process.host)
         self.network = source.connection.network
         self.loop = self.network.loop
-        self.queue: deque[tuple[float, bytes]] = deque()
+        self.queue: deque[tuple[float, bytes, int]] = deque()
         self.buffered_bytes = 0
         self._last_due = 0.0
         self._armed: Any = None
@@ -260,13 +280,13 @@ class Pipe:
 
     def cut(self) -> None:
         """Lose what is under way from a random byte on."""
-        data = [item for _, item in self.queue if item is not EOF and item is not RESET]
+        data = [item for _, item, _ in self.queue if item is not EOF and item is not RESET]
         keep = self.network.rng.randint(0, sum(map(len, data)))
-        kept: deque[tuple[float, bytes]] = deque()
-        for due, item in self.queue:
+        kept: deque[tuple[float, bytes, int]] = deque()
+        for due, item, number in self.queue:
             if keep <= 0 or item is EOF or item is RESET:
                 break
-            kept.append((due, item[:keep]))
+            kept.append((due, item[:keep], number))
             if keep < len(item):
                 self.network.fired["frame cut"] += 1
             keep -= len(item)
@@ -280,7 +300,7 @@ class Pipe:
     def _enqueue(self, item: bytes) -> None:
         due = max(self._last_due, self.loop.time() + self.network.delay_s(*self.link))
         self._last_due = due
-        self.queue.append((due, item))
+        self.queue.append((due, item, self.network.sent()))
         if self._armed is None:
             self._arm(due)
 
@@ -291,14 +311,15 @@ class Pipe:
     def _deliver(self) -> None:
         self._armed = None
         while self.queue and not self.target.reading_paused:
-            due, item = self.queue[0]
+            due, item, number = self.queue[0]
             if self.network.blocked(*self.link):
-                self.network.fired["delivery held by a blocked link"] += 1
+                self.network.held(self.link)
                 return
             if due > self.loop.time():
                 self._arm(due)
                 return
             self.queue.popleft()
+            self.network.arrived(self.link, number)
             if item is not EOF and item is not RESET:
                 self.buffered_bytes -= len(item)
                 self.source.drained()

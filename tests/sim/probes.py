@@ -108,7 +108,14 @@ class Probes:
         node = partition._rules.broker_id
         place = (partition.topic, partition.index)
         self._history.led.append(
-            Led(self._history.tick(), node, self._cluster.machines[node].life, place, partition.leader_epoch)
+            Led(
+                self._history.tick(),
+                node,
+                self._cluster.machines[node].life,
+                place,
+                partition.leader_epoch,
+                partition.topic_id.hex(),
+            )
         )
         self._cluster.tell(f"node {node} leads {place[0]}-{place[1]} in epoch {partition.leader_epoch}")
 

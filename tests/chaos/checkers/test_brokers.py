@@ -55,6 +55,19 @@ def _() -> tuple[Build, Build]:
     return led(2), led(1)
 
 
+@case("C6 epochs")
+def _() -> tuple[Build, Build]:
+    def twice(second: str) -> Build:
+        def build(s: Story) -> None:
+            for topic_id, epoch in (("x", 3), (second, 0)):
+                s.state(epoch=epoch).topic_id = topic_id
+                s.history.led.append(Led(s.history.tick(), 1 + epoch, 1, P, 7, topic_id))
+
+        return build
+
+    return twice("x"), twice("y")  # deleted and made again
+
+
 @case("C8 early-join")
 def _() -> tuple[Build, Build]:
     def proposed(end: int) -> Build:
@@ -118,6 +131,19 @@ def _() -> tuple[Build, Build]:
 @case("C14 delivered-unsafe")
 def _() -> tuple[Build, Build]:
     return lambda s: (s.high_watermark(1), s.deliver("b", P, 1)), lambda s: (s.high_watermark(2), s.deliver("b", P, 1))
+
+
+@case("C15 epoch-of-generation")
+def _() -> tuple[Build, Build]:
+    return lambda s: (s.serves(P, 3, 1), s.serves(P, 3, 2)), lambda s: (s.serves(P, 3, 1), s.serves(P, 4, 2))
+
+
+@case("C15 epoch-of-generation")
+def _() -> tuple[Build, Build]:
+    def sealed(epoch: int) -> Build:
+        return lambda s: (s.serves(P, 3, 1), s.serves(P, epoch, 1, sealed=True))
+
+    return sealed(3), sealed(4)
 
 
 @case("C16 replicas-differ")

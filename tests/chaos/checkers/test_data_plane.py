@@ -40,6 +40,29 @@ def _() -> tuple[Build, Build]:
     return lambda s: s.stored("a"), lambda s: (s.stored("a"), s.deliver("a"))
 
 
+@case("A4 unseen")
+def _() -> tuple[Build, Build]:
+    def deleted(s: Story) -> None:
+        s.send("a")
+        s.history.log_starts[P] = 1
+
+    return deleted, lambda s: (s.deliver("a"), deleted(s))
+
+
+@case("A4 unseen")
+def _() -> tuple[Build, Build]:
+    def of_a_topic_nobody_reads(*stored: str) -> Build:
+        def build(s: Story) -> None:
+            s.history.unread.add(P[0])
+            s.send("a")
+            for value in stored:
+                s.stored(value)
+
+        return build
+
+    return of_a_topic_nobody_reads(), of_a_topic_nobody_reads("a")
+
+
 @case("A5 aborted-read")
 def _() -> tuple[Build, Build]:
     return lambda s: (s.send("a", outcome="fail"), s.deliver("a")), lambda s: (
@@ -70,6 +93,19 @@ def _() -> tuple[Build, Build]:
         one.acked_order = two.acked_order + 1
 
     return lambda s: (s.send("a", P, 1), s.send("b", P, 0)), overlap
+
+
+@case("A19 immutable-prefix")
+def _() -> tuple[Build, Build]:
+    return lambda s: s.deliver("a"), lambda s: (s.deliver("a"), s.stored("a"))
+
+
+@case("A19 immutable-prefix")
+def _() -> tuple[Build, Build]:
+    def begins_at(offset: int) -> Build:
+        return lambda s: (s.deliver("a", P, 5), s.history.log_starts.update({P: offset}))
+
+    return begins_at(5), begins_at(6)
 
 
 @case("A20 epoch-order")
@@ -105,6 +141,33 @@ def _() -> tuple[Build, Build]:
         return build
 
     return second(0), second(1)  # a new epoch of the producer begins at 0 again
+
+
+@case("A25 sequence-gap")
+def _() -> tuple[Build, Build]:
+    def begins(*, deleted: bool) -> Build:
+        def build(s: Story) -> None:
+            row = s.stored("c", P, 2)
+            row.producer_id, row.producer_epoch, row.sequence = 9, 0, 2
+            if deleted:
+                s.history.log_starts[P] = 2
+
+        return build
+
+    return begins(deleted=False), begins(deleted=True)
+
+
+@case("A27 undead")
+def _() -> tuple[Build, Build]:
+    def buried(offset: int) -> Build:
+        def build(s: Story) -> None:
+            s.history.gone.add("t~1")
+            s.send("a", ("t~1", 0), 0)
+            s.stored("a", P, offset)  # elsewhere: a repeated request that was long under way
+
+        return build
+
+    return buried(0), buried(3)
 
 
 @pytest.mark.parametrize(("checker", "bad", "near"), case.rows)

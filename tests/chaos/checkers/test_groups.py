@@ -27,6 +27,21 @@ def _() -> tuple[Build, Build]:
     return skip, gap
 
 
+@case("A7 poll-skip")
+def _() -> tuple[Build, Build]:
+    def deleted(position: int) -> Build:
+        def build(s: Story) -> None:
+            s.send("a", P, position)
+            s.stored("b", P, 2)
+            s.history.log_starts[P] = 2
+            s.begin(P, 1)
+            s.deliver("b", P, 2)
+
+        return build
+
+    return deleted(1), deleted(0)  # what was deleted has been there, and was skipped
+
+
 @case("A9 nonmonotonic-poll")
 def _() -> tuple[Build, Build]:
     def back(s: Story) -> None:

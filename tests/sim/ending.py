@@ -1,0 +1,177 @@
+"""The end of a schedule: all is healed, the cluster must converge, and what stands in the logs is read.
+
+Convergence is a promise, too (L1): every replica in sync, every change that was asked for carried out, every record
+delivered and committed, each within a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from broker.api import INTERNAL_TOPICS
+from protocol.errors import KafkaError
+from protocol.records.batch import iter_batches, iter_records
+from tests.sim.clients import TOPIC, Application, Reader, Writer
+from tests.sim.cluster import SimCluster
+from tests.sim.history import Place, Stored
+
+CONVERGENCE_S: Final = 40.0
+
+
+class Ending:
+    """What is left to be done when all faults are over."""
+
+    def __init__(
+        self,
+        cluster: SimCluster,
+        writers: Sequence[Writer],
+        readers: Sequence[Reader],
+        administrators: Sequence[Application],
+    ) -> None:
+        self._cluster = cluster
+        self._writers = writers
+        self._readers = readers
+        self._administrators = administrators
+
+    async def converge(self) -> bool:
+        """Whether everything came to rest; what did not is a failure of the run."""
+        for application in (*self._writers, *self._administrators):
+            application.stopping = True
+        until = self._until
+        return (
+            await until(lambda: _done(self._administrators), "what administrators asked for is done")
+            and await until(lambda: _done(self._writers), "the writers' records are settled")
+            and await until(self._cluster.in_sync, "all replicas are in sync", self._laggards)
+            and await until(self._all_delivered, "every record is delivered and committed", self._undelivered)
+            # Leaders may have moved back to where they are preferred meanwhile.
+            and await until(self._cluster.in_sync, "all replicas are in sync again", self._laggards)
+        )
+
+    async def _until(
+        self, condition: Callable[[], bool], what: str, why: Callable[[], Iterator[str]] = lambda: iter(())
+    ) -> bool:
+        happened = await self._cluster.until(condition, CONVERGENCE_S, what)
+        if not happened and (reasons := list(why())):
+            self._cluster.history.failures[-1] += "; " + "; ".join(reasons)
+        return happened
+
+    # --- why not
+
+    def _laggards(self) -> Iterator[str]:
+        cluster = self._cluster
+        for machine in cluster.machines.values():
+            if not machine.up:
+                yield f"{machine.host} is down"
+        for name, body in cluster.topics():
+            if body.reassigned or body.plan:
+                yield f"{name} moves {body.reassigned} and has the plan {body.plan}"
+        assigned = cluster.assignments()
+        for place, state in cluster.states():
+            ids = assigned.get(place, ())
+            replicas = [cluster.replica(one, *place) for one in ids]
+            ends = [None if one is None else one.log.log_end_offset for one in replicas]
+            if set(state.isr) != set(ids) or len(set(ends)) > 1:
+                yield f"{place}: {state.leader}@{state.leader_epoch} isr {list(state.isr)} of {ids}, ends {ends}"
+
+    def _ends(self) -> dict[Place, int]:
+        ends = {}
+        for place, state in self._cluster.states():
+            led = self._cluster.replica(state.leader, *place)
+            if place[0] == TOPIC and led is not None:
+                ends[place] = led.log.log_end_offset
+        return ends
+
+    def _all_delivered(self) -> bool:
+        committed = committed_offsets(self._cluster)
+        return all(committed.get(place, 0) >= end for place, end in self._ends().items())
+
+    def _undelivered(self) -> Iterator[str]:
+        committed = committed_offsets(self._cluster)
+        for place, end in self._ends().items():
+            if committed.get(place, 0) < end:
+                yield f"{place}: {committed.get(place, 0)} of {end}"
+        for reader in self._readers:
+            if reader.consumer is not None and reader.consumer._started:
+                assigned = sorted(reader.consumer.assignment())
+                yield f"{reader.identity}: gates {reader.consumer.gates()}, assigned {assigned}"
+
+    # --- what is in the logs
+
+    def collect(self) -> None:
+        """Read every replica, and the records of the topics that clients wrote to."""
+        history = self._cluster.history
+        for name, body in self._cluster.topics():
+            for index, past in body.retired.items():
+                history.log_starts[name, index] = past.end_offset
+        assigned = self._cluster.assignments()
+        for place, state in self._cluster.states():
+            history.log_starts.pop(place, None)
+            data = self._read(place, state.leader, assigned[place])
+            if place[0] not in INTERNAL_TOPICS:
+                history.stored += _records(place, data)
+
+    def _read(self, place: Place, leader: int, broker_ids: Sequence[int]) -> bytes:
+        cluster, history = self._cluster, self._cluster.history
+        replicas = {one: cluster.replica(one, *place) for one in broker_ids}
+        start = max(one.log.log_start_offset for one in replicas.values() if one is not None)
+        if start:
+            history.log_starts[place] = start
+        led = replicas[leader]
+        assert led is not None
+        contents = {}
+        for broker_id, replica in replicas.items():
+            process = cluster.machines[broker_id].process
+            if replica is None or process is None:
+                continue
+            try:
+                contents[broker_id] = process.context.copy().run(_content, replica.log, start, led.high_watermark)
+            except KafkaError as error:
+                history.failures.append(f"the log of {place} on broker {broker_id} cannot be read: {error}")
+        history.replicas[place] = contents
+        return contents.get(leader, b"")
+
+
+def committed_offsets(cluster: SimCluster) -> dict[Place, int]:
+    """What the members of the group were told is committed: by an answer, or by where they are to begin."""
+    committed: dict[Place, int] = {}
+    for begun in cluster.history.begun:
+        committed[begun.place] = max(begun.offset, committed.get(begun.place, 0))
+    for commit in cluster.history.commits:
+        if commit.outcome == "ok":
+            for place, offset in commit.offsets.items():
+                committed[place] = max(offset, committed.get(place, 0))
+    return committed
+
+
+def _done(applications: Sequence[Application]) -> bool:
+    return all(one.task is not None and one.task.done() for one in applications)
+
+
+def _content(log: Any, start: int, end: int) -> bytes:
+    """A log's bytes between two offsets, in whole batches."""
+    chunks = []
+    offset = start
+    while offset < end:
+        data = bytes(log.read(offset, 1 << 20, limit_offset=end))
+        if not data:
+            break
+        chunks.append(data)
+        for _, header in iter_batches(data):
+            offset = header.next_offset
+    return b"".join(chunks)
+
+
+def _records(place: Place, data: bytes) -> Iterator[Stored]:
+    for start, header in iter_batches(data):
+        for index, record in enumerate(iter_records(data[start : start + header.size_bytes])):
+            yield Stored(
+                place,
+                record.offset,
+                header.partition_leader_epoch,
+                (record.key or b"").decode(),
+                (record.value or b"").decode(),
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence + index,
+            )

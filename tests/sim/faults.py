@@ -1,0 +1,343 @@
+"""The fault menu: what goes wrong in a schedule, one function each, which returns whether it had an effect.
+
+A fault draws its target by role (the controller, the leader of a partition, anybody) and its length around the session
+timeout, ends by itself, and leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from controller.failpoints import STEPS
+from controller.zk import paths
+
+if TYPE_CHECKING:
+    from tests.sim.schedule import Schedule
+
+Fault = Callable[["Schedule"], Awaitable[bool]]
+FAULTS: Final[dict[str, Fault]] = {}
+
+
+def fault(name: str) -> Callable[[Fault], Fault]:
+    """Put a fault on the menu."""
+
+    def enter(function: Fault) -> Fault:
+        FAULTS[name] = function
+        return function
+
+    return enter
+
+
+def _target(schedule: Schedule, *, brokers_only: bool = False) -> int:
+    """A node that is up, chosen by its role: the controller, the leader of a partition, or anybody."""
+    cluster, rng = schedule.cluster, schedule.rng
+    up = [one.node_id for one in (cluster.brokers if brokers_only else cluster.machines.values()) if one.up]
+    if not up:
+        return 0
+    role = rng.random()
+    if role < 0.35 and cluster.active_controller() in up:
+        return cluster.active_controller()
+    if role < 0.7:
+        leaders = sorted({state.leader for place, state in cluster.states() if state.leader in up})
+        if leaders:
+            return int(rng.choice(leaders))
+    return int(rng.choice(up))
+
+
+def _pause(schedule: Schedule) -> float:
+    """Shorter than, about, and longer than the session timeout."""
+    return float(schedule.rng.choice((0.1, 0.5, 1.5, 2.2, 3.5)) * (0.8 + 0.4 * schedule.rng.random()))
+
+
+@fault("kill")
+async def kill(schedule: Schedule) -> bool:
+    cluster, target = schedule.cluster, _target(schedule)
+    if not target:
+        return False
+    cluster.tell(f"kill node {target}")
+    cluster.crash(target)
+    await asyncio.sleep(_pause(schedule))
+    cluster.boot(target)
+    return True
+
+
+@fault("kill all brokers")
+async def kill_all(schedule: Schedule) -> bool:
+    cluster = schedule.cluster
+    cluster.tell("kill all brokers")
+    for machine in cluster.brokers:
+        cluster.crash(machine.node_id)
+        await asyncio.sleep(schedule.rng.random() * 0.3)
+    await asyncio.sleep(_pause(schedule))
+    for machine in schedule.rng.sample(cluster.brokers, len(cluster.brokers)):
+        cluster.boot(machine.node_id)
+        await asyncio.sleep(schedule.rng.random())
+    return True
+
+
+@fault("stop in order")
+async def stop_in_order(schedule: Schedule) -> bool:
+    cluster, target = schedule.cluster, _target(schedule)
+    if not target:
+        return False
+    cluster.tell(f"stop node {target}")
+    await cluster.stop(target, within_s=schedule.rng.choice((0.02, 0.2, 4.0)))
+    await asyncio.sleep(_pause(schedule) / 2)
+    cluster.boot(target)
+    return True
+
+
+@fault("die in append")
+async def die_in_append(schedule: Schedule) -> bool:
+    cluster, target = schedule.cluster, _target(schedule, brokers_only=True)
+    if not target:
+        return False
+    disk = cluster.machines[target].disk
+    before = disk.fired["died in the middle of an append"]
+    disk.die_in_append = lambda: cluster.crash(target)
+    cluster.tell(f"node {target} will die in its next append")
+    await asyncio.sleep(_pause(schedule))
+    disk.die_in_append = None
+    if not cluster.machines[target].up:
+        cluster.boot(target)
+    return disk.fired["died in the middle of an append"] > before
+
+
+@fault("freeze")
+async def freeze(schedule: Schedule) -> bool:
+    cluster, target = schedule.cluster, _target(schedule)
+    if not target:
+        return False
+    cluster.tell(f"freeze node {target}")
+    process = cluster.machines[target].process
+    cluster.freeze(target)
+    await asyncio.sleep(_pause(schedule))
+    if cluster.machines[target].process is process:
+        cluster.tell(f"thaw node {target}")
+        cluster.thaw(target)
+    return True
+
+
+@fault("expire session")
+async def expire_session(schedule: Schedule) -> bool:
+    target = _target(schedule)
+    if not target:
+        return False
+    schedule.cluster.tell(f"expire the session of node {target}")
+    return schedule.cluster.expire_session(target) > 0
+
+
+@fault("unseat the controller")
+async def unseat_controller(schedule: Schedule) -> bool:
+    """Somebody deletes /controller, the documented way to force an election: the old one's session lives on."""
+    zookeeper = schedule.cluster.zookeeper
+    if paths.CONTROLLER not in zookeeper.tree.nodes:
+        return False
+    schedule.cluster.tell("delete /controller")
+    zookeeper.watch_delay_ms = schedule.rng.choice((0, 300, 1500))
+    zookeeper.write(lambda: zookeeper.tree.delete(paths.CONTROLLER, -1))
+    await asyncio.sleep(1)
+    zookeeper.watch_delay_ms = 0
+    return True
+
+
+@fault("cut off from zookeeper")
+async def cut_from_zookeeper(schedule: Schedule) -> bool:
+    cluster, target = schedule.cluster, _target(schedule)
+    if not target:
+        return False
+    host = cluster.machines[target].host
+    cluster.tell(f"cut {host} off from ZooKeeper")
+    cluster.zookeeper.cut(host)
+    await asyncio.sleep(_pause(schedule))
+    cluster.tell(f"{host} reaches ZooKeeper again")
+    cluster.zookeeper.mend(host)
+    return True
+
+
+@fault("delay watches")
+async def delay_watches(schedule: Schedule) -> bool:
+    zookeeper = schedule.cluster.zookeeper
+    before = zookeeper.fired["watch delayed"]
+    zookeeper.watch_delay_ms = schedule.rng.choice((50, 300, 1500))
+    await asyncio.sleep(_pause(schedule))
+    zookeeper.watch_delay_ms = 0
+    return zookeeper.fired["watch delayed"] > before
+
+
+@fault("partition")
+async def partition(schedule: Schedule) -> bool:
+    cluster, rng, target = schedule.cluster, schedule.rng, _target(schedule)
+    if not target:
+        return False
+    host = cluster.machines[target].host
+    others = [one.host for one in cluster.machines.values() if one.host != host]
+    if rng.random() < 0.4:
+        others = [rng.choice(others)]
+    if rng.random() < 0.5:
+        others += [one.name for one in (*schedule.readers, *schedule.writers)]
+    one_way, inwards = rng.random() < 0.4, rng.random() < 0.5
+    some, rest = ([host], others) if not inwards else (others, [host])
+    arrow = ("from" if inwards else "to") if one_way else "and"
+    cluster.tell(f"partition {host} {arrow} {', '.join(others)}")
+    with_zookeeper = not one_way and rng.random() < 0.3
+    if with_zookeeper:
+        cluster.zookeeper.cut(host)
+    cluster.partition(some, rest, one_way=one_way)
+    await asyncio.sleep(_pause(schedule))
+    for source in some:
+        for other in rest:
+            cluster.network.heal(source, other)
+            cluster.network.heal(other, source)
+    if with_zookeeper:
+        cluster.zookeeper.mend(host)
+    cluster.tell(f"heal {host}")
+    return True
+
+
+@fault("slow link")
+async def slow_link(schedule: Schedule) -> bool:
+    cluster, rng, target = schedule.cluster, schedule.rng, _target(schedule)
+    if not target:
+        return False
+    host = cluster.machines[target].host
+    other = rng.choice([one.host for one in cluster.machines.values() if one.host != host])
+    before = cluster.network.fired["slow delivery"]
+    for source, end in ((host, other), (other, host)):
+        cluster.network.slow(source, end, rng.choice((20, 200, 800)))
+    await asyncio.sleep(_pause(schedule))
+    for source, end in ((host, other), (other, host)):
+        cluster.network.slow(source, end, 0)
+    return cluster.network.fired["slow delivery"] > before
+
+
+@fault("reset connections")
+async def reset_connections(schedule: Schedule) -> bool:
+    target = _target(schedule)
+    if not target:
+        return False
+    host = schedule.cluster.machines[target].host
+    schedule.cluster.tell(f"reset connections of {host}")
+    return schedule.cluster.network.reset_some(host, schedule.rng.choice((0.2, 1.0))) > 0
+
+
+@fault("disk full")
+async def disk_full(schedule: Schedule) -> bool:
+    cluster, target = schedule.cluster, _target(schedule, brokers_only=True)
+    if not target:
+        return False
+    disk = cluster.machines[target].disk
+    before = disk.fired["no space left"]
+    cluster.tell(f"the disk of node {target} is full")
+    disk.full = True
+    await asyncio.sleep(_pause(schedule))
+    disk.full = False
+    return disk.fired["no space left"] > before
+
+
+@fault("power failure")
+async def power_failure(schedule: Schedule) -> bool:
+    """One machine loses its page cache. Without flushing, that is survived only if nothing else goes wrong.
+
+    The active controller's machine is spared then: its successor cannot know that a broker which has registered again
+    is not the one that has the records. Kafka has the same hole: without flushing, nothing in ZooKeeper tells them
+    apart.
+    """
+    cluster = schedule.cluster
+    target = _target(schedule, brokers_only=True)
+    if not target or (target == cluster.active_controller() and not schedule.shape.flushes):
+        return False
+    schedule.fragile = True
+    lies = schedule.rng.random() < 0.6 and target != cluster.active_controller()
+    if lies:
+        cluster.machines[target].disk.lying = True
+        await asyncio.sleep(schedule.rng.random() * 2)
+    cluster.tell(f"node {target} loses power")
+    cluster.crash(target, power=True)
+    cluster.machines[target].disk.lying = False
+    await asyncio.sleep(_pause(schedule))
+    cluster.boot(target)
+    # Up means registered, which the session of the earlier life must have ended for: from then on its ISRs tell.
+    deadline = cluster.now() + 20
+    while cluster.now() < deadline and not (cluster.machines[target].up and cluster.all_in_isr()):
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(0.5)
+    while cluster.now() < deadline and not cluster.all_in_isr():
+        await asyncio.sleep(0.1)
+    schedule.fragile = False
+    return True
+
+
+@fault("power failure everywhere")
+async def power_failure_everywhere(schedule: Schedule) -> bool:
+    """Only where every append is flushed."""
+    cluster = schedule.cluster
+    cluster.tell("all machines lose power")
+    for machine in cluster.machines.values():
+        cluster.crash(machine.node_id, power=True)
+    await asyncio.sleep(_pause(schedule))
+    for machine in schedule.rng.sample(list(cluster.machines.values()), len(cluster.machines)):
+        cluster.boot(machine.node_id)
+        await asyncio.sleep(schedule.rng.random() * 0.5)
+    return True
+
+
+@fault("controller fails at a step")
+async def controller_fails(schedule: Schedule) -> bool:
+    """Arm a failpoint in every node; the next controller to take the step dies there, or freezes, or is expired."""
+    cluster, rng = schedule.cluster, schedule.rng
+    point = rng.choice(list(STEPS))
+    if rng.random() < 0.3:
+        point = f"{point}:{rng.choice((1, 2))}"
+    how = rng.choice(("killed", "killed", "frozen", "expired"))
+    for machine in cluster.machines.values():
+        machine.failpoint, machine.at_failpoint = point, how
+    cluster.tell(f"controllers will be {how} after {point}")
+    await asyncio.sleep(_pause(schedule) * 2)
+    unhurt = all(machine.failpoint == point for machine in cluster.machines.values())
+    for machine in cluster.machines.values():
+        machine.failpoint = ""
+    return not unhurt
+
+
+@fault("clock jumps")
+async def clock_jumps(schedule: Schedule) -> bool:
+    """The wall clock of a machine or a client goes wrong by up to an hour, and comes back. Timers do not notice."""
+    cluster, rng = schedule.cluster, schedule.rng
+    clock = rng.choice([*cluster.machines.values(), *schedule.readers, *schedule.writers])
+    skew_ms = round(rng.choice((-1, 1)) * rng.choice((200, 5_000, 3_600_000)) * rng.random())
+    cluster.tell(f"the clock of {clock.host} jumps by {skew_ms} ms")
+    clock.skew_ms += skew_ms
+    cluster.fired["clock jumped"] += 1
+    await asyncio.sleep(_pause(schedule))
+    clock.skew_ms -= skew_ms
+    return skew_ms != 0
+
+
+@fault("client dies")
+async def client_dies(schedule: Schedule) -> bool:
+    application = schedule.rng.choice([*schedule.readers, *schedule.writers])
+    if not application.alive:
+        return False
+    schedule.cluster.tell(f"kill {application.identity}")
+    application.kill()
+    await asyncio.sleep(_pause(schedule) / 2)
+    application.start()
+    return True
+
+
+@fault("client freezes")
+async def client_freezes(schedule: Schedule) -> bool:
+    application = schedule.rng.choice([*schedule.readers, *schedule.writers])
+    process = application.process
+    if process is None or process.frozen:
+        return False
+    schedule.cluster.tell(f"freeze {application.identity}")
+    schedule.cluster.fired["client frozen"] += 1
+    schedule.cluster.loop.freeze(process)
+    await asyncio.sleep(_pause(schedule))
+    if application.process is process:
+        schedule.cluster.loop.thaw(process)
+    return True
