@@ -33,6 +33,7 @@ from controller.zk.session import SessionEvent, ZkError
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from broker.client_quotas import QuotaWatch
     from broker.storage.files import Files
     from controller.controller import Controller
     from controller.settings import ControllerSettings
@@ -60,7 +61,7 @@ class Node:
         clock_ms: Callable[[], int],
         failpoint: Callable[[str], None] | None = None,
     ) -> None:
-        """`failpoint` is told of the controller's steps, in place of what `crash_at` would do."""
+        """`failpoint` is told of the steps of controller and coordinators, in place of what `crash_at` would do."""
         self.settings = settings
         self.services: Services
         self.server: Server
@@ -69,6 +70,7 @@ class Node:
         self._rng = rng
         self._clock_ms = clock_ms
         self._failpoint = failpoint
+        self._quota_watch: QuotaWatch | None = None
         self._renewal: asyncio.Task[None] | None = None
         self._stopping = False
         self.failed: asyncio.Future[None]
@@ -176,9 +178,25 @@ class Node:
         return services
 
     def _add_broker_parts(self, services: Services) -> None:
+        from broker.client_quotas import QuotaWatch
+        from broker.coordinators.failpoints import crashing_at
         from broker.coordinators.group_coordinator import GroupCoordinator
+        from broker.quotas import ClientQuotas
         from broker.replication.replica_manager import ReplicaManager
+        from broker.throttling import Throttling
 
+        quotas = ClientQuotas(
+            window_ms=self.settings.quota_window_size_seconds * 1000, samples=self.settings.quota_window_num
+        )
+        services.throttling_if_broker = Throttling(
+            quotas,
+            clock_ms=self._clock_ms,
+            clock_s=asyncio.get_running_loop().time,
+            request_longest_ms=self.settings.quota_window_size_seconds * 1000,
+        )
+        self._quota_watch = QuotaWatch(quotas, lambda: self.services.session)
+        services.config_changes.on_change("users", self._quota_watch.load)
+        services.config_changes.on_change("clients", self._quota_watch.load)
         services.replicas_if_broker = ReplicaManager(
             self.settings,
             self._files,
@@ -190,6 +208,7 @@ class Node:
         )
         services.topic_configs.on_change(services.replicas.config_changed)
         services.replicas.on_leader(services.on_leader)
+        services.coordinator_failpoint = self._failpoint or crashing_at(self.settings.crash_at)
         services.groups_if_broker = GroupCoordinator(
             self.settings, services.replicas, services.metadata, clock_ms=self._clock_ms, rng=self._rng
         )
@@ -247,6 +266,8 @@ class Node:
         )
         self._apply_settings()
         await services.topic_configs.reload()
+        if self._quota_watch is not None:
+            await self._quota_watch.load()
         await services.features.watch(session)
 
     async def _broker_config_changed(self, name: str) -> None:

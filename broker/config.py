@@ -105,6 +105,8 @@ class BrokerSettings:
     group_initial_rebalance_delay_ms: int = 3000
     group_max_size: int = 2147483647
     offset_metadata_max_bytes: int = 4096
+    quota_window_num: int = 11
+    quota_window_size_seconds: int = 1
     offsets_topic_num_partitions: int = 50
     offsets_topic_replication_factor: int = 3
     offsets_topic_segment_bytes: int = 104857600
@@ -123,7 +125,7 @@ class BrokerSettings:
     transaction_state_log_segment_bytes: int = 104857600
     # failure injection
     crash_at: str = ""
-    """A controller step at which this process exits hard, such as "resize:after-plan"; for demonstrations and tests."""
+    """A step of controller or coordinator at which this process exits hard, such as "resize:after-plan"; for tests."""
     withheld_features: str = ""
     """Features, separated by commas, that this node does not own up to, like an older release: to rehearse upgrades."""
     given: Mapping[str, str] = field(default_factory=dict, hash=False)

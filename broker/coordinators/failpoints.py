@@ -1,12 +1,19 @@
 """The steps at which a coordinator can be made to die: one name for everything it does that outlives it.
 
-A step that is not in this table does not exist, so "killed after each step" is a loop over it.
+`crash_at=NAME` ends the process right after the step. A step that is not in this table does not exist, so "killed after
+each step" is a loop over it. The controller's steps are in `controller.failpoints`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import os
+from collections.abc import Callable, Mapping
 from typing import Final
+
+log: Final = logging.getLogger(__name__)
+
+CRASH_STATUS: Final = 137
 
 STEPS: Final[Mapping[str, str]] = {
     "txn:after-init": "a producer's epoch in the journal",
@@ -16,3 +23,16 @@ STEPS: Final[Mapping[str, str]] = {
     "txn:after-markers": "a marker in every partition",
     "txn:after-complete": "the end of a transaction in the journal",
 }
+
+
+def crashing_at(step: str) -> Callable[[str], None] | None:
+    """What ends this process when it reaches a step; None if that is no step of a coordinator."""
+    if step not in STEPS:
+        return None
+
+    def reached(point: str) -> None:
+        if point == step:
+            log.error("the coordinator crashes on demand: %s", step)
+            os._exit(CRASH_STATUS)
+
+    return reached
