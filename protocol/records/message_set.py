@@ -23,6 +23,8 @@ from protocol.records.compression import Compression, compress, decompress, lz4_
 
 OPENED_BYTES_MAX: Final = 64 * 1024 * 1024
 """What a wrapper may hold: its messages become objects, so this is less than what a batch may decompress to."""
+OPENED_MESSAGES_MAX: Final = 250_000
+"""How many: a small wrapper of nothing but empty messages would keep a node busy for long."""
 MESSAGE_BYTES_MIN: Final = 14
 """The least that a message's size may say: v0 without key and value."""
 
@@ -154,6 +156,8 @@ def _inner(wrapper: Message, content: bytes, base_offset: int) -> Iterator[Messa
         if message.codec:
             raise DecodeError("a wrapper in a wrapper", buffer=content, position=position)
         count += 1
+        if count > OPENED_MESSAGES_MAX:
+            raise DecodeError(f"a wrapper of more than {OPENED_MESSAGES_MAX} messages")
         offset = base_offset + message.offset
         timestamp = wrapper.timestamp_ms if wrapper.is_log_append_time else message.timestamp_ms
         yield message._replace(offset=offset, timestamp_ms=timestamp)

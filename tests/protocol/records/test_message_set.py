@@ -216,6 +216,13 @@ def test_a_bomb_costs_no_more_than_the_limit(codec: Compression) -> None:
         tracemalloc.stop()
 
 
+def test_a_wrapper_holds_so_many_messages_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protocol.records.message_set.OPENED_MESSAGES_MAX", 5)
+    assert len(list(open_wrapper(wrapped(GOOD * 5)))) == 5
+    with pytest.raises(DecodeError, match="more than 5 messages"):
+        list(open_wrapper(wrapped(GOOD * 6)))
+
+
 def take_apart(data: bytes) -> int:
     """Everything that a broker does with a message set; how many bytes came out."""
     size = 0
