@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 
 from broker.app import Node
 from broker.config import BrokerSettings
+from broker.coordinators import failpoints as coordinator_failpoints
 from broker.registration import DuplicateBroker
 from broker.replication.partition import Partition
 from controller.failpoints import step_of
@@ -189,7 +190,7 @@ class SimCluster:
 
     def _reached(self, machine: Machine, process: Process, point: str) -> None:
         process.must_live()
-        step = step_of(point)
+        step = point if point in coordinator_failpoints.STEPS else step_of(point)
         self.steps[step] += 1
         if machine.failpoint != point:
             return
