@@ -37,6 +37,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._task: asyncio.Task[None] | None = None
         self._arrived: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
+        self._muted: asyncio.Future[None] | None = None
         self._write_paused = False
         self._read_paused = False
         self._draining = False
@@ -94,6 +95,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if self._arrived is not None and not self._arrived.done():
             self._arrived.set_result(None)
         self.resume_writing()
+        self._unmute()
 
     # --- called by the server
 
@@ -110,6 +112,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def drain(self) -> asyncio.Task[None] | None:
         """Take up no further request, and close after the one in work; the task to wait for, if any."""
         self._draining = True
+        self._unmute()
         if not self.busy:
             self.close()
         return self._task
@@ -150,20 +153,41 @@ class BrokerConnection(asyncio.BufferedProtocol):
     async def _answer_all(self) -> None:
         """Process every whole request that has arrived."""
         core, dispatcher = self._core, self._server.dispatcher
+        throttling = dispatcher.throttling
         while not self._draining and (request := core.next_request()) is not None:
             if self._transport is None and request.api.key in dispatcher.long_polls:
                 return
             self._open_api_key = request.api.key
-            response = await dispatcher.answer(request, self.peer)
+            muted_ms = 0
+            if throttling is None or not throttling.active:
+                response = await dispatcher.answer(request, self.peer)
+            else:
+                response, muted_ms = await throttling.answer(request, dispatcher.answer(request, self.peer))
             self._open_api_key = -1
             chunks = core.answer(response)
             if chunks and self._transport is not None:
                 self._transport.writelines(chunks)
             del request, response, chunks  # they may hold megabytes while the connection idles
+            if muted_ms and self._transport is not None:
+                await self._stay_muted(muted_ms)
             if self._write_paused and self._transport is not None:
                 self._writable = self._server.loop.create_future()
                 await self._writable
                 self._writable = None
+
+    async def _stay_muted(self, wait_ms: int) -> None:
+        """Take up no request until the client has waited off what it used too much, or is gone (KIP-219)."""
+        self._muted = muted = self._server.loop.create_future()
+        alarm = self._server.loop.call_later(wait_ms / 1000, self._unmute)
+        try:
+            await muted
+        finally:
+            alarm.cancel()
+            self._muted = None
+
+    def _unmute(self) -> None:
+        if self._muted is not None and not self._muted.done():
+            self._muted.set_result(None)
 
     async def _more_bytes(self, transport: asyncio.Transport) -> None:
         if self._read_paused:

@@ -106,6 +106,10 @@ HANDLERS: Final[tuple[Served, ...]] = (
     Served("AlterPartitionReassignments", "0", by_controllers=True),
     Served("ListPartitionReassignments", "0", by_controllers=True),
     Served("OffsetDelete", "0"),
+    Served("DescribeClientQuotas", "0-1", by_controllers=True),
+    Served("AlterClientQuotas", "0-1", by_controllers=True),
+    Served("DescribeUserScramCredentials", "0", by_controllers=True),
+    Served("AlterUserScramCredentials", "0", by_controllers=True),
     Served("AlterPartition", "0-3", by_controllers=True),
     Served("UpdateFeatures", "0-1", by_controllers=True),
     Served("Envelope", "0", by_controllers=True),
@@ -129,6 +133,7 @@ class Dispatcher:
         self._handlers: dict[int, Handler] = {}
         self.served: dict[int, tuple[int, int]] = {row.api.key: version_range(row.versions) for row in mine}
         """API key -> the version range that ApiVersions tells."""
+        self.throttling = services.throttling_if_broker
         self.long_polls: frozenset[int] = frozenset(row.api.key for row in mine if row.long_poll)
 
     async def answer(self, request: Request, peer: str) -> Any:

@@ -131,8 +131,6 @@ process.roles | list |  | broker, controller
 producer.purgatory.purge.interval.requests | int | 1000
 queued.max.request.bytes | long | -1
 queued.max.requests | int | 500 | 1..
-quota.window.num | int | 11 | 1..
-quota.window.size.seconds | int | 1 | 1..
 remote.fetch.max.wait.ms | int | 500 | 1.. | cluster
 remote.log.index.file.cache.total.size.bytes | long | 1073741824 | 1.. | cluster
 remote.log.manager.copier.thread.pool.size | int | -1

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from broker.producer_ids import ProducerIds
     from broker.replication.fetch_sessions import FetchSessionCache
     from broker.replication.replica_manager import ReplicaManager
+    from broker.throttling import Throttling
     from broker.topic_configs import TopicConfigs
     from controller.controller import Controller
     from controller.zk.session import ZkSession
@@ -101,6 +102,7 @@ class Services:
     replicas_if_broker: ReplicaManager | None = None
     groups_if_broker: GroupCoordinator | None = None
     transactions_if_any: TransactionCoordinator | None = None
+    throttling_if_broker: Throttling | None = None
     fetch_sessions_if_any: FetchSessionCache | None = None
     coordinator_failpoint: Callable[[str], None] | None = None
     """Told of the steps of the transaction coordinator, for tests."""

@@ -1,0 +1,42 @@
+"""AlterClientQuotas: set and remove limits of users, client ids and addresses (KIP-546, KIP-612).
+
+Versions 0 and 1. Any broker carries it out: it writes below /config, and every node notices. Each entity has its own
+error.
+"""
+
+from __future__ import annotations
+
+from broker import client_quotas as quotas
+from broker.api import RequestContext, handles
+from protocol.apis.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntityData,
+    EntryData,
+    EntryDataResult,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+
+@handles(AlterClientQuotasRequest, versions="0-1")
+async def alter_client_quotas(ctx: RequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+    """Alter each entity on its own."""
+    return AlterClientQuotasResponse(
+        entries=[await alter(ctx, entry, validate_only=request.validate_only) for entry in request.entries]
+    )
+
+
+async def alter(ctx: RequestContext, entry: EntryData, *, validate_only: bool) -> EntryDataResult:
+    """One entity."""
+    entity = {one.entity_type: one.entity_name for one in entry.entity}
+    changes = [(op.key, None if op.remove else op.value) for op in entry.ops]
+    code, message = ErrorCode.NONE, None
+    try:
+        await quotas.alter(ctx.services.session, entity, changes, validate_only=validate_only)
+    except KafkaError as error:
+        code, message = error.code, error.message
+    return EntryDataResult(
+        error_code=code,
+        error_message=message,
+        entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
+    )

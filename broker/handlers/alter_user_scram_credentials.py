@@ -1,0 +1,45 @@
+"""AlterUserScramCredentials: store and remove credentials of users (KIP-554).
+
+Version 0. The controller carries it out; each user has its own error, and all its changes happen or none.
+"""
+
+from __future__ import annotations
+
+from broker import scram
+from broker.admin import refuse_unless_controller
+from broker.api import RequestContext, handles
+from protocol.apis.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+
+@handles(AlterUserScramCredentialsRequest, versions="0")
+async def alter_user_scram_credentials(
+    ctx: RequestContext, request: AlterUserScramCredentialsRequest
+) -> AlterUserScramCredentialsResponse:
+    """Alter each user on its own."""
+    upsertions = [
+        scram.Upsertion(one.name, one.mechanism, one.iterations, bytes(one.salt), bytes(one.salted_password))
+        for one in request.upsertions
+    ]
+    deletions = [scram.Deletion(one.name, one.mechanism) for one in request.deletions]
+    outcome: dict[str, KafkaError | None]
+    try:
+        await refuse_unless_controller(ctx.services)
+    except KafkaError as error:
+        outcome = dict.fromkeys([one.user for one in deletions] + [one.user for one in upsertions], error)
+    else:
+        outcome = await scram.alter(ctx.services.session, upsertions, deletions)
+    return AlterUserScramCredentialsResponse(
+        results=[
+            AlterUserScramCredentialsResult(
+                user=user,
+                error_code=ErrorCode.NONE if error is None else error.code,
+                error_message=None if error is None else error.message,
+            )
+            for user, error in outcome.items()
+        ]
+    )

@@ -1,0 +1,54 @@
+"""DescribeClientQuotas: which limits are set for whom (KIP-546, KIP-612).
+
+Versions 0 and 1. Each component of the filter names an entity, the default of its type, or anything of its type; a
+strict filter means entities of just these types. Who has no limit is not described.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker import client_quotas as quotas
+from broker.api import RequestContext, handles
+from protocol.apis.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+EXACT, OF_DEFAULT, SPECIFIED = range(3)
+MATCHES: Final = (EXACT, OF_DEFAULT, SPECIFIED)
+
+
+@handles(DescribeClientQuotasRequest, versions="0-1")
+async def describe_client_quotas(
+    ctx: RequestContext, request: DescribeClientQuotasRequest
+) -> DescribeClientQuotasResponse:
+    """Describe whom the filter means."""
+    try:
+        asked = quotas.checked_filter((one.entity_type, component_of(one)) for one in request.components)
+    except KafkaError as error:
+        return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
+    found = await quotas.entities(ctx.services.session)
+    return DescribeClientQuotasResponse(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        entries=[
+            EntryData(
+                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
+                values=[ValueData(key=name, value=limit) for name, limit in limits.items()],
+            )
+            for entity, limits in quotas.chosen(found, asked, strict=request.strict)
+        ],
+    )
+
+
+def component_of(asked: ComponentData) -> quotas.Component:
+    """What one component means. Raises INVALID_REQUEST."""
+    if asked.match_type not in MATCHES or (asked.match_type == EXACT) != (asked.match is not None):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected match type: {asked.match_type}")
+    return quotas.Component(exact=asked.match_type != SPECIFIED, name=asked.match)

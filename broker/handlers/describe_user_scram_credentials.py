@@ -1,0 +1,58 @@
+"""DescribeUserScramCredentials: who has which credential, never what it is (KIP-554).
+
+Version 0. No users mean all that have one. A user without is RESOURCE_NOT_FOUND, one that is named twice
+DUPLICATE_RESOURCE.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from broker import scram
+from broker.api import RequestContext, handles
+from protocol.apis.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+
+@handles(DescribeUserScramCredentialsRequest, versions="0")
+async def describe_user_scram_credentials(
+    ctx: RequestContext, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    """Describe each user."""
+    session = ctx.services.session
+    times = Counter(one.name for one in request.users or ())
+    results = []
+    for user in times or await scram.users(session):
+        try:
+            if user == "":
+                raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, "Username must not be empty")
+            if times[user] > 1:
+                message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
+                raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, message)
+            found = await scram.credentials_of(session, user)
+            if not found and times:
+                message = f"Attempt to describe a user credential that does not exist: {user}"
+                raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, message)
+        except KafkaError as error:
+            results.append(result_of(user, {}, error))
+            continue
+        if found:
+            results.append(result_of(user, found))
+    return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, error_message=None, results=results)
+
+
+def result_of(
+    user: str, credentials: dict[int, int], error: KafkaError | None = None
+) -> DescribeUserScramCredentialsResult:
+    """One row."""
+    return DescribeUserScramCredentialsResult(
+        user=user,
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+        credential_infos=[CredentialInfo(mechanism=one, iterations=count) for one, count in credentials.items()],
+    )
