@@ -223,6 +223,92 @@ class Published:
     history: tuple[tuple[int, int], ...]
 
 
+@dataclass(slots=True)
+class Copy:
+    """A record that a copier wrote within a transaction. `source` is the value it was made from."""
+
+    value: str
+    source: str
+    key: str
+    final: bool = False
+    """Whether it is not to be copied on."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One transaction of a copier. `wish` is how it was asked to end; "ok" says that it did so."""
+
+    order: int
+    name: str
+    transactional_id: str
+    producer: str
+    copies: list[Copy] = field(default_factory=list)
+    offsets: dict[Place, int] = field(default_factory=dict)
+    group_generation: int = -1
+    offsets_order: int = -1
+    """When its offsets were sent to the group's coordinator; -1 never."""
+    offsets_accepted: bool = False
+    wish: Literal["", "commit", "abort"] = ""
+    wished_order: int = -1
+    outcome: Outcome = "info"
+    ended_order: int = -1
+
+
+@dataclass(slots=True)
+class ProducerBegun:
+    """A producer took a transactional id over."""
+
+    order: int
+    transactional_id: str
+    producer: str
+
+
+@dataclass(slots=True)
+class CommittedRead:
+    """One record given to a reader of committed records; `transaction` names the one in which it was read, if any."""
+
+    order: int
+    reader: str
+    run: int
+    place: Place
+    offset: int
+    value: str
+    transaction: str = ""
+
+
+@dataclass(slots=True)
+class Marker:
+    """The end of a transaction, as it stands in the log of a leader when all was over."""
+
+    place: Place
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+
+
+@dataclass(slots=True)
+class Assigned:
+    """A member of a group was given partitions, in one generation of the group."""
+
+    order: int
+    group: str
+    generation: int
+    member: str
+    places: tuple[Place, ...]
+
+
+@dataclass(slots=True)
+class OffsetsFetched:
+    """A member was told what its group has committed. Offsets that open transactions may change are not among them."""
+
+    order: int
+    heard_order: int
+    group: str
+    offsets: Mapping[Place, int]
+
+
 @dataclass
 class History:
     """Everything, in order."""
@@ -243,6 +329,16 @@ class History:
     seen: list[Seen] = field(default_factory=list)
     published: list[Published] = field(default_factory=list)
     stored: list[Stored] = field(default_factory=list)
+    transactions: list[Transaction] = field(default_factory=list)
+    producers: list[ProducerBegun] = field(default_factory=list)
+    committed_reads: list[CommittedRead] = field(default_factory=list)
+    copiers_commits: list[Commit] = field(default_factory=list)
+    """What the copiers' consumers committed on their own: where segments ended, not in transactions."""
+    copied: list[Stored] = field(default_factory=list)
+    """The log of the topic that is written in transactions; its markers are apart."""
+    markers: list[Marker] = field(default_factory=list)
+    assigned: list[Assigned] = field(default_factory=list)
+    fetched: list[OffsetsFetched] = field(default_factory=list)
     replicas: dict[Place, dict[int, bytes]] = field(default_factory=dict)
     """Each replica's bytes up to the leader's high watermark when all was over."""
     log_starts: dict[Place, int] = field(default_factory=dict)
@@ -284,7 +380,18 @@ class History:
     def fingerprint(self) -> str:
         """Equal runs have equal fingerprints: nearly everything that was observed is in it."""
         digest = hashlib.sha256()
-        for name in ("story", "sends", "deliveries", "commits", "states", "high_watermarks", "acks", "stored"):
+        for name in (
+            "story",
+            "sends",
+            "deliveries",
+            "commits",
+            "states",
+            "high_watermarks",
+            "acks",
+            "stored",
+            "transactions",
+            "committed_reads",
+        ):
             for event in getattr(self, name):
                 digest.update(repr(event).encode())
         return digest.hexdigest()[:16]

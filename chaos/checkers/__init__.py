@@ -4,6 +4,7 @@
 |---|---|---|
 | A | `data_plane` | what was sent with what is stored and was delivered (Jepsen's Kafka workload) |
 | A | `groups` | what members of a group read with what they committed (Jepsen's Kafka workload) |
+| A | `transactions` | what transactions wrote, read and committed with how they ended (Jepsen, KIP-98, KIP-447) |
 | B | `order` | the order of one key's records across resizes (KIP-253) |
 | C | `brokers` | what brokers and controllers believed with what was really so (TLA+, KIP-903) |
 
@@ -16,13 +17,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from chaos.checkers import brokers, data_plane, groups, order
+from chaos.checkers import brokers, data_plane, groups, order, transactions
 from chaos.checkers.shared import Checker
 from chaos.history import History
 
 CHECKERS: Final[dict[str, Checker]] = {
     **data_plane.CHECKERS,
     **groups.CHECKERS,
+    **transactions.CHECKERS,
     **order.CHECKERS,
     **brokers.CHECKERS,
 }

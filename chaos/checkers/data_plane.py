@@ -126,7 +126,7 @@ def a19_immutable_prefix(history: History) -> Iterator[str]:
 def a20_epoch_order(history: History) -> Iterator[str]:
     """Leader epochs go back along a log."""
     last: dict[Place, tuple[int, int]] = {}
-    for record in sorted(history.stored, key=lambda one: (one.place, one.offset)):
+    for record in sorted([*history.stored, *history.copied], key=lambda one: (one.place, one.offset)):
         epoch, offset = last.get(record.place, (-1, -1))
         if record.leader_epoch < epoch:
             yield f"{at(record.place, record.offset)} has epoch {record.leader_epoch}, offset {offset} has {epoch}"
@@ -139,7 +139,7 @@ def a25_sequence_gap(history: History) -> Iterator[str]:
     They begin with 0, unless the partition's first records were deleted.
     """
     next_sequence: dict[tuple[Place, int, int], int] = {}
-    for record in sorted(history.stored, key=lambda one: (one.place, one.offset)):
+    for record in sorted([*history.stored, *history.copied], key=lambda one: (one.place, one.offset)):
         if record.producer_id < 0:
             continue
         key = (record.place, record.producer_id, record.producer_epoch)
@@ -163,8 +163,10 @@ def a27_undead(history: History) -> Iterator[str]:
 
 
 def _values_by_position(history: History) -> Iterator[tuple[Place, int, str, str]]:
-    for record in history.stored:
+    for record in [*history.stored, *history.copied]:
         yield record.place, record.offset, record.value, "log"
+    for read in history.committed_reads:
+        yield read.place, read.offset, read.value, f"read by {read.reader}"
     for delivery in history.deliveries:
         yield delivery.place, delivery.offset, delivery.value, f"delivery to {delivery.consumer}"
     for send in history.sends:

@@ -11,21 +11,30 @@ from dataclasses import dataclass, field
 
 from chaos.checkers.shared import Checker
 from chaos.history import (
+    Assigned,
     Begun,
     Callback,
     Commit,
+    CommittedRead,
+    Copy,
     Delivery,
     EpochWritten,
     HighWatermark,
     History,
+    Marker,
+    OffsetsFetched,
+    ProducerBegun,
     Published,
     Send,
     StateWritten,
     Stored,
+    Transaction,
 )
 from protocol.hashing import murmur2
 
 P, Q = ("t", 0), ("t", 1)
+OUT, R = ("out", 0), ("out", 1)
+"""Partitions that copiers write to."""
 Build = Callable[["Story"], None]
 
 
@@ -77,6 +86,63 @@ class Story:
         row = Commit(self.history.tick(), "r", {place: offset}, group, outcome)  # type: ignore[arg-type]
         row.acked_order = self.history.tick()
         self.history.commits.append(row)
+        return row
+
+    def transaction(
+        self,
+        name: str,
+        *copies: tuple[str, str],
+        wish: str = "commit",
+        outcome: str = "ok",
+        producer: str = "p",
+        offsets: dict[tuple[str, int], int] | None = None,
+        group: int = 1,
+        final: bool = True,
+    ) -> Transaction:
+        """One whose copies are (value, source); `log` puts them where they were stored."""
+        row = Transaction(
+            self.history.tick(),
+            name,
+            "id",
+            producer,
+            [Copy(value, source, "k", final) for value, source in copies],
+            offsets or {},
+            group,
+            wish=wish,  # type: ignore[arg-type]
+            outcome=outcome,  # type: ignore[arg-type]
+        )
+        row.offsets_order, row.offsets_accepted = (self.history.tick(), True) if offsets else (-1, False)
+        row.wished_order = self.history.tick() if wish else -1
+        row.ended_order = self.history.tick() if outcome == "ok" else -1
+        self.history.transactions.append(row)
+        return row
+
+    def log(self, *rows: str | bool, place: tuple[str, int] = OUT, producer: int = 7, coordinator: int = 0) -> None:
+        """Values as they follow one another in a log; True and False are the markers that commit and abort."""
+        for row in rows:
+            offset = sum(one.place == place for one in [*self.history.copied, *self.history.markers])
+            if isinstance(row, bool):
+                self.history.markers.append(Marker(place, offset, producer, 0, coordinator, row))
+            else:
+                sequence = sum((one.place, one.producer_id) == (place, producer) for one in self.history.copied)
+                self.history.copied.append(Stored(place, offset, 0, "k", row, producer, 0, sequence))
+
+    def read(self, value: str, *, reader: str = "r", transaction: str = "") -> None:
+        """A committed record is given to somebody, wherever the log has it."""
+        place, offset = next(((one.place, one.offset) for one in self.history.copied if one.value == value), (OUT, 99))
+        self.history.committed_reads.append(
+            CommittedRead(self.history.tick(), reader, 1, place, offset, value, transaction)
+        )
+
+    def producer_begun(self, producer: str) -> None:
+        self.history.producers.append(ProducerBegun(self.history.tick(), "id", producer))
+
+    def assigned(self, member: str, place: tuple[str, int] = P, *, group: int = 1) -> None:
+        self.history.assigned.append(Assigned(self.history.tick(), "copiers", group, member, (place,)))
+
+    def fetched(self, offset: int, place: tuple[str, int] = P) -> OffsetsFetched:
+        row = OffsetsFetched(self.history.tick(), self.history.tick(), "copiers", {place: offset})
+        self.history.fetched.append(row)
         return row
 
     def call_back(self, kind: str, place: tuple[str, int], *, consumer: str = "r") -> None:
