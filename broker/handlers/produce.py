@@ -33,11 +33,13 @@ from protocol.records.batch import MAGIC
 
 if TYPE_CHECKING:
     from broker.replication.replica_manager import ReplicaManager
+    from protocol.records.batch import Buffer
 
 ADMIN_CLIENT: Final = "__admin_client"
 """The client id that Kafka lets write to internal topics."""
 NO_LEADER: Final = LeaderIdAndEpoch()
 FIRST_VERSION_WITH_BATCHES: Final = 3
+FIRST_VERSION_WITH_ZSTD: Final = 7
 ZSTD: Final = 4
 MAGIC_POSITION: Final = 16
 ATTRIBUTES_POSITION: Final = 22
@@ -84,20 +86,28 @@ async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceRespon
 
 
 def check(ctx: RequestContext, acks: int, topic: str, data: PartitionProduceData) -> None:
-    """What can be refused without looking at the partition."""
-    if acks not in (-1, 0, 1):
-        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}: it is -1, 0 or 1")
-    if topic in INTERNAL_TOPICS and ctx.client_id != ADMIN_CLIENT:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by its coordinator only")
-    records = data.records
-    if ctx.version < FIRST_VERSION_WITH_BATCHES:
-        return  # any format may come; the log converts what is not a batch
+    """What can be refused without looking at the log; the first objection is Kafka's first one too."""
+    try:
+        if ctx.version >= FIRST_VERSION_WITH_BATCHES:  # before, any format may come: the log converts it
+            check_format(ctx.version, data.records)
+        if acks not in (-1, 0, 1):
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}: it is -1, 0 or 1")
+        if topic in INTERNAL_TOPICS and ctx.client_id != ADMIN_CLIENT:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by its coordinator only")
+    except KafkaError:
+        if ctx.services.metadata.partition(topic, data.index) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{data.index} is not there") from None
+        raise
+
+
+def check_format(version: int, records: Buffer | None) -> None:
+    """Whether this version may bring such records; the log looks at the rest."""
     if not records:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
     if len(records) > ATTRIBUTES_POSITION:
         if records[MAGIC_POSITION] < MAGIC:
             raise KafkaError(ErrorCode.INVALID_RECORD, f"a message of magic {records[MAGIC_POSITION]} needs Produce v2")
-        if ctx.version < 7 and records[ATTRIBUTES_POSITION] & 7 == ZSTD:
+        if version < FIRST_VERSION_WITH_ZSTD and records[ATTRIBUTES_POSITION] & 7 == ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7")
 
 

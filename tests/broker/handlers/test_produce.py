@@ -132,6 +132,9 @@ def test_what_a_request_may_not_ask() -> None:
         await cluster.lead(1, replicas=(1,))
         await cluster.lead(1, replicas=(1,), topic="__consumer_offsets")
         assert (await cluster.produce(1, batch("a"), acks=2)).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+        assert (await cluster.produce(1, b"", acks=2)).error_code == ErrorCode.INVALID_RECORD
+        nowhere = await cluster.produce(1, b"", acks=2, topic="nowhere")
+        assert nowhere.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         internal = await cluster.produce(1, batch("a"), topic="__consumer_offsets")
         assert internal.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         assert (await cluster.produce(1, b"")).error_code == ErrorCode.INVALID_RECORD
