@@ -6,7 +6,8 @@ from typing import Any
 
 from protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.errors import ErrorCode
-from tests.broker.replication.replica_cluster import ReplicaCluster, batch, run
+from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, run
+from tests.broker.transactions import coordinate_transactions, end, marker, produce, transactional_batch
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 
@@ -20,12 +21,17 @@ async def ask(
     replica_id: int = -1,
     version: int = 7,
     times: int = 1,
+    isolation_level: int = 0,
 ) -> Any:
     asked = [
         ListOffsetsPartition(partition_index=0, current_leader_epoch=epoch, timestamp=timestamp, max_num_offsets=9)
         for _ in range(times)
     ]
-    request = ListOffsetsRequest(replica_id=replica_id, topics=[ListOffsetsTopic(name="t", partitions=asked)])
+    request = ListOffsetsRequest(
+        replica_id=replica_id,
+        isolation_level=isolation_level,
+        topics=[ListOffsetsTopic(name="t", partitions=asked)],
+    )
     response = await cluster.call(cluster[broker_id], request, version=version)
     return response.topics[0].partitions[0]
 
@@ -114,3 +120,23 @@ def test_the_oldest_version_lists_segments() -> None:
         assert (await ask(cluster, LATEST, version=0)).old_style_offsets == [bases[-1] - 1, *reversed(bases[:-1])]
 
     run(scenario, 1, log_segment_bytes=300)
+
+
+def test_readers_of_committed_records_are_not_told_of_later_ones() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await coordinate_transactions(cluster, 1, [("t", 0)])
+        await cluster.produce(1, batch("before"))
+        await produce(cluster, transactional_batch("open"))
+        await cluster.produce(1, batch("later", timestamp_ms=NOW_MS + 5))
+        for level, latest, later in ((0, 3, (NOW_MS + 5, 2)), (1, 1, (-1, -1))):
+            row = await ask(cluster, LATEST, isolation_level=level)
+            assert (row.offset, row.error_code) == (latest, 0)
+            row = await ask(cluster, NOW_MS + 1, isolation_level=level)
+            assert (row.timestamp, row.offset, row.error_code) == (*later, 0)
+            assert (await ask(cluster, MAX_TIMESTAMP, isolation_level=level)).offset == later[1]
+        assert (await ask(cluster, LATEST, isolation_level=1, replica_id=2)).offset == 3, "a follower reads everything"
+        await end(cluster, marker(False))
+        assert (await ask(cluster, LATEST, isolation_level=1)).offset == 4
+
+    run(scenario, 1)

@@ -305,4 +305,4 @@ class ReadCommittedMachine(RuleBasedStateMachine):
 
 
 TestReadCommitted = ReadCommittedMachine.TestCase
-TestReadCommitted.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestReadCommitted.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)

@@ -1,0 +1,52 @@
+"""DescribeProducers: what every replica knows of who writes to a partition."""
+
+from __future__ import annotations
+
+from protocol.apis.describe_producers import DescribeProducersRequest, DescribeProducersResponse, TopicRequest
+from protocol.errors import ErrorCode
+from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, run, until
+from tests.broker.transactions import coordinate_transactions, end, marker, produce, transactional_batch
+
+
+async def describe(cluster: ReplicaCluster, broker_id: int, *topics: str) -> DescribeProducersResponse:
+    request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0]) for topic in topics])
+    response: DescribeProducersResponse = await cluster.call(cluster[broker_id], request)
+    return response
+
+
+def test_leader_and_follower_show_open_transactions() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1, 2))
+        await coordinate_transactions(cluster, 1, [("t", 0)])
+        await cluster.produce(1, batch("a", "b", producer=(5, 1), sequence=0))
+        await produce(cluster, transactional_batch("c"))
+        await end(cluster, marker(True, coordinator_epoch=9))
+        await produce(cluster, transactional_batch("d", sequence=1))
+        await until(lambda: cluster.partition(2).log.log_end_offset == 5)
+        for broker_id in (1, 2):
+            (topic,) = (await describe(cluster, broker_id, "t")).topics
+            (row,) = topic.partitions
+            assert (topic.name, row.partition_index, row.error_code) == ("t", 0, 0)
+            idempotent, transactional = sorted(row.active_producers, key=lambda one: one.producer_id)
+            assert (idempotent.producer_id, idempotent.producer_epoch, idempotent.last_sequence) == (5, 1, 1)
+            assert (idempotent.coordinator_epoch, idempotent.current_txn_start_offset) == (-1, -1)
+            assert idempotent.last_timestamp == NOW_MS
+            assert (transactional.producer_id, transactional.last_sequence) == (7, 1)
+            assert (transactional.coordinator_epoch, transactional.current_txn_start_offset) == (9, 4)
+
+    run(scenario, 2)
+
+
+def test_partitions_that_cannot_be_described() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(2, replicas=(2,))
+        response = await describe(cluster, 1, "t", "nowhere", "not a name")
+        rows = [topic.partitions[0] for topic in response.topics]
+        assert [ErrorCode(row.error_code) for row in rows] == [
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ]
+        assert all(row.error_message and not row.active_producers for row in rows)
+
+    run(scenario, 2)
