@@ -1,0 +1,34 @@
+"""Kafka's own clients of 2016 (0.9.0.1, 0.10.0.1): the ones that wrote lz4 with a broken header checksum, and check it.
+
+Their jars are not part of this project: point ANABRANCH_OLD_KAFKA_JARS at directories, one per version and with a colon
+between them, that Maven has filled:
+
+    mvn dependency:copy-dependencies -DoutputDirectory=...    # of a project that depends on kafka-clients 0.9.0.1
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.interop.test_old_clients import CODECS, COUNT
+from tests.interop.test_old_clients import servers as servers
+
+pytestmark = [pytest.mark.interop, pytest.mark.kafka_jars]
+
+VARIABLE = "ANABRANCH_OLD_KAFKA_JARS"
+DIRECTORIES = [Path(one) for one in os.environ.get(VARIABLE, "").split(":") if one]
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES or [None], ids=lambda one: one.name if one else "absent")
+def test_every_codec(servers: str, directory: Path | None) -> None:
+    if directory is None or not list(directory.glob("kafka-clients-0.*.jar")) or shutil.which("java") is None:
+        pytest.skip(f"NOT TRIED WITH KAFKA'S OLD CLIENTS: {VARIABLE} names no kafka-clients 0.x, or there is no java")
+    program = Path(__file__).with_name("OldClient.java")
+    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{directory}/*", str(program), servers, directory.name]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert ran.stdout.split("\n")[:-1] == [f"{codec} {COUNT}" for codec in CODECS], ran.stderr
