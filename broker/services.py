@@ -40,6 +40,12 @@ class ControllerFence:
     """
 
     def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        """Held for the whole of a request, so that they are carried out in the order in which they came.
+
+        They may come over two connections: what has to wait here was perhaps given up and sent again, and followed by
+        the deletion of the replica that it is about.
+        """
         self.controller_epoch = 0
         self.broker_epoch = -1
         """The czxid of this broker's registration; -1 while it has none."""

@@ -62,7 +62,6 @@ async def mark(ctx: RequestContext, asked: DeleteTopicState) -> DeletableTopicRe
     name = asked.name if asked.name is not None else image.names.get(asked.topic_id)
     if name is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-    if name not in image.topics:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    # Whether it exists is ZooKeeper's to say: what this node, perhaps just elected, knows of topics may be old.
     await delete_topic(services.session, name)
     return DeletableTopicResult(name=name, topic_id=asked.topic_id, error_code=ErrorCode.NONE)

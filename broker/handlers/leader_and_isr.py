@@ -23,6 +23,12 @@ from protocol.wire import ZERO_UUID
 
 @handles(LeaderAndIsrRequest, versions="0-7")
 async def leader_and_isr(ctx: RequestContext, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+    """One request of a controller at a time."""
+    async with ctx.services.fence.turn:
+        return await carry_out(ctx, request)
+
+
+async def carry_out(ctx: RequestContext, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
     """Learn the topics' configuration, then change roles without a pause in between."""
     services = ctx.services
     rows = list(rows_of(request))

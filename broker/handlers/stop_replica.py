@@ -18,9 +18,15 @@ EPOCH_NOT_KNOWN: Final = -1
 
 @handles(StopReplicaRequest, versions="0-4")
 async def stop_replica(ctx: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
+    """One request of a controller at a time."""
+    async with ctx.services.fence.turn:
+        await ctx.services.fence.registered()
+        return carry_out(ctx, request)
+
+
+def carry_out(ctx: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
     """Stop each replica on its own."""
     services = ctx.services
-    await services.fence.registered()
     try:
         services.fence.admit(controller_epoch=request.controller_epoch, broker_epoch=request.broker_epoch)
     except KafkaError as error:

@@ -13,9 +13,15 @@ from protocol.errors import ErrorCode, KafkaError
 
 @handles(UpdateMetadataRequest, versions="0-8")
 async def update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    """One request of a controller at a time."""
+    async with ctx.services.fence.turn:
+        await ctx.services.fence.registered()
+        return carry_out(ctx, request)
+
+
+def carry_out(ctx: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
     """Apply the update to the metadata image, whole."""
     services = ctx.services
-    await services.fence.registered()
     try:
         services.fence.admit(controller_epoch=request.controller_epoch, broker_epoch=request.broker_epoch)
     except KafkaError as error:

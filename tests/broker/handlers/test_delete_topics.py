@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from anabranch.cluster import Cluster
 from controller.zk import paths
@@ -33,5 +34,23 @@ def test_a_replica_that_was_away_is_waited_for_and_deleted_when_it_is_back() -> 
                 await asyncio.sleep(0.01)
             assert "t-0" not in files.names(""), "renamed, to be removed after a while"
             assert (await create(cluster, "t", partitions=2)).error_code == 0
+
+    story(scenario)
+
+
+def test_a_controller_that_has_not_heard_of_a_topic_yet_deletes_it() -> None:
+    """Just elected, it is not told of the topics yet: what it does not know may exist."""
+
+    async def scenario() -> None:
+        async with Cluster(1) as cluster:
+            assert (await create(cluster, "t", replicas=1)).error_code == 0
+            metadata = cluster.nodes[1].services.metadata
+            metadata.image = replace(metadata.image, topics={})
+            request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=5000)
+            assert (await ask(cluster, 1, request)).responses[0].error_code == 0
+            while await cluster.nodes[1].services.session.exists(paths.topic("t")) is not None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            missing = await ask(cluster, 1, request)
+            assert missing.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     story(scenario)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 from protocol.apis.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import ReplicaCluster, batch, run
@@ -28,3 +31,33 @@ def test_stop_replica_ends_serving_and_deletes_if_asked() -> None:
         assert not cluster[2].files.exists("t-0")
 
     run(scenario, 2)
+
+
+def test_a_deletion_does_not_pass_an_order_that_came_before_it() -> None:
+    """The order waits for ZooKeeper; its connection was lost, and the controller has gone on over another."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        configs = cluster[1].services.topic_configs
+        load, arrived, answer = configs.load, asyncio.Event(), asyncio.Event()
+
+        async def slowly(topic: str, **options: Any) -> Any:
+            arrived.set()
+            await answer.wait()
+            return await load(topic, **options)
+
+        configs.load = slowly  # type: ignore[method-assign]
+        order = asyncio.create_task(cluster.call(cluster[1], cluster.leader_and_isr("t", 0)))
+        await arrived.wait()
+        row = StopReplicaPartitionState(partition_index=0, leader_epoch=-2, delete_partition=True)
+        topic = StopReplicaTopicState(topic_name="t", partition_states=[row])
+        request = StopReplicaRequest(controller_id=9, controller_epoch=1, topic_states=[topic])
+        deletion = asyncio.create_task(cluster.call(cluster[1], request))
+        done, _ = await asyncio.wait([deletion], timeout=0.1)
+        assert not done, "it has to wait its turn"
+        answer.set()
+        await asyncio.gather(order, deletion)
+        assert cluster[1].replicas.replica("t", 0) is None
+        assert not cluster[1].files.exists("t-0")
+
+    run(scenario, 1)
