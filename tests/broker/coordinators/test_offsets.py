@@ -129,3 +129,27 @@ def test_values_go_to_the_journal_and_back() -> None:
         offset=5, leader_epoch=2, metadata="m", commit_timestamp_ms=9, expire_timestamp_ms=11, journal_offset=77
     )
     assert CommittedOffset.from_value(committed.to_value(), 77) == committed
+
+
+def test_a_tombstone_takes_what_was_staged_before_it() -> None:
+    offsets = Offsets()
+    offsets.stage(1, P0, value(10, 1))
+    offsets.stage(1, P1, value(11, 2))
+    offsets.stage(2, P0, value(20, 5))
+    assert sorted(offsets.partitions()) == [P0, P1]
+    offsets.delete(P0, 4)
+    assert (offsets.unstable(P0), offsets.unstable(P1)) == (True, True), "one was staged after it"
+    offsets.delete(P0, 6)
+    offsets.delete(P1, 7)
+    assert not offsets, "nothing is left to settle"
+    assert offsets.settle(1, commit=True) == offsets.settle(2, commit=True) == []
+
+
+def test_commits_on_their_way_are_unstable_until_the_last_one_is_over() -> None:
+    offsets = Offsets()
+    offsets.begin([P0, P1])
+    offsets.begin([P0])
+    offsets.end([P0, P1])
+    assert (offsets.unstable(P0), offsets.unstable(P1)) == (True, False)
+    offsets.end([P0])
+    assert not offsets.unstable(P0)

@@ -7,7 +7,9 @@ is and how that was decided; a decision outlives the loss of its marker, as it d
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -15,7 +17,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker.storage.files import MemoryFiles
 from broker.storage.log import LogSettings, PartitionLog
-from broker.storage.transactions import AbortedTransaction
 from protocol.records.batch import Buffer, iter_batches, iter_records
 from protocol.records.control import ControlType, build_end_transaction, read_control
 from tests.broker.storage.batches import NOW_MS, batch
@@ -28,6 +29,16 @@ STEPS = st.tuples(
     st.integers(1, 3),
 )
 """What happens, to which producer, with how many records."""
+
+
+class Aborted(Protocol):
+    """An aborted transaction, as a log or an answer tells of it."""
+
+    @property
+    def producer_id(self) -> int: ...
+
+    @property
+    def first_offset(self) -> int: ...
 
 
 @dataclass(eq=False)
@@ -67,29 +78,29 @@ class Reader:
         self.position = max(self.position, log.log_start_offset)
         limit = log.last_stable_offset(high_watermark)
         data = log.read(self.position, max_bytes, limit_offset=limit)
-        aborted = log.aborted_in(data, self.position)
-        for offset, value in committed(data, aborted):
-            if offset >= self.position:
-                self.got.append((offset, value))
-        ends = [header.next_offset for _, header in iter_batches(data)]
-        self.position = max([self.position, *ends])
-        return bool(ends)
+        before = self.position
+        records, self.position = committed(data, log.aborted_in(data, before), before)
+        self.got += records
+        return self.position > before
 
 
-def committed(data: Buffer, aborted: list[AbortedTransaction]) -> list[tuple[int, bytes]]:
-    """What Kafka's consumers make of an answer."""
-    coming = sorted(aborted, key=lambda one: one.first_offset)
+def committed(data: Buffer, aborted: Iterable[Aborted] | None, position: int) -> tuple[list[tuple[int, bytes]], int]:
+    """What Kafka's consumers make of an answer: (offset, value) from a position on, and where they go on."""
+    coming = sorted(aborted or (), key=lambda one: one.first_offset)
     dropping: set[int] = set()
-    records = []
-    for position, header in iter_batches(data):
+    records: list[tuple[int, bytes]] = []
+    following = position
+    for start, header in iter_batches(data):
         while coming and coming[0].first_offset <= header.last_offset:
             dropping.add(coming.pop(0).producer_id)
         if header.is_control:
-            if read_control(data, position).type is ControlType.ABORT:
+            if read_control(data, start).type is ControlType.ABORT:
                 dropping.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in dropping):
-            records += [(record.offset, record.value or b"") for record in iter_records(data, position)]
-    return records
+            found = ((record.offset, record.value or b"") for record in iter_records(data, start))
+            records += [(offset, value) for offset, value in found if offset >= position]
+        following = max(following, header.next_offset)
+    return records, following
 
 
 class ReadCommittedMachine(RuleBasedStateMachine):
