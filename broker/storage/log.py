@@ -44,6 +44,7 @@ from protocol.records.batch import (
     iter_batches,
     read_header,
     recompress,
+    stamp_create_time,
     stamp_log_append_time,
 )
 from protocol.records.control import ControlRecord
@@ -203,7 +204,7 @@ class PartitionLog:
             )
         log_append_time_ms = NO_TIMESTAMP
         codec = settings.codec
-        if settings.stamps_time or (codec is not None and codec != header.codec):
+        if settings.stamps_time or header.is_log_append_time or (codec is not None and codec != header.codec):
             records = self._rewritten(records, header, now_ms)
             header = read_header(records)
             log_append_time_ms = header.max_timestamp if header.is_log_append_time else NO_TIMESTAMP
@@ -305,6 +306,8 @@ class PartitionLog:
             changed = bytearray(records)
         if self.settings.stamps_time:
             stamp_log_append_time(changed, 0, header, now_ms)
+        elif header.is_log_append_time:
+            stamp_create_time(changed, 0, header)
         return changed
 
     def _write(self, header: BatchHeader, first_offset: int, leader_epoch: int, *chunks: Buffer) -> None:

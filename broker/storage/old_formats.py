@@ -14,7 +14,7 @@ from typing import Final
 
 from broker.storage.settings import LogSettings
 from protocol.errors import DecodeError, ErrorCode, KafkaError
-from protocol.records.batch import MAGIC, Buffer, read_header, recompress
+from protocol.records.batch import MAGIC, NO_TIMESTAMP, Buffer, read_header, recompress
 from protocol.records.compression import Compression
 from protocol.records.conversion import up_convert
 from protocol.records.message_set import (
@@ -51,7 +51,10 @@ def converted(records: Buffer, settings: LogSettings) -> Buffer:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(reason)) from None
     except DecodeError as reason:
         raise _invalid(f"the wrapper cannot be opened: {reason}") from None
-    if any(message.is_log_append_time for message in messages):
+    if any(
+        message.is_log_append_time and (settings.stamps_time or message.timestamp_ms == NO_TIMESTAMP)
+        for message in messages
+    ):
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "log append time is the broker's to set")
     target = settings.codec if settings.codec is not None else codec
     return recompress(batch, read_header(batch), target, settings.compression_level) if target else batch

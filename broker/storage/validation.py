@@ -123,8 +123,10 @@ def _check_header(header: BatchHeader, origin: Origin) -> None:
 
 
 def _check_timestamps(records: Buffer, header: BatchHeader, settings: LogSettings, now_ms: int) -> None:
-    if header.is_log_append_time:
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "log append time is the broker's to set")
+    if header.is_log_append_time and (settings.stamps_time or header.max_timestamp == NO_TIMESTAMP):
+        # Kafka has looked only here since 3.6: where the time itself is judged, the claim is just struck out.
+        reason = "log append time is the broker's to set"
+        _check_records(ErrorCode.INVALID_TIMESTAMP, [(index, reason) for index in range(header.record_count)])
     if settings.stamps_time:
         return
     earliest_ms = now_ms - settings.message_timestamp_before_max_ms

@@ -185,6 +185,13 @@ def stamp_log_append_time(buffer: bytearray | memoryview, position: int, header:
     _seal(view, position, header.size_bytes)
 
 
+def stamp_create_time(buffer: bytearray | memoryview, position: int, header: BatchHeader) -> None:
+    """Leave the timestamps of a batch as they are, and say that they are its producer's."""
+    view = memoryview(buffer)
+    struct.pack_into(">h", view, position + CRC_START, header.attributes & ~LOG_APPEND_TIME)
+    _seal(view, position, header.size_bytes)
+
+
 def recompress(
     batch: Buffer,
     header: BatchHeader,

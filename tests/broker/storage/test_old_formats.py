@@ -8,7 +8,7 @@ from broker.storage.files import Files
 from broker.storage.log import LogSettings, PartitionLog
 from broker.storage.old_formats import converted
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import iter_records, read_header
+from protocol.records.batch import check_crc, iter_records, read_header, stamp_log_append_time
 from protocol.records.compression import Compression, compress
 from protocol.records.message_set import Message, build_message, build_wrapper
 from tests.broker.storage.batches import batch
@@ -103,7 +103,11 @@ def test_sizes_are_those_of_single_messages() -> None:
 
 
 def test_log_append_time_is_the_brokers_to_set() -> None:
-    assert verdict(message_set(attributes=8)) is ErrorCode.INVALID_TIMESTAMP
+    stamped = message_set(attributes=8)
+    assert verdict(stamped, message_timestamp_type="LogAppendTime") is ErrorCode.INVALID_TIMESTAMP
+    assert verdict(build_message(message(attributes=8)._replace(timestamp_ms=-1))) is ErrorCode.INVALID_TIMESTAMP
+    assert verdict(stamped) is ErrorCode.NONE
+    assert not read_header(converted(stamped, LogSettings())).is_log_append_time
     assert verdict(message_set(attributes=8, magic=0)) is ErrorCode.NONE  # where the bit has no meaning
 
 
@@ -143,6 +147,16 @@ def test_the_rules_of_batches_hold_too(log: PartitionLog) -> None:
     assert appended(GOOD, segment_bytes=100) is ErrorCode.RECORD_LIST_TOO_LARGE
 
 
+def test_records_are_compressed_as_hard_as_the_topic_says(log: PartitionLog) -> None:
+    sizes = []
+    for level in (1, 9):
+        log.settings = LogSettings(compression_type="gzip", compression_gzip_level=level)
+        value = b"".join(b"%d " % (n * n % 997) for n in range(9000))
+        for records in (batch(1, value=value), build_message(message()._replace(value=value))):
+            sizes.append(log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS).size_bytes)
+    assert min(sizes[:2]) > max(sizes[2:])
+
+
 def test_a_topic_that_stamps_times_stamps_these(log: PartitionLog) -> None:
     log.settings = LogSettings(message_timestamp_type="LogAppendTime")
     info = log.append_as_leader(message_set(magic=0), leader_epoch=0, now_ms=NOW_MS + 99)
@@ -153,3 +167,14 @@ def test_a_topic_that_stamps_times_stamps_these(log: PartitionLog) -> None:
 def test_nothing_whole_appends_nothing(log: PartitionLog) -> None:
     info = log.append_as_leader(GOOD[:20], leader_epoch=0, now_ms=NOW_MS)
     assert (info.first_offset, info.last_offset, log.log_end_offset) == (-1, -1, 0)
+
+
+def test_a_batch_that_claims_log_append_time_is_stored_without_the_claim(log: PartitionLog) -> None:
+    """Not an old format, but an old rule: the log is what shows it."""
+    claiming = bytearray(batch(2, timestamp_ms=NOW_MS))
+    stamp_log_append_time(claiming, 0, read_header(claiming), NOW_MS + 5)
+    info = log.append_as_leader(bytes(claiming), leader_epoch=0, now_ms=NOW_MS)
+    stored = log.read(0, 1 << 20)
+    assert (info.log_append_time_ms, read_header(stored).is_log_append_time) == (-1, False)
+    assert check_crc(stored, 0, read_header(stored))
+    assert [one.timestamp_ms for one in iter_records(stored)] == [NOW_MS, NOW_MS + 1]

@@ -78,7 +78,6 @@ MARKER = build_end_transaction(commit=True, producer_id=1, producer_epoch=0, coo
         (batch(producer=(1, -1, 0)), ErrorCode.INVALID_RECORD),
         (batch(control=True), ErrorCode.INVALID_RECORD),
         (MARKER, ErrorCode.INVALID_RECORD),
-        (time_stamped(), ErrorCode.INVALID_TIMESTAMP),
     ],
 )
 def test_refusals(records: bytes, code: ErrorCode) -> None:
@@ -108,8 +107,17 @@ def test_timestamps() -> None:
         check_produced(old, LogSettings(message_timestamp_before_max_ms=59_999), NOW_MS, "client")
     assert refusal.value.code is ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _ in refusal.value.record_errors] == [0]
+    with pytest.raises(RecordsRefused) as refusal:
+        check_produced(late, LogSettings(message_timestamp_after_max_ms=60_000), NOW_MS, "client")
+    assert [index for index, _ in refusal.value.record_errors] == [1]
     own_time = {"message_timestamp_type": "LogAppendTime", "message_timestamp_after_max_ms": 0}
     assert verdict(late, **own_time) is ErrorCode.NONE
+
+
+def test_log_append_time_is_the_brokers_to_set() -> None:
+    assert verdict(time_stamped()) is ErrorCode.NONE
+    assert verdict(time_stamped(), message_timestamp_type="LogAppendTime") is ErrorCode.INVALID_TIMESTAMP
+    assert verdict(changed(time_stamped(), 35, "q", -1)) is ErrorCode.INVALID_TIMESTAMP
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
