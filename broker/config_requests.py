@@ -194,8 +194,19 @@ async def _topic_check(services: Services, name: str) -> Callable[[Mapping[str, 
     if name not in image.topics:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
 
-    def check(_: Mapping[str, str], after: Mapping[str, str]) -> None:
-        topic_config(services.settings, after)
+    def check(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        config = topic_config(services.settings, after)
+        shown = image.topics[name]
+        grown = shown.generation == 0 and shown.initial_partition_count != shown.undeleted_partition_count
+        if (
+            grown
+            and config.enable_ordered_delivery
+            and not topic_config(services.settings, before).enable_ordered_delivery
+        ):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"{ORDERED}=true comes too late: the topic '{name}' has grown without it, and its keys have moved",
+            )
 
     return check
 

@@ -65,10 +65,12 @@ class Topic:
     lineage: Lineage | None = None
     initial_partition_count: int = -1
     min_insync_replicas: int = -1
+    gated: bool = True
+    """Whether consumers wait at a resize until what came before is read (`enable.ordered.delivery`)."""
 
     @property
     def ordered(self) -> bool:
-        """Whether keys keep their order across resizes."""
+        """Whether keys are placed by generations, so that they can keep their order across resizes."""
         return self.lineage is not None
 
     @property
@@ -167,6 +169,7 @@ def _merge(answered: MetadataResponseTopic, name: str, known: Topic | None, line
         lineage=lineage,
         initial_partition_count=answered.initial_partition_count,
         min_insync_replicas=answered.min_insync_replicas,
+        gated=answered.ordered_delivery,
     )
 
 
@@ -195,6 +198,6 @@ def _merge_partitions(
 
 
 def _lineage_of(answered: MetadataResponseTopic) -> Lineage | None:
-    if not answered.ordered_delivery or answered.base < 1 or not answered.history:
+    if answered.base < 1 or not answered.history:
         return None
     return Lineage(answered.base, [(step.generation, step.count) for step in answered.history])

@@ -157,13 +157,23 @@ class Topic:
 
     @property
     def ordered(self) -> bool:
-        """Whether resizes keep the order of keys (KIP-253); otherwise the topic grows the way Kafka does today.
+        """Whether keys are placed, and resized, by generations (KIP-253), or the way Kafka does today.
 
-        The coordinators' own topics never are: their keys are placed by the coordinators, not by producers.
+        `enable.ordered.delivery` decides until the count is changed for the first time. From then on keys lie where one
+        of the two ways has put them, and stay with it. The coordinators' own topics are never ordered: their keys are
+        placed by the coordinators, not by producers.
         """
-        return (
-            self.name not in INTERNAL_TOPICS and self.config.get("enable.ordered.delivery", "true").lower() != "false"
-        )
+        body = self.body
+        if self.name in INTERNAL_TOPICS:
+            return False
+        if body.generation > 0 or body.plan is not None:
+            return True
+        return self.gated and body.undeleted_partition_count == body.initial_partition_count
+
+    @property
+    def gated(self) -> bool:
+        """Whether consumers wait at a resize until what came before is read: may be changed at any time."""
+        return self.config.get("enable.ordered.delivery", "true").lower() != "false"
 
 
 class PartitionPhase(enum.Enum):

@@ -208,8 +208,8 @@ def _topic_metadata(state: ClusterState, topic: Topic) -> meta.UpdateMetadataTop
         generation=body.generation,
         initial_partition_count=body.initial_partition_count,
         history=[meta.ReshardStep(generation=generation, count=count) for generation, count in body.history],
-        base=body.base,
-        ordered_delivery=topic.ordered,
+        base=body.base if topic.ordered else -1,
+        ordered_delivery=topic.ordered and topic.gated,
         min_insync_replicas=min_insync_replicas(state, topic),
     )
 

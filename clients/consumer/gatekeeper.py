@@ -164,12 +164,13 @@ class Gatekeeper:
 
     def _refresh(self, metadata: ClusterMetadata) -> None:
         for name, topic in metadata.topics.items():
-            if self._topic_ids.get(name, topic.topic_id) != topic.topic_id or topic.lineage is None:
-                # Another topic of the same name: nothing that is known of the old one holds.
+            gated = topic.lineage is not None and topic.gated
+            if self._topic_ids.get(name, topic.topic_id) != topic.topic_id or not gated:
+                # Another topic of the same name, or one that is to be read without order: nothing known holds.
                 self._gates.pop(name, None)
                 self._drop(self._partitions_watched(name))
             self._topic_ids[name] = topic.topic_id
-            if topic.lineage is None or not self._ordered:
+            if topic.lineage is None or not topic.gated or not self._ordered:
                 continue
             views = {index: PartitionView(one.leader_epoch, one.gen_start) for index, one in topic.partitions.items()}
             known = self._gates.get(name)
