@@ -29,6 +29,7 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 SINCE_VERSION: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+CONSUMER: Final = -1
 DEBUG_CONSUMER: Final = -2
 READ_COMMITTED: Final = 1
 
@@ -42,7 +43,7 @@ async def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> List
         rows = []
         for asked in topic.partitions:
             try:
-                if times[topic.name, asked.partition_index] > 1:
+                if times[topic.name, asked.partition_index] > 1 and ctx.version > 0:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is asked for twice")
                 rows.append(offset_of(ctx, request, topic.name, asked))
             except KafkaError as error:
@@ -59,26 +60,32 @@ def offset_of(
     if request.replica_id != DEBUG_CONSUMER:
         partition.check_leader()
     partition.check_epoch(asked.current_leader_epoch)
+    if ctx.version == 0:
+        starts = segment_starts(partition, asked, request.replica_id)
+        return ListOffsetsPartitionResponse(
+            partition_index=asked.partition_index, error_code=0, old_style_offsets=starts
+        )
     if asked.timestamp < LATEST_TIERED or SINCE_VERSION.get(asked.timestamp, 0) > ctx.version:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} has no meaning in v{ctx.version}")
     latest = latest_for(partition, request)
     if request.replica_id < 0 and partition.is_leader and asked.timestamp != EARLIEST:
         check_leader_is_caught_up(partition, ctx.version)
     timestamp, offset, epoch = find(partition, asked.timestamp, latest)
-    row = ListOffsetsPartitionResponse(
+    return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index, error_code=0, timestamp=timestamp, offset=offset, leader_epoch=epoch
     )
-    if ctx.version == 0:
-        row.old_style_offsets = segment_starts(partition, asked, latest)
-    return row
 
 
-def segment_starts(partition: Partition, asked: ListOffsetsPartition, latest: int) -> list[int]:
-    """The newest offsets at which a segment begins, or the log ends, that are not after a time (v0)."""
-    starts = partition.log.segment_starts(asked.timestamp)
-    if asked.timestamp == LATEST or (starts and starts[0] > latest):
-        starts = [latest, *(start for start in starts if start < latest)]
-    return starts[: max(0, asked.max_num_offsets)]
+def segment_starts(partition: Partition, asked: ListOffsetsPartition, replica_id: int) -> list[int]:
+    """The newest offsets at which a segment begins, or the log ends, that are not after a time (v0).
+
+    For a consumer the high watermark stands in place of all that are beyond it.
+    """
+    starts = partition.log.segment_starts(asked.timestamp)[: max(0, asked.max_num_offsets)]
+    readable = partition.high_watermark
+    if replica_id == CONSUMER and starts and starts[0] > readable:
+        starts = [readable, *(start for start in starts if start <= readable)]
+    return starts
 
 
 def latest_for(partition: Partition, request: ListOffsetsRequest) -> int:

@@ -99,6 +99,10 @@ def test_version_0_lists_offsets_downwards() -> None:
         await cluster.produce(1, batch("a", "b"))
         assert (await ask(cluster, LATEST, version=0)).old_style_offsets == [2, 0]
         assert (await ask(cluster, EARLIEST, version=0)).old_style_offsets == [0]
+        assert (await ask(cluster, EARLIEST, version=0, times=2)).old_style_offsets == [0], "it never minded"
+        cluster.partition(1).leader_epoch_start_offset = 9  # as if just elected: this version tells all the same
+        assert (await ask(cluster, LATEST, version=0)).old_style_offsets == [2, 0]
+        assert (await ask(cluster, LATEST, version=1)).error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
     run(scenario, 1)
 
