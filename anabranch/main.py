@@ -18,6 +18,8 @@ COMMANDS: Final = {
     "zookeeper": ("anabranch.commands.zookeeper", "A real ZooKeeper server, from the jars of PySpark."),
     "health": ("anabranch.commands.health", "Whether a node or a ZooKeeper is in service, as an exit status."),
     "topics": ("anabranch.commands.topics", "Create, list, describe, resize and delete topics."),
+    "groups": ("anabranch.commands.groups", "Consumer groups: members, gates, offsets."),
+    "features": ("anabranch.commands.features", "What all brokers can rely on, such as ordered resizing."),
     "audit": ("anabranch.commands.audit", "Check with Spark that keys kept their order."),
     "demo": ("anabranch.commands.demo", "A year of flights through a topic resized under fire, audited by Spark."),
     "dump": ("anabranch.commands.dump", "Explain the bytes of a Kafka message."),

@@ -36,6 +36,8 @@ Examples:
   anabranch topics describe flights              leaders, ISRs, generations
   anabranch topics alter flights --partitions 8  split: keys move, their order stays
   anabranch topics alter flights --partitions 5  merge: the same, the other way
+  anabranch topics lineage flights               the tree of splits and merges
+  anabranch topics drain flights                 what groups still have to read before merged partitions go
   anabranch topics delete flights
 """,
 )
@@ -117,16 +119,64 @@ def describe(names: tuple[str, ...], bootstrap: str) -> None:
 @command.command()
 @click.argument("name")
 @click.option("--partitions", required=True, type=click.IntRange(1), help="More than now: split. Fewer: merge.")
+@click.option("--dry-run", is_flag=True, help="Show the plan, and whether it would be accepted; change nothing.")
 @bootstrap
 @timeout
-def alter(name: str, partitions: int, bootstrap: str, timeout_s: float) -> None:
-    """Resize a topic, up or down, and wait until producers and consumers are told."""
+def alter(name: str, partitions: int, dry_run: bool, bootstrap: str, timeout_s: float) -> None:
+    """Resize a topic, up or down: show the plan, carry it out, and wait until producers and consumers are told."""
 
     async def act(admin: Admin) -> None:
-        await admin.create_partitions(name, partitions, allow_shrink=True)
-        click.echo(f"{name} has {partitions} partitions")
+        from anabranch.resizing import plan_lines
+
+        for line in plan_lines(await admin.describe_topic(name), partitions):
+            click.echo(line)
+        await admin.create_partitions(name, partitions, allow_shrink=True, validate_only=dry_run)
+        click.echo("nothing was changed" if dry_run else f"{name} has {partitions} partitions")
 
     run(bootstrap, act, timeout_s)
+
+
+@command.command()
+@click.argument("name")
+@click.option("--partition", type=click.IntRange(0), help="Draw only those that ever shared keys with this one.")
+@bootstrap
+def lineage(name: str, partition: int | None, bootstrap: str) -> None:
+    """Draw how a topic was split and merged, and where each cut lies in the logs."""
+
+    async def act(admin: Admin) -> None:
+        from anabranch.resizing import lineage_lines
+        from clients.group_gates import segment_ends
+
+        topic = await admin.describe_topic(name)
+        admin.network.follow(name)
+        await admin.network.refresh()
+        for line in lineage_lines(topic, await segment_ends(admin.network, topic), partition):
+            click.echo(line)
+
+    run(bootstrap, act)
+
+
+@command.command()
+@click.argument("name")
+@click.option("--delete-drained", is_flag=True, help="Delete what every group has read of partitions merged away.")
+@click.option("--force", is_flag=True, help="With --delete-drained: also what some group has not read. It loses that.")
+@bootstrap
+def drain(name: str, delete_drained: bool, force: bool, bootstrap: str) -> None:
+    """Show how far each group has read the partitions that were merged away; an empty one is removed by itself."""
+    if force and not delete_drained:
+        raise click.UsageError("--force goes with --delete-drained")
+
+    async def act(admin: Admin) -> None:
+        from anabranch.draining import delete_read, drain_lines, draining
+
+        states = await draining(admin, name)
+        for line in drain_lines(name, states):
+            click.echo(line)
+        if delete_drained:
+            for line in await delete_read(admin, name, states, force=force):
+                click.echo(line)
+
+    run(bootstrap, act)
 
 
 @command.command()

@@ -1,0 +1,178 @@
+"""`anabranch groups`: who reads what, which gates are closed and why, and moving a group back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from anabranch.commands.topics import bootstrap, run
+from protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from clients.admin import Admin
+    from clients.group_gates import ClosedGate
+
+EARLIEST, LATEST = "earliest", "latest"
+
+
+@click.group(
+    name="groups",
+    epilog="""\b
+Examples:
+  anabranch groups list
+  anabranch groups describe audit
+  anabranch groups gates audit                  which partitions wait for which, and for whom
+  anabranch groups reset audit flights --partition 0 --to 1200 --reset-lineage
+  anabranch groups delete audit
+""",
+)
+def command() -> None:
+    """Consumer groups: members, offsets, and the gates that keep keys in order across resizes."""
+
+
+@command.command(name="list")
+@bootstrap
+def list_all(bootstrap: str) -> None:
+    """List all consumer groups with their states."""
+
+    async def act(admin: Admin) -> None:
+        from clients.group_admin import list_groups
+
+        for group, state in sorted((await list_groups(admin.network)).items()):
+            click.echo(f"{group:<32} {state}")
+
+    run(bootstrap, act)
+
+
+@command.command()
+@click.argument("group")
+@bootstrap
+def describe(group: str, bootstrap: str) -> None:
+    """Show a group's members, what each reads, and what is committed."""
+
+    async def act(admin: Admin) -> None:
+        from clients.group_admin import committed_offsets, describe_group
+
+        known = await describe_group(admin.network, group)
+        committed = await committed_offsets(admin.network, group)
+        click.echo(f"{group}: {known.state}, {len(known.members)} members, protocol {known.protocol or '-'}")
+        for partition in sorted({*committed, *(one for member in known.members for one in member.partitions)}):
+            offset = f"{committed[partition]:,}" if partition in committed else "-"
+            click.echo(f"  {partition!s:<32} committed {offset:>12}  {known.owner(partition) or 'nobody'}")
+
+    run(bootstrap, act)
+
+
+@command.command()
+@click.argument("group")
+@click.option("--topic", "only", multiple=True, help="Only this topic; may be repeated. Otherwise all that it reads.")
+@click.option("--watch", is_flag=True, help="Again every second, until no gate is closed.")
+@bootstrap
+def gates(group: str, only: tuple[str, ...], watch: bool, bootstrap: str) -> None:
+    """Show every closed gate: what waits, for which partition and owner, since when, and what would open it."""
+
+    async def act(admin: Admin) -> None:
+        import asyncio
+
+        from clients.clock import follow_loop_ms
+
+        clock_ms = follow_loop_ms()
+        while True:
+            closed = await closed_gates_of(admin, group, only)
+            for line in [line for gate in closed for line in gate_lines(gate, now_ms=clock_ms())]:
+                click.echo(line)
+            if not closed:
+                click.echo(f"{group}: every gate is open")
+            if not (closed and watch):
+                return
+            click.echo("")
+            await asyncio.sleep(1)
+
+    run(bootstrap, act)
+
+
+async def closed_gates_of(admin: Admin, group: str, only: tuple[str, ...]) -> list[ClosedGate]:
+    """The closed gates of a group, over all ordered topics that it has read or reads."""
+    import dataclasses
+
+    from clients.group_admin import committed_offsets, describe_group
+    from clients.group_gates import closed_gates, first_timestamp_ms, segment_ends
+
+    network = admin.network
+    known = await describe_group(network, group)
+    committed = await committed_offsets(network, group)
+    assigned = {one.topic for member in known.members for one in member.partitions}
+    names = sorted(only or {*assigned, *(one.topic for one in committed)})
+    network.follow(*names)
+    await network.refresh()
+    found = []
+    for name, topic in (await admin.describe_topics(names)).items():
+        if topic.lineage is None:
+            continue
+        for gate in closed_gates(topic, await segment_ends(network, topic), committed, known):
+            since_ms = await first_timestamp_ms(network, TopicPartition(name, gate.partition.partition), gate.offset)
+            found.append(dataclasses.replace(gate, waiting_since_ms=since_ms))
+    return found
+
+
+def gate_lines(gate: ClosedGate, *, now_ms: int) -> list[str]:
+    """A closed gate as a person reads it."""
+    since = "nothing behind it yet"
+    if gate.waiting_since_ms >= 0:
+        since = f"records behind it for {max(now_ms - gate.waiting_since_ms, 0) / 1000:,.1f} s"
+    head = (
+        f"{gate.partition} (generation {gate.generation}, {gate.owner or 'nobody'}) stops at {gate.offset:,}: {since}"
+    )
+    lines = [head]
+    for one in gate.blockers:
+        owner = f"{one.owner} has to" if one.owner else "NOBODY reads it; someone has to"
+        todo = f"read and commit {one.remaining:,} more" if one.remaining else "commit its position"
+        lines.append(f"    opens when {one.partition} reaches {one.end:,}: {owner} {todo}")
+    return lines
+
+
+@command.command()
+@click.argument("group")
+@click.argument("topic")
+@click.option("--partition", type=click.IntRange(0), help="Only this one; all of the topic otherwise.")
+@click.option("--to", "to", required=True, metavar="earliest|latest|OFFSET", help="Where the group goes on reading.")
+@click.option("--reset-lineage", is_flag=True, help="Take along what holds later records of the same keys.")
+@click.option("--dry-run", is_flag=True, help="Show what would be committed; change nothing.")
+@bootstrap
+def reset(
+    group: str, topic: str, partition: int | None, to: str, reset_lineage: bool, dry_run: bool, bootstrap: str
+) -> None:
+    """Move a group that has no members. Going back in one partition alone brings old records after newer ones of the
+    same key; --reset-lineage rewinds the partitions that took over its keys as well."""
+    if to not in (EARLIEST, LATEST) and not to.isdecimal():
+        raise click.UsageError(f"--to takes earliest, latest or an offset, not {to!r}")
+
+    async def act(admin: Admin) -> None:
+        from anabranch.rewinding import new_offsets
+        from clients.group_admin import commit_offsets
+
+        offsets = await new_offsets(admin, group, topic, partition, to, with_lineage=reset_lineage)
+        for one, (before, after) in sorted(offsets.items()):
+            click.echo(f"{one}: {'-' if before is None else f'{before:,}'} -> {after:,}")
+        if not dry_run:
+            await commit_offsets(admin.network, group, {one: after for one, (_, after) in offsets.items()})
+        click.echo("nothing was changed" if dry_run else f"{group} goes on from there")
+
+    run(bootstrap, act)
+
+
+@command.command()
+@click.argument("groups", nargs=-1, required=True)
+@bootstrap
+def delete(groups: tuple[str, ...], bootstrap: str) -> None:
+    """Forget groups that have no members, with their offsets."""
+
+    async def act(admin: Admin) -> None:
+        from clients.group_admin import delete_group
+
+        for group in groups:
+            await delete_group(admin.network, group)
+            click.echo(f"deleted {group}")
+
+    run(bootstrap, act)

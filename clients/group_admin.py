@@ -1,0 +1,163 @@
+"""Groups from outside: who is in them, how far they have committed, and setting that when nobody is.
+
+Every question goes to the group's coordinator, a list of all groups to every broker. A refusal is a `KafkaError` with
+Kafka's code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from clients.network import Network
+from protocol.consumer_protocol import decode_assignment
+from protocol.errors import DecodeError, ErrorCode, KafkaError
+from protocol.topic_partition import TopicPartition
+
+CONSUMER = "consumer"
+DEAD = "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a group as its coordinator describes it."""
+
+    member_id: str
+    client_id: str
+    host: str
+    partitions: tuple[TopicPartition, ...]
+
+    def __str__(self) -> str:
+        return f"{self.client_id}{self.host}"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group: its state, protocol and members."""
+
+    group_id: str
+    state: str
+    protocol: str
+    members: tuple[Member, ...]
+
+    def owner(self, partition: TopicPartition) -> Member | None:
+        """Who reads a partition now."""
+        return next((member for member in self.members if partition in member.partitions), None)
+
+
+async def list_groups(network: Network) -> dict[str, str]:
+    """The ids of all consumer groups with their states."""
+    from protocol.apis.list_groups import ListGroupsRequest, ListGroupsResponse
+
+    async def of(node_id: int) -> ListGroupsResponse:
+        async def once() -> ListGroupsResponse:
+            response: ListGroupsResponse = await network.call(node_id, ListGroupsRequest())
+            _check(response.error_code, f"node {node_id}")
+            return response
+
+        return await network.retry(once)
+
+    answers = await asyncio.gather(*(of(node_id) for node_id in network.metadata.nodes))
+    return {
+        row.group_id: row.group_state
+        for answer in answers
+        for row in answer.groups
+        if row.protocol_type in (CONSUMER, "")
+    }
+
+
+async def describe_group(network: Network, group_id: str) -> Group:
+    """One group. GROUP_ID_NOT_FOUND if there is none of this name."""
+    from protocol.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+
+    request = DescribeGroupsRequest(groups=[group_id])
+    response: DescribeGroupsResponse = await network.call_coordinator(
+        group_id, request, lambda answer: answer.groups[0].error_code
+    )
+    (row,) = response.groups
+    _check(row.error_code, group_id)
+    if row.group_state == DEAD:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
+    members = tuple(
+        Member(one.member_id, one.client_id, one.client_host, _assigned(one.member_assignment)) for one in row.members
+    )
+    return Group(group_id, row.group_state, row.protocol_data, members)
+
+
+async def committed_offsets(network: Network, group_id: str) -> dict[TopicPartition, int]:
+    """Every offset that the group has committed."""
+    from protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+
+    asked = OffsetFetchRequestGroup(group_id=group_id, topics=None)
+    request = OffsetFetchRequest(group_id=group_id, topics=None, groups=[asked])
+    response: OffsetFetchResponse = await network.call_coordinator(group_id, request, _fetch_error)
+    _check(_fetch_error(response), group_id)
+    topics = response.groups[0].topics if response.groups else response.topics
+    return {
+        TopicPartition(topic.name, row.partition_index): row.committed_offset
+        for topic in topics
+        for row in topic.partitions
+        if row.committed_offset >= 0
+    }
+
+
+async def commit_offsets(network: Network, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Set what a group has committed. UNKNOWN_MEMBER_ID while it has members."""
+    from protocol.apis.offset_commit import (
+        OffsetCommitRequest,
+        OffsetCommitRequestPartition,
+        OffsetCommitRequestTopic,
+        OffsetCommitResponse,
+    )
+
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for partition, offset in sorted(offsets.items()):
+        row = OffsetCommitRequestPartition(
+            partition_index=partition.partition, committed_offset=offset, committed_metadata=""
+        )
+        topics.setdefault(partition.topic, []).append(row)
+    request = OffsetCommitRequest(
+        group_id=group_id,
+        topics=[OffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()],
+    )
+    response: OffsetCommitResponse = await network.call_coordinator(group_id, request, _commit_error)
+    for topic in response.topics:
+        for answer in topic.partitions:
+            _check(answer.error_code, f"{topic.name}-{answer.partition_index}")
+
+
+async def delete_group(network: Network, group_id: str) -> None:
+    """Forget a group and its offsets. NON_EMPTY_GROUP while it has members."""
+    from protocol.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+
+    response: DeleteGroupsResponse = await network.call_coordinator(
+        group_id, DeleteGroupsRequest(groups_names=[group_id]), lambda answer: answer.results[0].error_code
+    )
+    _check(response.results[0].error_code, group_id)
+
+
+def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
+    try:
+        decoded = decode_assignment(assignment)
+    except DecodeError:
+        return ()  # some other protocol's, or nothing yet
+    return tuple(
+        TopicPartition(topic.topic, index) for topic in decoded.assigned_partitions for index in topic.partitions
+    )
+
+
+def _fetch_error(response: object) -> int:
+    code: int = response.groups[0].error_code if response.groups else response.error_code  # type: ignore[attr-defined]
+    return code
+
+
+def _commit_error(response: object) -> int:
+    rows = [row.error_code for topic in response.topics for row in topic.partitions]  # type: ignore[attr-defined]
+    return next((code for code in rows if code != ErrorCode.NONE), ErrorCode.NONE)
+
+
+def _check(error_code: int, about: str) -> None:
+    code = ErrorCode(error_code)
+    if code != ErrorCode.NONE:
+        raise KafkaError(code, about)

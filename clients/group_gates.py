@@ -1,0 +1,175 @@
+"""The gates of a group, seen from outside: which partition waits, for whom, how far that one still has to go.
+
+What a consumer's own gates know (`clients.consumer.gate`) is put together here from the same three sources: lineage and
+leader epochs from metadata, ends of segments from the leaders, committed offsets from the coordinator. Read-only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from clients.consumer.gate import UNKNOWN, PartitionView, TopicGate
+from clients.group_admin import Group, Member
+from clients.metadata import Topic
+from clients.network import Network
+from protocol.errors import ErrorCode, KafkaError
+from protocol.lineage import Segment
+from protocol.records.batch import read_header
+from protocol.topic_partition import TopicPartition
+
+NO_PROGRESS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """One reason why a gate is closed."""
+
+    partition: TopicPartition
+    end: int
+    """Where the group has to commit to, exclusive."""
+    committed: int
+    """How far it has; -1: not at all."""
+    owner: Member | None
+
+    @property
+    def remaining(self) -> int:
+        """Records, or what stood for them, that are still to be read and committed."""
+        return self.end - max(self.committed, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedGate:
+    """A partition that the group may not read on, for now."""
+
+    partition: TopicPartition
+    generation: int
+    offset: int
+    """The first offset behind the gate."""
+    waiting_since_ms: int
+    """The time of the first record behind the gate; -1 if there is none."""
+    owner: Member | None
+    blockers: tuple[Blocker, ...]
+
+
+async def segment_ends(network: Network, topic: Topic) -> dict[Segment, int]:
+    """Where each cut segment of a topic ends, as its leader of today says (R7)."""
+    from protocol.apis.offset_for_leader_epoch import (
+        OffsetForLeaderEpochRequest,
+        OffsetForLeaderEpochResponse,
+        OffsetForLeaderPartition,
+        OffsetForLeaderTopic,
+    )
+
+    async def end_of(segment: Segment, cut: int) -> int:
+        partition = TopicPartition(topic.name, segment.partition)
+
+        async def once() -> int:
+            leader = await network.leader_of(partition)
+            known = network.metadata.partition(*partition)
+            epoch = known.leader_epoch if known is not None else -1
+            row = OffsetForLeaderPartition(
+                partition=segment.partition, current_leader_epoch=epoch, leader_epoch=cut - 1
+            )
+            request = OffsetForLeaderEpochRequest(
+                replica_id=-1, topics=[OffsetForLeaderTopic(topic=topic.name, partitions=[row])]
+            )
+            response: OffsetForLeaderEpochResponse = await network.call(leader, request)
+            answer = response.topics[0].partitions[0]
+            code = ErrorCode(answer.error_code)
+            if code != ErrorCode.NONE or answer.end_offset == UNKNOWN:
+                await network.refresh()
+                raise KafkaError(code or ErrorCode.OFFSET_NOT_AVAILABLE, f"the end of {topic.name}-{segment}")
+            return answer.end_offset
+
+        return await network.retry(once)
+
+    gate = gate_of(topic)
+    return {segment: await end_of(segment, cut) for segment, cut in _cuts(gate, topic.partitions)}
+
+
+def gate_of(topic: Topic) -> TopicGate:
+    """The gate of a topic that keeps order. ValueError for another."""
+    if topic.lineage is None:
+        raise ValueError(f"{topic.name} has enable.ordered.delivery=false: it has no gates")
+    views = {index: PartitionView(one.leader_epoch, one.gen_start) for index, one in topic.partitions.items()}
+    return TopicGate(topic.lineage, views)
+
+
+def closed_gates(
+    topic: Topic, ends: Mapping[Segment, int], committed: Mapping[TopicPartition, int], group: Group | None
+) -> list[ClosedGate]:
+    """The partitions of a topic that a group with these commits may not read on. Pure; `waiting_since_ms` is -1."""
+    gate = gate_of(topic)
+    for segment, end in ends.items():
+        gate.note_end(segment, end, leader_epoch=topic.partitions[segment.partition].leader_epoch)
+    for index in topic.partitions:
+        offset = committed.get(TopicPartition(topic.name, index), NO_PROGRESS)
+        if offset != NO_PROGRESS:
+            gate.note_committed(index, offset)
+    closed = []
+    for index in sorted(topic.partitions):
+        partition = TopicPartition(topic.name, index)
+        position = max(committed.get(partition, NO_PROGRESS), 0)
+        found = _first_closed(gate, index, position, ends)
+        if found is not None:
+            segment, offset = found
+            blockers = tuple(
+                Blocker(home, wait.end, wait.committed, None if group is None else group.owner(home))
+                for wait in gate.waits(segment)
+                for home in [TopicPartition(topic.name, wait.segment.partition)]
+            )
+            owner = None if group is None else group.owner(partition)
+            closed.append(ClosedGate(partition, segment.generation, offset, -1, owner, blockers))
+    return closed
+
+
+async def first_timestamp_ms(network: Network, partition: TopicPartition, offset: int) -> int:
+    """The time of the first batch at or after an offset; -1 if there is none."""
+    from protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+
+    async def once() -> bytes:
+        leader = await network.leader_of(partition)
+        known = network.metadata.topics.get(partition.topic)
+        asked = FetchPartition(
+            partition=partition.partition, fetch_offset=offset, log_start_offset=-1, partition_max_bytes=1
+        )
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            topics=[
+                FetchTopic(
+                    topic=partition.topic, topic_id=known.topic_id if known is not None else b"", partitions=[asked]
+                )
+            ],
+        )
+        response: FetchResponse = await network.call(leader, request)
+        rows = [row for one in response.responses for row in one.partitions]
+        code = ErrorCode(rows[0].error_code if rows else response.error_code)
+        if code != ErrorCode.NONE:
+            raise KafkaError(code, str(partition))
+        return bytes(rows[0].records or b"")
+
+    records = await network.retry(once)
+    return read_header(records).base_timestamp if records else -1
+
+
+def _cuts(gate: TopicGate, partitions: Collection[int]) -> Iterable[tuple[Segment, int]]:
+    for index in sorted(partitions):
+        for segment in gate.boundaries(index):
+            cut = gate.cut(segment)
+            if cut is not None:
+                yield segment, cut
+
+
+def _first_closed(
+    gate: TopicGate, index: int, position: int, ends: Mapping[Segment, int]
+) -> tuple[Segment, int] | None:
+    """The first closed segment at or after a position, and where reading stops."""
+    begin = 0
+    for segment in gate.lineage.segments(index):
+        end = ends.get(segment)
+        if (end is None or position < end or (begin == end and position <= end)) and not gate.is_open(segment):
+            return segment, max(begin, position)
+        begin = end if end is not None else begin
+    return None

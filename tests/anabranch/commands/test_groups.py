@@ -1,0 +1,86 @@
+"""Goal: from the shell, with a group that stops half way: its gates, what drains, rewinding it, forgetting it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from clients import Consumer, Producer
+from tests.anabranch.commands.conftest import Command
+
+
+async def fill(servers: str, topic: str, records: int) -> None:
+    async with Producer(servers) as producer:
+        for number in range(records):
+            await producer.send(topic, b"v", b"key-%d" % (number % 50))
+        await producer.flush()
+
+
+async def read(servers: str, topic: str, least: int) -> int:
+    """Read at least so many records and commit them; how many it were."""
+    settings = {"group_id": f"{topic}-readers", "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    async with Consumer(topic, bootstrap_servers=servers, **settings) as consumer:  # type: ignore[arg-type]
+        seen = 0
+        while seen < least:
+            seen += sum(map(len, (await consumer.getmany(timeout_ms=200, max_records=50)).values()))
+            await consumer.commit()
+    return seen
+
+
+def test_a_group_that_stops_half_way_shows_what_it_waits_for(servers: str, anabranch: Command) -> None:
+    at = ("--bootstrap-servers", servers)
+    assert anabranch("topics", "create", "river", "--partitions", "2", *at).exit_code == 0
+    asyncio.run(fill(servers, "river", 400))
+    planned = anabranch("topics", "alter", "river", "--partitions", "4", "--dry-run", *at)
+    assert planned.output.splitlines()[0] == "river: 2 -> 4 partitions, generation 1"
+    assert planned.output.endswith("nothing was changed\n")
+    assert anabranch("topics", "describe", "river", *at).output.startswith("river: 2 partitions")
+    for count in ("4", "2"):
+        assert anabranch("topics", "alter", "river", "--partitions", count, *at).exit_code == 0
+        asyncio.run(fill(servers, "river", 400))
+
+    picture = anabranch("topics", "lineage", "river", *at).output.splitlines()
+    assert picture[3].startswith("         0 ━━━━━━┯")
+    assert any("merged into 1" in line for line in picture)
+    no_such = anabranch("topics", "lineage", "river", "--partition", "9", *at)
+    assert (no_such.exit_code, "never had a partition 9" in no_such.output) == (2, True)
+
+    seen = asyncio.run(read(servers, "river", 60))
+    gates = anabranch("groups", "gates", "river-readers", *at).output
+    assert "stops at" in gates and "NOBODY reads it; someone has to read and commit" in gates
+    assert "river-readers" in anabranch("topics", "drain", "river", *at).output
+    kept = anabranch("topics", "drain", "river", "--delete-drained", *at).output
+    assert "kept the rest for river-readers" in kept
+
+    asyncio.run(read(servers, "river", 1200 - seen))
+    assert anabranch("groups", "gates", "river-readers", *at).output == "river-readers: every gate is open\n"
+    tried = anabranch(
+        "groups",
+        "reset",
+        "river-readers",
+        "river",
+        "--partition",
+        "0",
+        "--to",
+        "0",
+        "--reset-lineage",
+        "--dry-run",
+        *at,
+    )
+    assert "river-2:" in tried.output and tried.output.endswith("nothing was changed\n")
+    deleted = anabranch("topics", "drain", "river", "--delete-drained", *at).output
+    assert "river-2: deleted what was before offset" in deleted and "kept" not in deleted
+    assert "Stable" not in anabranch("groups", "list", *at).output
+    assert anabranch("groups", "reset", "river-readers", "river", "--to", "latest", *at).exit_code == 0
+    assert anabranch("groups", "delete", "river-readers", *at).output == "deleted river-readers\n"
+    gone = anabranch("groups", "describe", "river-readers", *at)
+    assert (gone.exit_code, "GROUP_ID_NOT_FOUND" in gone.output) == (1, True)
+
+
+def test_a_feature_that_topics_need_is_not_withdrawn(servers: str, anabranch: Command) -> None:
+    at = ("--bootstrap-servers", servers)
+    assert "finalized at 1" in anabranch("features", "describe", *at).output
+    assert anabranch("topics", "create", "one", "--partitions", "1", *at).exit_code == 0
+    assert anabranch("topics", "alter", "one", "--partitions", "2", *at).exit_code == 0
+    refused = anabranch("features", "downgrade", "reshard.version", *at)
+    assert (refused.exit_code, "Topics have been resized" in refused.output) == (1, True)
+    assert "to the same value" in anabranch("features", "upgrade", "reshard.version", *at).output

@@ -1,0 +1,69 @@
+"""The picture of splits and merges, line by line."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.lineage_picture import draw
+from anabranch.resizing import lineage_lines, plan_lines
+from clients.metadata import Topic
+from clients.resharding import family
+from protocol.errors import KafkaError
+from protocol.lineage import Lineage, Segment
+
+
+def test_splits_go_down_and_merges_go_up() -> None:
+    assert draw(Lineage(1, [(0, 2), (1, 4), (2, 3)])) == [
+        "generation 0     1         2",
+        "partitions 2     4         3",
+        "         0 ━━━━━━┯━━━━━━━━━━━━━━━━━",
+        "         1 ━━━━━━┿━┯━━━━━━━┯━━━━━━━",
+        "         2       ┗━┿━━━━━━━┿━━━━━━━",
+        "         3         ┗━━━━━━━┛",
+    ]
+
+
+def test_only_a_family_is_drawn_when_asked_for() -> None:
+    lineage = Lineage(3, [(0, 3), (1, 6), (2, 4)])
+    assert draw(lineage, family(lineage, 4)) == [
+        "generation 0     1       2",
+        "partitions 3     6       4",
+        "         1 ━━━━━━┯━━━━━━━┯━━━━━━━",
+        "         4       ┗━━━━━━━┛",
+    ]
+
+
+def test_a_topic_that_was_never_resized_is_straight_lines() -> None:
+    assert draw(Lineage(1, [(0, 2)]))[2:] == ["         0 ━━━━━━", "         1 ━━━━━━"]
+
+
+def topic(*counts: int, base: int = 1) -> Topic:
+    return Topic("t", b"", {}, lineage=Lineage(base, list(enumerate(counts))))
+
+
+def test_the_cuts_say_what_became_of_the_keys() -> None:
+    ends = {Segment(0, 0): 1500, Segment(1, 1): 7, Segment(0, 1): 2500}
+    assert lineage_lines(topic(1, 2, 1), ends)[-3:] == [
+        "     0 cut at offset      1,500 by generation 1: split, 1 took some of its keys",
+        "     0 cut at offset      2,500 by generation 2: took the keys of 1",
+        "     1 cut at offset          7 by generation 2: merged into 0",
+    ]
+
+
+def test_a_plan_says_what_moves_and_who_waits() -> None:
+    assert plan_lines(topic(4, base=1), 6) == [
+        "t: 4 -> 6 partitions, generation 1",
+        "  keys that move      25.0%",
+        "  fullest over mean   1.00 now, 1.50 then",
+        "  fenced for a moment 0, 1; 2 untouched",
+        "  4 waits until 0 is read to the cut",
+        "  5 waits until 1 is read to the cut",
+    ]
+    assert plan_lines(topic(4), 1)[-1] == "  0 waits until 1, 2, 3 are read to the cut"
+    assert plan_lines(topic(100), 200)[-1] == "  ... and 85 more"
+
+
+@pytest.mark.parametrize(("count", "says"), [(3, "3 partitions already"), (2, "at least 3")])
+def test_a_plan_that_cannot_be_carried_out(count: int, says: str) -> None:
+    with pytest.raises(KafkaError, match=says):
+        plan_lines(topic(3, base=3), count)
