@@ -1,4 +1,4 @@
-"""`Admin`: create, resize, describe and delete topics; look at the cluster. Waits for effects when asked to.
+"""`Admin`: topics, resizes, configurations, replicas; look at the cluster. Waits for effects when asked to.
 
 Requests that change something go to the node that takes the controller's requests, again if that changes meanwhile. A
 refusal is a `KafkaError` with Kafka's code and the broker's text. Retrying is safe: a resize that already happened, or
@@ -11,15 +11,18 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from clients.config import NetworkConfig, parse_servers
 from clients.metadata import ClusterMetadata, Node, Topic
 from clients.network import Network
 from protocol.errors import ErrorCode, KafkaError
 
-TOPIC_RESOURCE = 2
-BROKER_RESOURCE = 4
+if TYPE_CHECKING:
+    from clients.config_admin import ConfigEntry
+    from clients.replica_admin import LogDir, Outcomes, Reassignment
+    from protocol.topic_partition import TopicPartition
+
 _DEFAULT = -1
 
 
@@ -41,17 +44,6 @@ class ClusterDescription:
     cluster_id: str
     controller_id: int
     brokers: tuple[Node, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConfigEntry:
-    """One setting of a topic or a broker. `source` is Kafka's number: 1 topic, 4 broker file, 5 default."""
-
-    name: str
-    value: str | None
-    source: int
-    read_only: bool
-    sensitive: bool
 
 
 class Admin:
@@ -218,39 +210,82 @@ class Admin:
             brokers=tuple(Node(*broker) for broker in brokers),
         )
 
-    async def describe_configs(self, topic: str | None = None, *, broker: int | None = None) -> dict[str, ConfigEntry]:
-        """The settings of one topic, or of one broker."""
-        from protocol.apis.describe_configs import (
-            DescribeConfigsRequest,
-            DescribeConfigsResource,
-            DescribeConfigsResponse,
+    # configurations
+
+    async def describe_configs(
+        self, topic: str | None = None, *, broker: int | None = None, names: Sequence[str] | None = None
+    ) -> dict[str, ConfigEntry]:
+        """The settings of a topic, of a broker, or of all brokers (`config_admin.ALL_BROKERS`), by name."""
+        from clients.config_admin import describe_configs
+
+        return await describe_configs(self.network, topic, broker, names)
+
+    async def alter_configs(
+        self,
+        topic: str | None = None,
+        *,
+        broker: int | None = None,
+        changes: Mapping[str, str] | None = None,
+        unset: Iterable[str] = (),
+        append: Mapping[str, str] | None = None,
+        subtract: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Change single settings; what is not named stays. Nodes take them up while they run."""
+        from clients.config_admin import alter_configs
+
+        await alter_configs(
+            self.network,
+            topic,
+            broker,
+            changes=changes or {},
+            unset=unset,
+            append=append or {},
+            subtract=subtract or {},
+            validate_only=validate_only,
         )
 
-        if (topic is None) == (broker is None):
-            raise ValueError("describe_configs takes a topic or a broker")
-        kind, name = (TOPIC_RESOURCE, topic) if topic is not None else (BROKER_RESOURCE, str(broker))
-        resource = DescribeConfigsResource(resource_type=kind, resource_name=name or "", configuration_keys=None)
-        request = DescribeConfigsRequest(resources=[resource])
-        network = self.network
+    # replicas
 
-        async def once() -> Any:
-            return await (network.call_any(request) if broker is None else network.call(broker, request))
+    async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete what lies before these offsets (-1: all that is committed); where the partitions begin now."""
+        from clients.replica_admin import delete_records
 
-        response: DescribeConfigsResponse = await network.retry(once)
-        (result,) = response.results
-        code = ErrorCode(result.error_code)
-        if code != ErrorCode.NONE:
-            raise KafkaError(code, result.error_message or f"{name}")
-        return {
-            one.name: ConfigEntry(
-                name=one.name,
-                value=one.value,
-                source=one.config_source,
-                read_only=one.read_only,
-                sensitive=one.is_sensitive,
-            )
-            for one in result.configs
-        }
+        return await delete_records(self.network, before, self._timeout_ms)
+
+    async def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
+    ) -> Outcomes:
+        """Let preferred replicas lead again, or (`unclean`) any that is alive; all partitions if none is named."""
+        from clients.replica_admin import elect_leaders
+
+        return await elect_leaders(self.network, partitions, unclean=unclean, timeout_ms=self._timeout_ms)
+
+    async def alter_partition_reassignments(self, moves: Mapping[TopicPartition, Sequence[int] | None]) -> Outcomes:
+        """Begin to move partitions to these replicas; None calls a move off."""
+        from clients.replica_admin import alter_partition_reassignments
+
+        return await alter_partition_reassignments(self.network, moves, self._timeout_ms)
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, Reassignment]:
+        """What is on the move."""
+        from clients.replica_admin import list_partition_reassignments
+
+        return await list_partition_reassignments(self.network, partitions, self._timeout_ms)
+
+    async def describe_log_dirs(self, broker: int) -> list[LogDir]:
+        """The directories of a broker, and the size and lag of what is in them."""
+        from clients.replica_admin import describe_log_dirs
+
+        return await describe_log_dirs(self.network, broker)
+
+    async def alter_replica_log_dirs(self, broker: int, moves: Mapping[TopicPartition, str]) -> Outcomes:
+        """Begin to move replicas of a broker to these of its directories."""
+        from clients.replica_admin import alter_replica_log_dirs
+
+        return await alter_replica_log_dirs(self.network, broker, moves)
 
     # waiting
 

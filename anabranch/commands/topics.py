@@ -34,6 +34,7 @@ Examples:
   anabranch topics create flights --partitions 4 --replicas 3 --config min.insync.replicas=2
   anabranch topics list
   anabranch topics describe flights              leaders, ISRs, generations
+  anabranch topics config flights --set retention.ms=60000
   anabranch topics alter flights --partitions 8  split: keys move, their order stays
   anabranch topics alter flights --partitions 5  merge: the same, the other way
   anabranch topics lineage flights               the tree of splits and merges
@@ -114,6 +115,37 @@ def describe(names: tuple[str, ...], bootstrap: str) -> None:
                 click.echo(line)
 
     run(bootstrap, act)
+
+
+@command.command()
+@click.argument("name")
+@click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a property; may be repeated.")
+@click.option("--unset", multiple=True, metavar="NAME", help="Return a property to its default; may be repeated.")
+@click.option("--all", "everything", is_flag=True, help="Show defaults too, and what each property does.")
+@bootstrap
+def config(name: str, changes: tuple[str, ...], unset: tuple[str, ...], everything: bool, bootstrap: str) -> None:
+    """Show what is set for a topic, after changing it if asked to; brokers take it up while they run."""
+    from broker.properties import ConfigError, parse_properties
+
+    try:
+        wanted = parse_properties(changes)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+
+    async def act(admin: Admin) -> None:
+        if wanted or unset:
+            await admin.alter_configs(name, changes=wanted, unset=unset)
+        for entry in (await admin.describe_configs(name)).values():
+            if everything:
+                click.echo(f"{entry.name}={entry.value}  ({SOURCES[entry.source]}) {entry.documentation}".rstrip())
+            elif entry.source == TOPIC_SOURCE:
+                click.echo(f"{entry.name}={entry.value}")
+
+    run(bootstrap, act)
+
+
+TOPIC_SOURCE = 1
+SOURCES = {1: "topic", 2: "this broker", 3: "all brokers", 4: "start of the broker", 5: "default"}
 
 
 @command.command()

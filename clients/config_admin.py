@@ -1,0 +1,121 @@
+"""Configurations from outside: what is set for topics and brokers, where it comes from, and changing it.
+
+A broker is asked about itself; everything else any broker answers. A refusal is a `KafkaError` with Kafka's code and
+the broker's text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from clients.network import Network
+from protocol.errors import ErrorCode, KafkaError
+
+TOPIC: Final = 2
+BROKER: Final = 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+ALL_BROKERS: Final = -1
+"""In place of a broker's id: what holds for all that have nothing of their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigEntry:
+    """One setting. `source` is Kafka's number: 1 topic, 2 this broker, 3 all brokers, 4 start of the broker, 5 default.
+
+    `synonyms` are the places that name a value, (name, value, source) each, the one that counts first.
+    """
+
+    name: str
+    value: str | None
+    source: int
+    read_only: bool
+    sensitive: bool
+    synonyms: tuple[tuple[str, str | None, int], ...] = ()
+    documentation: str = ""
+
+
+def resource_of(topic: str | None, broker: int | None) -> tuple[int, str]:
+    """The kind and name of what is meant."""
+    if (topic is None) == (broker is None):
+        raise ValueError("name a topic or a broker")
+    if topic is not None:
+        return TOPIC, topic
+    return BROKER, "" if broker == ALL_BROKERS else str(broker)
+
+
+async def describe_configs(
+    network: Network, topic: str | None, broker: int | None, names: Sequence[str] | None = None
+) -> dict[str, ConfigEntry]:
+    """The settings of a topic or a broker by name: those that are named, or all."""
+    from protocol.apis.describe_configs import (
+        DescribeConfigsRequest,
+        DescribeConfigsResource,
+        DescribeConfigsResponse,
+    )
+
+    kind, name = resource_of(topic, broker)
+    keys = None if names is None else list(names)
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
+    response: DescribeConfigsResponse = await _ask(network, request, broker)
+    (result,) = response.results
+    _check(result, name)
+    return {
+        one.name: ConfigEntry(
+            name=one.name,
+            value=one.value,
+            source=one.config_source,
+            read_only=one.read_only,
+            sensitive=one.is_sensitive,
+            synonyms=tuple((synonym.name, synonym.value, synonym.source) for synonym in one.synonyms),
+            documentation=one.documentation or "",
+        )
+        for one in result.configs
+    }
+
+
+async def alter_configs(
+    network: Network,
+    topic: str | None,
+    broker: int | None,
+    *,
+    changes: Mapping[str, str],
+    unset: Iterable[str],
+    append: Mapping[str, str],
+    subtract: Mapping[str, str],
+    validate_only: bool,
+) -> None:
+    """Change single settings of a topic, a broker, or all brokers; the others stay as they are."""
+    from protocol.apis.incremental_alter_configs import (
+        AlterableConfig,
+        AlterConfigsResource,
+        IncrementalAlterConfigsRequest,
+        IncrementalAlterConfigsResponse,
+    )
+
+    rows = [AlterableConfig(name=name, config_operation=DELETE, value=None) for name in unset]
+    for operation, values in ((SET, changes), (APPEND, append), (SUBTRACT, subtract)):
+        rows += [AlterableConfig(name=name, config_operation=operation, value=text) for name, text in values.items()]
+    kind, name = resource_of(topic, broker)
+    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=rows)
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+    response: IncrementalAlterConfigsResponse = await _ask(network, request, broker)
+    (result,) = response.responses
+    _check(result, name)
+
+
+async def _ask(network: Network, request: Any, broker: int | None) -> Any:
+    async def once() -> Any:
+        if broker is None or broker == ALL_BROKERS:
+            return await network.call_any(request)
+        return await network.call(broker, request)
+
+    return await network.retry(once)
+
+
+def _check(row: Any, name: str) -> None:
+    code = ErrorCode(row.error_code)
+    if code != ErrorCode.NONE:
+        raise KafkaError(code, row.error_message or name)

@@ -1,0 +1,223 @@
+"""Replicas from outside: who leads, where they are and are to be, in which directories, and from which offset on.
+
+What concerns one partition goes to its leader, what concerns a directory to its broker, all else to the controller.
+Where one call is about many partitions, the outcome of each is told: None, or the `KafkaError` of its refusal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clients.network import Network
+from protocol.errors import ErrorCode, KafkaError
+from protocol.topic_partition import TopicPartition
+
+Outcomes = dict[TopicPartition, KafkaError | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """A partition on the move: all replicas, which of them are coming, and which are to go."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSize:
+    """One log in a directory. `lag` counts the records it is behind; `is_future`: a copy that is moving in."""
+
+    size_bytes: int
+    lag: int
+    is_future: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """A directory of a broker; sizes are -1 where nobody knows."""
+
+    path: str
+    total_bytes: int
+    usable_bytes: int
+    replicas: Mapping[TopicPartition, tuple[ReplicaSize, ...]]
+
+
+async def delete_records(
+    network: Network, before: Mapping[TopicPartition, int], timeout_ms: int
+) -> dict[TopicPartition, int]:
+    """Delete what lies before these offsets (-1: all that is committed); where the partitions begin now."""
+    from protocol.apis.delete_records import (
+        DeleteRecordsPartition,
+        DeleteRecordsRequest,
+        DeleteRecordsResponse,
+        DeleteRecordsTopic,
+    )
+
+    async def one(partition: TopicPartition, offset: int) -> int:
+        row = DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
+        topic = DeleteRecordsTopic(name=partition.topic, partitions=[row])
+        request = DeleteRecordsRequest(topics=[topic], timeout_ms=timeout_ms)
+
+        async def once() -> int:
+            leader = await network.leader_of(partition)
+            response: DeleteRecordsResponse = await network.call(leader, request, timeout_ms=timeout_ms + 5000)
+            result = response.topics[0].partitions[0]
+            if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                network.request_refresh()
+            _raise(result.error_code, str(partition))
+            return result.low_watermark
+
+        return await network.retry(once, timeout_ms=timeout_ms)
+
+    offsets = await asyncio.gather(*(one(partition, offset) for partition, offset in before.items()))
+    return dict(zip(before, offsets, strict=True))
+
+
+async def elect_leaders(
+    network: Network, partitions: Iterable[TopicPartition] | None, *, unclean: bool, timeout_ms: int
+) -> Outcomes:
+    """Let preferred replicas lead, or (`unclean`) any that is alive where nobody in sync is."""
+    from protocol.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+
+    asked = None
+    if partitions is not None:
+        asked = [TopicPartitions(topic=topic, partitions=rows) for topic, rows in _by_topic(partitions).items()]
+    request = ElectLeadersRequest(election_type=int(unclean), topic_partitions=asked, timeout_ms=timeout_ms)
+    response: ElectLeadersResponse = await network.call_controller(
+        request, lambda answer: int(answer.error_code), timeout_ms=timeout_ms + 5000
+    )
+    _raise(response.error_code, "elections")
+    return {
+        TopicPartition(topic.topic, row.partition_id): _refusal(row)
+        for topic in response.replica_election_results
+        for row in topic.partition_result
+    }
+
+
+async def alter_partition_reassignments(
+    network: Network, moves: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int
+) -> Outcomes:
+    """Begin to move partitions to these replicas; None calls a move off."""
+    from protocol.apis.alter_partition_reassignments import (
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
+        ReassignablePartition,
+        ReassignableTopic,
+    )
+
+    topics: dict[str, list[ReassignablePartition]] = {}
+    for partition, replicas in moves.items():
+        ids = None if replicas is None else list(replicas)
+        row = ReassignablePartition(partition_index=partition.partition, replicas=ids)
+        topics.setdefault(partition.topic, []).append(row)
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=timeout_ms, topics=[ReassignableTopic(name=name, partitions=rows) for name, rows in topics.items()]
+    )
+    response: AlterPartitionReassignmentsResponse = await network.call_controller(
+        request, lambda answer: int(answer.error_code), timeout_ms=timeout_ms + 5000
+    )
+    _raise(response.error_code, response.error_message or "reassignments")
+    return {
+        TopicPartition(topic.name, row.partition_index): _refusal(row)
+        for topic in response.responses
+        for row in topic.partitions
+    }
+
+
+async def list_partition_reassignments(
+    network: Network, partitions: Iterable[TopicPartition] | None, timeout_ms: int
+) -> dict[TopicPartition, Reassignment]:
+    """What is on the move, among these partitions or all."""
+    from protocol.apis.list_partition_reassignments import (
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsResponse,
+        ListPartitionReassignmentsTopics,
+    )
+
+    asked = None
+    if partitions is not None:
+        named = _by_topic(partitions).items()
+        asked = [ListPartitionReassignmentsTopics(name=name, partition_indexes=rows) for name, rows in named]
+    request = ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=asked)
+    response: ListPartitionReassignmentsResponse = await network.call_controller(
+        request, lambda answer: int(answer.error_code), timeout_ms=timeout_ms + 5000
+    )
+    _raise(response.error_code, response.error_message or "reassignments")
+    return {
+        TopicPartition(topic.name, row.partition_index): Reassignment(
+            tuple(row.replicas), tuple(row.adding_replicas), tuple(row.removing_replicas)
+        )
+        for topic in response.topics
+        for row in topic.partitions
+    }
+
+
+async def describe_log_dirs(network: Network, broker: int) -> list[LogDir]:
+    """The directories of a broker, and what is in them."""
+    from protocol.apis.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+
+    request = DescribeLogDirsRequest(topics=None)
+    response: DescribeLogDirsResponse = await network.retry(lambda: network.call(broker, request))
+    _raise(response.error_code, f"log directories of broker {broker}")
+    found = []
+    for result in response.results:
+        _raise(result.error_code, result.log_dir)
+        replicas: dict[TopicPartition, tuple[ReplicaSize, ...]] = {}
+        for topic in result.topics:
+            for row in topic.partitions:
+                partition = TopicPartition(topic.name, row.partition_index)
+                size = ReplicaSize(row.partition_size, row.offset_lag, row.is_future_key)
+                replicas[partition] = (*replicas.get(partition, ()), size)
+        found.append(LogDir(result.log_dir, result.total_bytes, result.usable_bytes, replicas))
+    return found
+
+
+async def alter_replica_log_dirs(network: Network, broker: int, moves: Mapping[TopicPartition, str]) -> Outcomes:
+    """Begin to move replicas of a broker to these of its directories."""
+    from protocol.apis.alter_replica_log_dirs import (
+        AlterReplicaLogDir,
+        AlterReplicaLogDirsRequest,
+        AlterReplicaLogDirsResponse,
+        AlterReplicaLogDirTopic,
+    )
+
+    by_path: dict[str, list[TopicPartition]] = {}
+    for partition, path in moves.items():
+        by_path.setdefault(path, []).append(partition)
+    request = AlterReplicaLogDirsRequest(
+        dirs=[
+            AlterReplicaLogDir(
+                path=path,
+                topics=[AlterReplicaLogDirTopic(name=name, partitions=rows) for name, rows in _by_topic(some).items()],
+            )
+            for path, some in by_path.items()
+        ]
+    )
+    response: AlterReplicaLogDirsResponse = await network.retry(lambda: network.call(broker, request))
+    return {
+        TopicPartition(topic.topic_name, row.partition_index): _refusal(row)
+        for topic in response.results
+        for row in topic.partitions
+    }
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for partition in partitions:
+        topics.setdefault(partition.topic, []).append(partition.partition)
+    return topics
+
+
+def _raise(error_code: int, about: str) -> None:
+    code = ErrorCode(error_code)
+    if code != ErrorCode.NONE:
+        raise KafkaError(code, about)
+
+
+def _refusal(row: Any) -> KafkaError | None:
+    code = ErrorCode(row.error_code)
+    return None if code == ErrorCode.NONE else KafkaError(code, getattr(row, "error_message", None) or "")

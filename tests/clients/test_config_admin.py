@@ -1,0 +1,52 @@
+"""Configurations through `Admin`: of topics, of one broker and of all, changed while they run."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from anabranch.cluster import Cluster
+from clients import Admin, NewTopic
+from clients.config_admin import ALL_BROKERS
+from protocol.errors import ErrorCode, KafkaError
+from tests.clients.test_admin import against_a_cluster
+
+
+def test_settings_are_changed_and_told_with_their_origin() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await admin.create_topics([NewTopic(name="t", partitions=1)])
+        await admin.alter_configs("t", changes={"retention.ms": "77"}, append={"cleanup.policy": "compact"})
+        told = await admin.describe_configs("t", names=["retention.ms", "cleanup.policy"])
+        assert {name: (entry.value, entry.source) for name, entry in told.items()} == {
+            "retention.ms": ("77", 1),
+            "cleanup.policy": ("delete,compact", 1),
+        }
+        assert told["retention.ms"].documentation
+        await admin.alter_configs("t", unset=["retention.ms"], subtract={"cleanup.policy": "delete"})
+        told = await admin.describe_configs("t")
+        assert (told["retention.ms"].source, told["cleanup.policy"].value) == (5, "compact")
+        with pytest.raises(KafkaError) as refused:
+            await admin.alter_configs("t", changes={"retention.ms": "soon"}, validate_only=True)
+        assert refused.value.code == ErrorCode.INVALID_CONFIG and "whole number" in str(refused.value)
+
+    against_a_cluster(story)
+
+
+def test_brokers_are_changed_alone_and_together() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await admin.alter_configs(broker=ALL_BROKERS, changes={"log.retention.bytes": "1000"})
+        await admin.alter_configs(broker=2, changes={"log.retention.bytes": "2000"})
+        wanted = {1: "1000", 2: "2000"}
+        for broker, text in wanted.items():
+            while (entry := (await admin.describe_configs(broker=broker))["log.retention.bytes"]).value != text:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            assert [source for _, _, source in entry.synonyms][-1] == 5
+        assert list(await admin.describe_configs(broker=ALL_BROKERS)) == ["log.retention.bytes"]
+        with pytest.raises(KafkaError) as refused:
+            await admin.alter_configs(broker=1, changes={"num.partitions": "3"})
+        assert refused.value.code == ErrorCode.INVALID_REQUEST
+        with pytest.raises(ValueError, match="name a topic or a broker"):
+            await admin.describe_configs()
+
+    against_a_cluster(story)

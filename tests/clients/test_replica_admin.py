@@ -1,0 +1,68 @@
+"""Replicas through `Admin`: records deleted, leaders elected, partitions and logs moved."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from anabranch.cluster import Cluster
+from broker.storage.files import MemoryFiles
+from clients import Admin, NewTopic, Producer, TopicPartition
+from protocol.errors import ErrorCode, KafkaError
+from tests.clients.test_admin import against_a_cluster
+
+T0 = TopicPartition("t", 0)
+
+
+def test_records_are_deleted_at_their_leaders() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await admin.create_topics([NewTopic(name="t", assignments={0: [1], 1: [2]})])
+        async with Producer(cluster.bootstrap_servers) as producer:
+            for partition in (0, 0, 0, 1, 1):
+                await producer.send_and_wait("t", b"x", partition=partition)
+        T1 = TopicPartition("t", 1)
+        assert await admin.delete_records({T0: 2, T1: -1}) == {T0: 2, T1: 2}
+        with pytest.raises(KafkaError) as refused:
+            await admin.delete_records({T0: 9})
+        assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    against_a_cluster(story)
+
+
+def test_leaders_are_elected_and_replicas_moved() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await admin.create_topics([NewTopic(name="t", assignments={0: [1, 2]})])
+        await admin.wait_for_topic("t", replicas=2)
+        outcome = await admin.elect_leaders([T0, TopicPartition("t", 9)])
+        codes = {one.partition: error.code for one, error in outcome.items() if error is not None}
+        assert codes == {0: ErrorCode.ELECTION_NOT_NEEDED, 9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert await admin.elect_leaders(unclean=True) == {}
+        assert await admin.alter_partition_reassignments({T0: [2]}) == {T0: None}
+        while await admin.list_partition_reassignments([T0]):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        await admin.wait_until(lambda metadata: metadata.topics["t"].partitions[0].replicas == (2,), "t")
+        (refused,) = (await admin.alter_partition_reassignments({T0: None})).values()
+        assert refused is not None and refused.code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+    against_a_cluster(story)
+
+
+def test_logs_are_found_and_moved() -> None:
+    async def story() -> None:
+        cluster = Cluster(1)
+        cluster._files[1] = {"/a": MemoryFiles(), "/b": MemoryFiles()}
+        async with asyncio.timeout(30), cluster, Admin(cluster.bootstrap_servers) as admin:
+            await admin.create_topics([NewTopic(name="t", partitions=1)])
+            home, other = sorted(await admin.describe_log_dirs(1), key=lambda one: T0 not in one.replicas)
+            outcome = await admin.alter_replica_log_dirs(1, {T0: other.path, TopicPartition("no", 0): other.path})
+            codes = [error and error.code for error in outcome.values()]
+            assert codes == [None, ErrorCode.REPLICA_NOT_AVAILABLE]
+            while True:
+                found = {one.path: one.replicas.get(T0) for one in await admin.describe_log_dirs(1)}
+                moved = found[other.path]
+                if found[home.path] is None and moved is not None and not moved[0].is_future:
+                    break
+                await asyncio.sleep(0.01)
+
+    asyncio.run(story())
