@@ -23,6 +23,7 @@ from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.records.batch import HEADER_BYTES, iter_batches
 from protocol.records.compression import Compression
 from protocol.records.conversion import down_convert
+from protocol.records.message_set import iter_headers
 
 if TYPE_CHECKING:
     from broker.api import RequestContext
@@ -58,8 +59,8 @@ async def downgrade(ctx: RequestContext, request: FetchRequest, answer: list[Fet
                     partition_index=row.partition_index,
                     error_code=error.code,
                     high_watermark=-1,
-                    aborted_transactions=None,
-                    records=b"",
+                    aborted_transactions=[],
+                    records=None,
                 )
             if row.error_code == ErrorCode.KAFKA_STORAGE_ERROR and ctx.version <= LAST_VERSION_WITHOUT_STORAGE_ERRORS:
                 row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -102,6 +103,7 @@ async def converted(records: Buffer, magic: int, first_offset: int) -> bytes:
                 break
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(reason)) from None
         if parts and size + len(part) > len(records):
+            parts.append(whole_messages(part, len(records) - size))
             break
         if part:
             parts.append(part)
@@ -113,3 +115,11 @@ async def converted(records: Buffer, magic: int, first_offset: int) -> bytes:
     if not parts and len(records):
         return INCOMPLETE
     return b"".join(parts)
+
+
+def whole_messages(messages: bytes, size_bytes: int) -> bytes:
+    """As many of them as have room."""
+    end = 0
+    for position, header in iter_headers(messages[:size_bytes]):
+        end = position + header.size_bytes
+    return messages[:end]

@@ -93,7 +93,7 @@ def test_a_topic_of_zstd_is_not_for_consumers_that_cannot_know_it(version: int, 
         await cluster.produce(1, batch("a"))
         row = await cluster.fetch(1, 0, version=version)
         assert row.error_code == code
-        assert values(row.records) == ([] if code else ["a"])
+        assert values(row.records or b"") == ([] if code else ["a"])
 
     run(scenario, 1)
 
@@ -184,9 +184,10 @@ def test_an_answer_has_no_more_bytes_than_its_batches_but_the_whole_first_one() 
         assert await all_in(tiny, first_offset=0) == list(range(100))
         several = b"".join(at(100 * number, tiny) for number in range(10))
         found = await converted(several, 1, 0)
-        assert len(several) * 0.5 < len(found) <= len(several)
+        assert len(found) <= len(several)
         offsets = [one.offset for one in messages_in(found)]
-        assert offsets == list(range(len(offsets))) and len(offsets) % 100 == 0
+        assert offsets == list(range(len(offsets))), "up to the last message that fits"
+        assert len(several) - len(found) < 40
 
     run(scenario, 1)
 
