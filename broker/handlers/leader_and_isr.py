@@ -44,7 +44,7 @@ async def carry_out(ctx: RequestContext, request: LeaderAndIsrRequest) -> Leader
     except KafkaError as error:
         services.log.info("refusing LeaderAndIsr of controller %d: %s", request.controller_id, error)
         return LeaderAndIsrResponse(error_code=error.code)
-    services.replicas.learn_addresses((one.broker_id, one.host_name, one.port) for one in request.live_leaders)
+    services.replicas.fetchers.learn_addresses((one.broker_id, one.host_name, one.port) for one in request.live_leaders)
     flat: list[LeaderAndIsrPartitionError] = []
     by_id: dict[bytes, list[LeaderAndIsrPartitionError]] = {}
     for topic, topic_id, state in rows:
@@ -52,7 +52,7 @@ async def carry_out(ctx: RequestContext, request: LeaderAndIsrRequest) -> Leader
         row = LeaderAndIsrPartitionError(topic_name=topic, partition_index=state.partition_index, error_code=code)
         flat.append(row)
         by_id.setdefault(topic_id, []).append(row)
-    services.replicas.close_idle_fetchers()
+    services.replicas.fetchers.close_idle()
     return LeaderAndIsrResponse(
         error_code=ErrorCode.NONE,
         partition_errors=flat,

@@ -36,7 +36,7 @@ def carry_out(ctx: RequestContext, request: StopReplicaRequest) -> StopReplicaRe
     for topic, index, leader_epoch, delete in rows_of(request):
         code = services.replicas.stop_replica(topic, index, leader_epoch, delete=delete)
         rows.append(StopReplicaPartitionError(topic_name=topic, partition_index=index, error_code=code))
-    services.replicas.close_idle_fetchers()
+    services.replicas.fetchers.close_idle()
     return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=rows)
 
 

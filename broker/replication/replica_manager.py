@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from broker.replication.fetcher import Fetcher
+from broker.replication.fetchers import Fetchers
 from broker.replication.housekeeping import in_steps, periodically
 from broker.replication.isr_changes import AskController, IsrChanges
 from broker.replication.log_moves import LogMoves
@@ -78,7 +78,7 @@ class ReplicaManager:
         self.clock_ms = clock_ms
         self.logs = LogManager(files, settings, topic_config, clock_ms)
         self.moves = LogMoves(self.logs)
-        self.verifier = TransactionVerifier(settings, metadata, clock_ms)
+        self.verifier = TransactionVerifier(lambda: self.settings, metadata, clock_ms)
         self._rooms = WaitingRooms()
         self.produces = self._rooms.produces
         self.fetches = self._rooms.fetches
@@ -89,14 +89,13 @@ class ReplicaManager:
         self._rules = ReplicaRules(settings.node_id, settings.replica_lag_time_max_ms, self._broker_epoch_of)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._names: dict[bytes, str] = {}
-        self._leader_addresses: dict[int, tuple[str, int]] = {}
-        self._fetchers: dict[int, Fetcher] = {}
-        self._fetched_from: dict[Partition, Fetcher] = {}
+        self.fetchers = Fetchers(
+            lambda: self.settings, metadata, broker_epoch=broker_epoch, progressed=self.fetches.check
+        )
         self._isr_changes = IsrChanges(settings.node_id, broker_epoch, alter_partition, self._isr_settled)
         self._on_leader: list[LeaderListener] = []
         self._on_resign: list[ResignListener] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._closing: set[asyncio.Task[None]] = set()
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -123,14 +122,12 @@ class ReplicaManager:
 
     async def stop(self) -> None:
         """Let waiting requests go, stop fetching, write the checkpoints, close the logs."""
-        tasks = [*self._tasks, *self._closing]
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._isr_changes.stop()
         await self.verifier.close()
-        while self._fetchers:  # the controller may still name leaders meanwhile
-            await self._fetchers.popitem()[1].close()
+        await self.fetchers.close()
         self._rooms.close()
         try:
             self.checkpoint()
@@ -343,18 +340,6 @@ class ReplicaManager:
             self._follow(partition, state)
         return ErrorCode.NONE
 
-    def learn_addresses(self, addresses: Iterable[tuple[int, str, int]]) -> None:
-        """Where the leaders of a LeaderAndIsr listen: used while UpdateMetadata has not named them."""
-        for broker_id, host, port in addresses:
-            self._leader_addresses[broker_id] = (host, port)
-
-    def close_idle_fetchers(self) -> None:
-        """After a LeaderAndIsr or StopReplica: end the loops towards brokers from which nothing is fetched."""
-        for leader_id in [leader for leader, fetcher in self._fetchers.items() if not len(fetcher)]:
-            closing = self._loop.create_task(self._fetchers.pop(leader_id).close())
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
-
     def stop_replica(self, topic: str, index: int, leader_epoch: int, *, delete: bool) -> ErrorCode:
         """One row of StopReplica; epoch -1 (not known) and -2 (topic deletion) always apply."""
         partition = self._partitions.get((topic, index))
@@ -366,7 +351,7 @@ class ReplicaManager:
             return ErrorCode.FENCED_LEADER_EPOCH
         del self._partitions[topic, index]
         self.moves.forget(partition)
-        self._stop_fetching(partition)
+        self.fetchers.forget(partition)
         partition.role = Role.NONE
         self._role_changed(partition)
         if not any(other.topic_id == partition.topic_id for other in self._partitions.values()):
@@ -404,7 +389,7 @@ class ReplicaManager:
         )
 
     def _lead(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
-        self._stop_fetching(partition)
+        self.fetchers.forget(partition)
         partition.become_leader(state, self._loop.time() * 1000)
         log.info("leading %r", partition)
         for listener in self._on_leader:
@@ -412,41 +397,17 @@ class ReplicaManager:
         self._high_watermark_moved(partition)
 
     def _follow(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
-        self._stop_fetching(partition)
+        self.fetchers.forget(partition)
         partition.become_follower(state)
         log.info("following broker %d: %r", partition.leader_id, partition)
         self._role_changed(partition)
-        if partition.leader_id >= 0:
-            fetcher = self._fetcher(partition.leader_id)
-            self._fetched_from[partition] = fetcher
-            fetcher.follow(partition)
+        self.fetchers.follow(partition)
 
     def _role_changed(self, partition: Partition) -> None:
         for listener in self._on_resign:
             listener(partition.topic, partition.index)
         self.deletions.check(partition)
         self._high_watermark_moved(partition)
-
-    def _stop_fetching(self, partition: Partition) -> None:
-        fetcher = self._fetched_from.pop(partition, None)
-        if fetcher is not None:
-            fetcher.forget(partition)
-
-    def _fetcher(self, leader_id: int) -> Fetcher:
-        fetcher = self._fetchers.get(leader_id)
-        if fetcher is None:
-            fetcher = self._fetchers[leader_id] = Fetcher(
-                leader_id,
-                self.settings,
-                address=lambda: self._address_of(leader_id),
-                broker_epoch=self._broker_epoch,
-                progressed=self.fetches.check,
-            )
-        return fetcher
-
-    def _address_of(self, broker_id: int) -> tuple[str, int] | None:
-        broker = self._metadata.broker(broker_id)
-        return self._leader_addresses.get(broker_id) if broker is None else (broker.host, broker.port)
 
     def _broker_epoch_of(self, broker_id: int) -> int | None:
         broker = self._metadata.broker(broker_id)

@@ -184,7 +184,9 @@ class Lane:
 class TransactionVerifier:
     """All questions of this broker."""
 
-    def __init__(self, settings: BrokerSettings, metadata: MetadataCache, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, settings: Callable[[], BrokerSettings], metadata: MetadataCache, clock_ms: Callable[[], int]
+    ) -> None:
         self._settings = settings
         self._metadata = metadata
         self._clock_ms = clock_ms
@@ -201,7 +203,7 @@ class TransactionVerifier:
         Returns at once when the transaction is open in all of them, or when verification is switched off.
         """
         verified = Verified()
-        if not self._settings.transaction_partition_verification_enable:
+        if not self._settings().transaction_partition_verification_enable:
             return verified
         for partition, sequence in wanted:
             begun = partition.log.producers.begin_verification(
@@ -226,7 +228,7 @@ class TransactionVerifier:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         lane = self._lanes.get(coordinator)
         if lane is None:
-            lane = self._lanes[coordinator] = Lane(coordinator, self._metadata, self._settings)
+            lane = self._lanes[coordinator] = Lane(coordinator, self._metadata, self._settings())
         return await asyncio.shield(lane.ask(transaction, partitions).answer)
 
     def _coordinator_of(self, transactional_id: str) -> int | None:

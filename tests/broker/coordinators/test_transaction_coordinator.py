@@ -222,7 +222,7 @@ def test_one_request_at_a_time() -> None:
     async def scenario(world: TransactionWorld) -> None:
         me = await world.begin()
         held = world[2].replicas.partition("__transaction_state", 0)
-        world[2].replicas._stop_fetching(held)
+        world[2].replicas.fetchers.forget(held)
         adding = asyncio.ensure_future(world.add(me, 0))
         one = world.coordinator().transaction("tx")
         assert one is not None

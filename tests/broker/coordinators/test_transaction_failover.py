@@ -79,7 +79,7 @@ def test_nothing_is_decided_before_the_end_of_the_journal_is_replicated() -> Non
 
     async def scenario(world: TransactionWorld) -> None:
         me = await open_transaction(world, 0)
-        world[3].replicas._stop_fetching(world.partition(3, TRANSACTION_STATE_TOPIC))
+        world[3].replicas.fetchers.forget(world.partition(3, TRANSACTION_STATE_TOPIC))
         ending = asyncio.ensure_future(world.end(me))
         await until(lambda: world.partition(2, TRANSACTION_STATE_TOPIC).log.log_end_offset == 3)
         await world.lead(2, isr=(2, 3), topic=TRANSACTION_STATE_TOPIC, only=[1, 2])

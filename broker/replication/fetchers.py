@@ -1,0 +1,91 @@
+"""Which leader each follower here fetches from, and where those leaders listen: one fetcher per leader.
+
+A fetcher begins with its first partition and is closed when its last one has gone, after the request that took it.
+Source: Kafka's `ReplicaFetcherManager`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from broker.replication.fetcher import Fetcher
+
+if TYPE_CHECKING:
+    from broker.config import BrokerSettings
+    from broker.metadata_cache import MetadataCache
+    from broker.replication.partition import Partition
+
+
+class Fetchers:
+    """All fetchers of this broker."""
+
+    def __init__(
+        self,
+        settings: Callable[[], BrokerSettings],
+        metadata: MetadataCache,
+        *,
+        broker_epoch: Callable[[], int],
+        progressed: Callable[[Partition], object],
+    ) -> None:
+        """`progressed` is called with each partition that has got bytes or another high watermark."""
+        self._settings = settings
+        self._metadata = metadata
+        self._broker_epoch = broker_epoch
+        self._progressed = progressed
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._by_leader: dict[int, Fetcher] = {}
+        self._of: dict[Partition, Fetcher] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def learn_addresses(self, addresses: Iterable[tuple[int, str, int]]) -> None:
+        """Where the leaders of a LeaderAndIsr listen: used while UpdateMetadata has not named them."""
+        for broker_id, host, port in addresses:
+            self._addresses[broker_id] = (host, port)
+
+    def follow(self, partition: Partition) -> None:
+        """Fetch a partition from its leader from now on, if it has one."""
+        leader_id = partition.leader_id
+        if leader_id < 0:
+            return
+        fetcher = self._by_leader.get(leader_id)
+        if fetcher is None:
+            fetcher = self._by_leader[leader_id] = Fetcher(
+                leader_id,
+                self._settings(),
+                address=lambda: self._address_of(leader_id),
+                broker_epoch=self._broker_epoch,
+                progressed=self._progressed,
+            )
+        self._of[partition] = fetcher
+        fetcher.follow(partition)
+
+    def forget(self, partition: Partition) -> None:
+        """Fetch a partition no longer."""
+        fetcher = self._of.pop(partition, None)
+        if fetcher is not None:
+            fetcher.forget(partition)
+
+    def close_idle(self) -> None:
+        """After a LeaderAndIsr or StopReplica: end the loops towards brokers from which nothing is fetched."""
+        for leader_id in [leader for leader, fetcher in self._by_leader.items() if not len(fetcher)]:
+            closing = asyncio.get_running_loop().create_task(self._by_leader.pop(leader_id).close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+    async def close_one(self, leader_id: int) -> None:
+        """End the loop towards one leader."""
+        fetcher = self._by_leader.pop(leader_id, None)
+        if fetcher is not None:
+            await fetcher.close()
+
+    async def close(self) -> None:
+        """Fetch nothing any more."""
+        while self._by_leader:  # the controller may still name leaders meanwhile
+            await self._by_leader.popitem()[1].close()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def _address_of(self, broker_id: int) -> tuple[str, int] | None:
+        broker = self._metadata.broker(broker_id)
+        return self._addresses.get(broker_id) if broker is None else (broker.host, broker.port)
