@@ -214,14 +214,20 @@ def field_name(name: str) -> str:
 
 def own_default(settings: type[BrokerSettings] | type[TopicConfig], name: str) -> str | None:
     """The text of a property's default, from the field that holds it; None when there is no field."""
-    for one in dataclasses.fields(settings):
-        if one.name == field_name(name):
-            return None if one.default in ("", ()) else text_of(one.default)
-    return None
+    if settings not in _DEFAULTS:
+        none = ("", (), dataclasses.MISSING)
+        fields = dataclasses.fields(settings)
+        _DEFAULTS[settings] = {one.name: text_of(one.default) for one in fields if one.default not in none}
+    return _DEFAULTS[settings].get(field_name(name))
+
+
+_DEFAULTS: Final[dict[type[Any], Mapping[str, str]]] = {}
 
 
 def with_properties(settings: BrokerSettings, properties: Mapping[str, str]) -> BrokerSettings:
     """These settings with `key=value` properties applied; ConfigError names the first one that is wrong."""
+    if not properties:
+        return settings
     from broker.broker_properties import broker_properties
 
     known = broker_properties()

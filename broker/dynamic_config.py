@@ -43,6 +43,8 @@ class DynamicConfig:
 
 def usable(properties: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
     """Those properties that may be changed at this level, with values that make sense; unknown names are kept."""
+    if not properties:
+        return {}
     from broker.broker_properties import broker_properties
 
     kept, known = {}, broker_properties()
