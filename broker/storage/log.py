@@ -22,14 +22,15 @@ import errno
 import logging
 import struct
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
-from broker.storage import validation
+from broker.storage import incoming, validation
 from broker.storage.epochs import LeaderEpochCache
 from broker.storage.files import Files
+from broker.storage.incoming import AppendInfo
 from broker.storage.log_loader import LoadedLog, control_of, load_log, newest_snapshot, remove_snapshots, replay
 from broker.storage.producer_snapshot import encode_snapshot, snapshot_path
-from broker.storage.producer_state import BatchMetadata, ProducerStates, Verification
+from broker.storage.producer_state import ProducerStates, Verification
 from broker.storage.segments import Segments, TimestampedOffset
 from broker.storage.settings import LogSettings
 from broker.storage.transactions import AbortedTransaction, aborted_between, offset_behind
@@ -43,9 +44,6 @@ from protocol.records.batch import (
     Buffer,
     iter_batches,
     read_header,
-    recompress,
-    stamp_create_time,
-    stamp_log_append_time,
 )
 from protocol.records.control import ControlRecord
 
@@ -56,20 +54,6 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 
 log = logging.getLogger(__name__)
-
-
-class AppendInfo(NamedTuple):
-    """Where a batch got to. An empty follower append has `last_offset` = `first_offset` - 1."""
-
-    first_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    max_timestamp: int
-    record_count: int
-    size_bytes: int
-    duplicate: bool = False
-    """The batch was in the log already; these are its offsets, and nothing has been appended."""
 
 
 class PartitionLog:
@@ -166,7 +150,7 @@ class PartitionLog:
             return None
         header = read_header(records)
         batch = self.producers.find_duplicate(header)
-        return None if batch is None else self._duplicate(header, batch)
+        return None if batch is None else incoming.duplicate(header, batch, self.settings, self.log_start_offset)
 
     def append_as_leader(
         self,
@@ -184,9 +168,9 @@ class PartitionLog:
         """
         settings = self.settings
         if len(records) > 16 and records[16] < MAGIC:
-            records = self._converted(records)
+            records = incoming.converted(records, settings)
             if not records:
-                return AppendInfo(-1, -1, NO_TIMESTAMP, self.log_start_offset, NO_TIMESTAMP, 0, 0)
+                return incoming.nothing(self.log_start_offset)
         header = validation.check_produced(records, settings, now_ms, origin)
         if header.size_bytes < len(records):
             records = records[: header.size_bytes]
@@ -198,14 +182,14 @@ class PartitionLog:
         elif header.producer_id >= 0:
             batch = self.producers.find_duplicate(header)
             if batch is not None:
-                return self._duplicate(header, batch)
+                return incoming.duplicate(header, batch, settings, self.log_start_offset)
             self.producers.check(
                 header, from_client=origin == "client", verification=verification, verified_only=verified_only
             )
         log_append_time_ms = NO_TIMESTAMP
         codec = settings.codec
         if settings.stamps_time or header.is_log_append_time or (codec is not None and codec != header.codec):
-            records = self._rewritten(records, header, now_ms)
+            records = incoming.rewritten(records, header, settings, now_ms)
             header = read_header(records)
             log_append_time_ms = header.max_timestamp if header.is_log_append_time else NO_TIMESTAMP
         first_offset = self.log_end_offset
@@ -269,46 +253,6 @@ class PartitionLog:
             yield from iter_batches(records)
         except DecodeError as reason:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.directory}: {reason}") from None
-
-    def _duplicate(self, header: BatchHeader, batch: BatchMetadata) -> AppendInfo:
-        append_time_ms = batch.timestamp_ms if self.settings.stamps_time else NO_TIMESTAMP
-        return AppendInfo(
-            batch.first_offset,
-            batch.last_offset,
-            append_time_ms,
-            self.log_start_offset,
-            batch.timestamp_ms,
-            header.record_count,
-            header.size_bytes,
-            duplicate=True,
-        )
-
-    def _converted(self, records: Buffer) -> Buffer:
-        """The batch in place of a message set; empty if not one message is whole."""
-        from broker.storage import old_formats
-
-        return old_formats.converted(records, self.settings)
-
-    def _rewritten(self, records: Buffer, header: BatchHeader, now_ms: int) -> bytearray:
-        """A batch with the codec and the timestamps the topic asks for."""
-        codec = self.settings.codec
-        if codec is not None and codec != header.codec and not header.is_control:
-            try:
-                changed = recompress(records, header, codec, self.settings.compression_level)
-            except DecodeError as reason:
-                raise KafkaError(ErrorCode.INVALID_RECORD, str(reason)) from None
-            header = read_header(changed)
-            if header.size_bytes > self.settings.max_message_bytes:
-                raise KafkaError(
-                    ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {header.size_bytes} bytes as {codec.name.lower()}"
-                )
-        else:
-            changed = bytearray(records)
-        if self.settings.stamps_time:
-            stamp_log_append_time(changed, 0, header, now_ms)
-        elif header.is_log_append_time:
-            stamp_create_time(changed, 0, header)
-        return changed
 
     def _write(self, header: BatchHeader, first_offset: int, leader_epoch: int, *chunks: Buffer) -> None:
         last_offset = first_offset + header.last_offset_delta

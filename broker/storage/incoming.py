@@ -1,0 +1,84 @@
+"""What becomes of a client's records before they are stored: converted from old formats, rewritten as the topic asks.
+
+Nearly all batches pass as they are. What differs is the codec that the topic prescribes, and who dates the records.
+Reference: `LogValidator` of Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker.storage.producer_state import BatchMetadata
+from broker.storage.settings import LogSettings
+from protocol.errors import DecodeError, ErrorCode, KafkaError
+from protocol.records.batch import (
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+    read_header,
+    recompress,
+    stamp_create_time,
+    stamp_log_append_time,
+)
+
+
+class AppendInfo(NamedTuple):
+    """Where a batch got to. An empty follower append has `last_offset` = `first_offset` - 1."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    max_timestamp: int
+    record_count: int
+    size_bytes: int
+    duplicate: bool = False
+    """The batch was in the log already; these are its offsets, and nothing has been appended."""
+
+
+def duplicate(header: BatchHeader, batch: BatchMetadata, settings: LogSettings, log_start_offset: int) -> AppendInfo:
+    """The answer to a batch that is in the log already."""
+    return AppendInfo(
+        batch.first_offset,
+        batch.last_offset,
+        batch.timestamp_ms if settings.stamps_time else NO_TIMESTAMP,
+        log_start_offset,
+        batch.timestamp_ms,
+        header.record_count,
+        header.size_bytes,
+        duplicate=True,
+    )
+
+
+def nothing(log_start_offset: int) -> AppendInfo:
+    """The answer to a message set without one whole message."""
+    return AppendInfo(-1, -1, NO_TIMESTAMP, log_start_offset, NO_TIMESTAMP, 0, 0)
+
+
+def converted(records: Buffer, settings: LogSettings) -> Buffer:
+    """The batch in place of a message set; empty if not one message is whole."""
+    from broker.storage import old_formats
+
+    return old_formats.converted(records, settings)
+
+
+def rewritten(records: Buffer, header: BatchHeader, settings: LogSettings, now_ms: int) -> bytearray:
+    """A batch with the codec and the timestamps the topic asks for."""
+    codec = settings.codec
+    if codec is not None and codec != header.codec and not header.is_control:
+        try:
+            changed = recompress(records, header, codec, settings.compression_level)
+        except DecodeError as reason:
+            raise KafkaError(ErrorCode.INVALID_RECORD, str(reason)) from None
+        header = read_header(changed)
+        if header.size_bytes > settings.max_message_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {header.size_bytes} bytes as {codec.name.lower()}"
+            )
+    else:
+        changed = bytearray(records)
+    if settings.stamps_time:
+        stamp_log_append_time(changed, 0, header, now_ms)
+    elif header.is_log_append_time:
+        stamp_create_time(changed, 0, header)
+    return changed
