@@ -52,7 +52,7 @@ from controller.events import (
     TopicWriteLost,
     TopicWritten,
 )
-from controller.model import Partition, TopicPartition
+from controller.model import Partition, ReplicaPhase, TopicPartition
 from controller.requests import RequestBatch
 from controller.state import ClusterState
 from protocol.apis.controlled_shutdown import ControlledShutdownResponse, RemainingPartition
@@ -395,11 +395,15 @@ def on_leadership_confirmed(
 
 
 def remind(state: ClusterState) -> list[Effect]:
-    """Repeat the committed state to brokers that could not take it up: a disk that was full may have room by now."""
+    """Repeat the committed state to brokers that could not take it up: a disk that was full may have room by now.
+
+    Not of replicas that were told to go meanwhile: that would bring them back behind the controller's back.
+    """
     waiting, state.to_remind = sorted(state.to_remind), set()
     batch = RequestBatch(state)
     for broker, partition in waiting:
-        if broker in state.brokers and partition in state.partitions and broker in state.assignment(partition):
+        stays = state.replica_phases.get((partition, broker)) in (ReplicaPhase.NEW, ReplicaPhase.ONLINE)
+        if stays and broker in state.brokers and partition in state.partitions:
             batch.remind(partition, broker)
     return batch.flush()
 

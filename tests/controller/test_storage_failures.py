@@ -4,23 +4,44 @@ from __future__ import annotations
 
 from controller import machine
 from controller.effects import SendToBroker, SetTimer
-from controller.events import Answered, TimerFired
+from controller.events import Answered, DeletionsRead, TimerFired
 from protocol.apis.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
 )
+from protocol.apis.stop_replica import StopReplicaRequest
 from protocol.errors import ErrorCode
 from tests.controller.world import Term, World
 
 
 def test_a_replica_that_could_not_be_opened_is_asked_for_again() -> None:
     """Goal: LeaderAndIsr refused with KAFKA_STORAGE_ERROR is repeated until the broker takes it up (schedule 24)."""
+    _, term = refused()
+    again = machine.step(term.state, TimerFired(machine.REMIND_TIMER))
+    assert [(one.broker_id, type(one.request)) for one in again if isinstance(one, SendToBroker)][:1] == [
+        (2, LeaderAndIsrRequest)
+    ]
+    assert machine.step(term.state, TimerFired(machine.REMIND_TIMER)) == [], "once per refusal"
+
+
+def test_a_replica_that_is_to_be_deleted_is_not_asked_for_again() -> None:
+    """Goal: the deletion of its topic came in between: it stays deleted (schedule 430)."""
+    _, term = refused()
+    decided = machine.step(term.state, DeletionsRead(frozenset({"t"})))
+    stopped = [one for one in decided if isinstance(one, SendToBroker) and isinstance(one.request, StopReplicaRequest)]
+    assert 2 in {one.broker_id for one in stopped}
+    assert machine.step(term.state, TimerFired(machine.REMIND_TIMER)) == []
+
+
+def refused() -> tuple[World, Term]:
+    """A topic of which broker 2 could not open its replica, and will be reminded."""
     world = World()
     world.add_brokers(1, 2, 3)
     world.add_topic("t", {0: (1, 2, 3)})
-    state = Term(world).take_over().state
+    term = Term(world).take_over()
+    state = term.state
     topic_id = state.topics["t"].body.topic_id
     request = next(
         request for broker, request in reversed(world.sent) if broker == 2 and isinstance(request, LeaderAndIsrRequest)
@@ -32,8 +53,4 @@ def test_a_replica_that_could_not_be_opened_is_asked_for_again() -> None:
     )
     decided = machine.step(state, Answered(2, state.brokers[2].epoch, request, response))
     assert SetTimer(machine.REMIND_TIMER, state.settings.remind_interval_ms) in decided
-    again = machine.step(state, TimerFired(machine.REMIND_TIMER))
-    assert [(one.broker_id, type(one.request)) for one in again if isinstance(one, SendToBroker)][:1] == [
-        (2, LeaderAndIsrRequest)
-    ]
-    assert machine.step(state, TimerFired(machine.REMIND_TIMER)) == [], "once per refusal"
+    return world, term
