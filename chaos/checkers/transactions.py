@@ -89,10 +89,11 @@ def a29_exactly_once_copy(history: History) -> Iterator[str]:
     decided = decisions(history)
     copies = [copy for one in history.transactions for copy in one.copies if decided.get(copy.value)]
     times = Counter(copy.source for copy in copies)
-    wanted = {record.value for record in history.stored} | {copy.value for copy in copies if not copy.final}
+    wanted = {record.value for record in history.stored if record.place[0] not in history.unread}
+    wanted |= {copy.value for copy in copies if not copy.final}
     for source in sorted(wanted | times.keys()):
-        if times[source] != 1 or source not in wanted:
-            yield f"{source} is copied {times[source]} times" + ("" if source in wanted else ", and is nowhere itself")
+        if times[source] != 1:
+            yield f"{source} is copied {times[source]} times"
 
 
 def a30_offset_goes_back(history: History) -> Iterator[str]:

@@ -289,6 +289,9 @@ class Producer:
         route = _route(key, partition)
         now = self._clock()
         receipt: asyncio.Future[RecordMetadata] = self._loop.create_future()
+        if self._transactor is not None:
+            # Who does not look at it hears from the commit.
+            receipt.add_done_callback(_mark_heard)
         stamped_ms = self._clock_ms() if timestamp_ms is None else timestamp_ms
         if self._config.audit and key is not None:
             of_key = (queues.name, key)
@@ -387,6 +390,11 @@ def _route(key: bytes | None, partition: int | None) -> int:
     if partition is not None:
         return explicit_route(partition)
     return UNKEYED if key is None else murmur2(key)
+
+
+def _mark_heard(receipt: asyncio.Future[RecordMetadata]) -> None:
+    if not receipt.cancelled():
+        receipt.exception()
 
 
 class _Flush:

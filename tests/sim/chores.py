@@ -19,6 +19,7 @@ from protocol.errors import ErrorCode, KafkaError
 from tests.sim import administration
 from tests.sim.clients import CLIENT_FAILURES, TOPIC, Application, note_outcome
 from tests.sim.cluster import SimCluster
+from tests.sim.copiers import copied_offsets
 from tests.sim.ending import committed_offsets
 from tests.sim.history import Place, Send
 
@@ -43,8 +44,11 @@ def chore(name: str) -> Callable[[Chore], Chore]:
 class Caretaker(Application):
     """Does chores until it is told to stop."""
 
-    def __init__(self, cluster: SimCluster, weights: dict[str, float], *, pause_s: float) -> None:
+    def __init__(
+        self, cluster: SimCluster, weights: dict[str, float], *, pause_s: float, with_copiers: bool = False
+    ) -> None:
         super().__init__(cluster, "caretaker")
+        self.with_copiers = with_copiers
         self.weights = weights
         self.pause_s = pause_s
         self.side_life = 0
@@ -125,6 +129,9 @@ async def elect_preferred(caretaker: Caretaker) -> bool:
 async def delete_records(caretaker: Caretaker) -> bool:
     """Up to where the group has committed, and not always that far."""
     committed = {place: end for place, end in committed_offsets(caretaker.cluster).items() if place[0] == TOPIC and end}
+    if caretaker.with_copiers:
+        copied = copied_offsets(caretaker.history)
+        committed = {place: min(end, copied[place]) for place, end in committed.items() if place in copied}
     if not committed:
         return False
     (topic, index), end = caretaker.rng.choice(sorted(committed.items()))

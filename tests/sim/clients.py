@@ -262,9 +262,12 @@ class Reader(Application):
 class Operator(Application):
     """Creates the topic, and resizes it to one count after another."""
 
-    def __init__(self, cluster: SimCluster, counts: list[int], *, pause_s: float) -> None:
+    def __init__(
+        self, cluster: SimCluster, counts: list[int], *, pause_s: float, others: dict[str, int] | None = None
+    ) -> None:
         super().__init__(cluster, "operator")
         self.counts = counts
+        self.others = others or {}
         self.pause_s = pause_s
         self.resized = 0
 
@@ -278,6 +281,9 @@ class Operator(Application):
         async with self._admin() as admin:
             await admin.create_topics([NewTopic(name=TOPIC, partitions=self.counts[0], replication_factor=3)])
             await admin.wait_for_topic(TOPIC, replicas=3)
+            for name, partitions in self.others.items():
+                await admin.create_topics([NewTopic(name=name, partitions=partitions, replication_factor=3)])
+                await admin.wait_for_topic(name, replicas=3)
 
     def _admin(self) -> Admin:
         return Admin(self.cluster.bootstrap, request_timeout_ms=4000, rng=self.chance("admin"))

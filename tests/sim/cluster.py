@@ -54,6 +54,8 @@ SETTINGS: Final = BrokerSettings(
     offsets_topic_num_partitions=1,
     offsets_topic_replication_factor=3,
     offsets_commit_timeout_ms=2000,
+    transaction_state_log_num_partitions=1,
+    transaction_abort_timed_out_transaction_cleanup_interval_ms=1000,
 )
 """Everything a few times faster than in life, so that a short run sees timeouts and their consequences."""
 

@@ -12,9 +12,11 @@ from typing import Any, Final
 from broker.api import INTERNAL_TOPICS
 from protocol.errors import KafkaError
 from protocol.records.batch import iter_batches, iter_records
+from protocol.records.control import ControlType, read_control
 from tests.sim.clients import TOPIC, Application, Reader, Writer
 from tests.sim.cluster import SimCluster
-from tests.sim.history import Place, Stored
+from tests.sim.copiers import OUT, Copier, uncopied
+from tests.sim.history import Marker, Place, Stored
 
 CONVERGENCE_S: Final = 40.0
 
@@ -28,11 +30,13 @@ class Ending:
         writers: Sequence[Writer],
         readers: Sequence[Reader],
         administrators: Sequence[Application],
+        copiers: Sequence[Copier] = (),
     ) -> None:
         self._cluster = cluster
         self._writers = writers
         self._readers = readers
         self._administrators = administrators
+        self._copiers = copiers
 
     async def converge(self) -> bool:
         """Whether everything came to rest; what did not is a failure of the run."""
@@ -44,6 +48,7 @@ class Ending:
             and await until(lambda: _done(self._writers), "the writers' records are settled")
             and await until(self._cluster.in_sync, "all replicas are in sync", self._laggards)
             and await until(self._all_delivered, "every record is delivered and committed", self._undelivered)
+            and (not self._copiers or await self._end_transactions())
             # Leaders may have moved back to where they are preferred meanwhile.
             and await until(self._cluster.in_sync, "all replicas are in sync again", self._laggards)
         )
@@ -55,6 +60,17 @@ class Ending:
         if not happened and (reasons := list(why())):
             self._cluster.history.failures[-1] += "; " + "; ".join(reasons)
         return happened
+
+    async def _end_transactions(self) -> bool:
+        """Everything is copied, and its copies are read; then nobody may leave a transaction open."""
+        history = self._cluster.history
+        if not await self._until(
+            lambda: not uncopied(history), "every record is copied and its copies read", lambda: iter(uncopied(history))
+        ):
+            return False
+        for copier in self._copiers:
+            copier.stopping = True
+        return await self._until(lambda: all(one.settled for one in self._copiers), "the copiers have stopped")
 
     # --- why not
 
@@ -108,7 +124,10 @@ class Ending:
         for place, state in self._cluster.states():
             history.log_starts.pop(place, None)
             data = self._read(place, state.leader, assigned[place])
-            if place[0] not in INTERNAL_TOPICS:
+            if place[0] == OUT:
+                history.copied += _records(place, data)
+                history.markers += _markers(place, data)
+            elif place[0] not in INTERNAL_TOPICS:
                 history.stored += _records(place, data)
 
     def _read(self, place: Place, leader: int, broker_ids: Sequence[int]) -> bytes:
@@ -164,6 +183,8 @@ def _content(log: Any, start: int, end: int) -> bytes:
 
 def _records(place: Place, data: bytes) -> Iterator[Stored]:
     for start, header in iter_batches(data):
+        if header.is_control:
+            continue
         for index, record in enumerate(iter_records(data[start : start + header.size_bytes])):
             yield Stored(
                 place,
@@ -175,3 +196,12 @@ def _records(place: Place, data: bytes) -> Iterator[Stored]:
                 header.producer_epoch,
                 header.base_sequence + index,
             )
+
+
+def _markers(place: Place, data: bytes) -> Iterator[Marker]:
+    for start, header in iter_batches(data):
+        if header.is_control:
+            control = read_control(data, start)
+            commit = control.type is ControlType.COMMIT
+            identity = header.producer_id, header.producer_epoch
+            yield Marker(place, header.base_offset, *identity, control.coordinator_epoch, commit)

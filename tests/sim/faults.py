@@ -177,7 +177,7 @@ async def partition(schedule: Schedule) -> bool:
     if rng.random() < 0.4:
         others = [rng.choice(others)]
     if rng.random() < 0.5:
-        others += [one.name for one in (*schedule.readers, *schedule.writers)]
+        others += (one.name for one in schedule.clients)
     one_way, inwards = rng.random() < 0.4, rng.random() < 0.5
     some, rest = ([host], others) if not inwards else (others, [host])
     arrow = ("from" if inwards else "to") if one_way else "and"
@@ -306,7 +306,7 @@ async def controller_fails(schedule: Schedule) -> bool:
 async def clock_jumps(schedule: Schedule) -> bool:
     """The wall clock of a machine or a client goes wrong by up to an hour, and comes back. Timers do not notice."""
     cluster, rng = schedule.cluster, schedule.rng
-    clock = rng.choice([*cluster.machines.values(), *schedule.readers, *schedule.writers])
+    clock = rng.choice([*cluster.machines.values(), *schedule.clients])
     skew_ms = round(rng.choice((-1, 1)) * rng.choice((200, 5_000, 3_600_000)) * rng.random())
     cluster.tell(f"the clock of {clock.host} jumps by {skew_ms} ms")
     clock.skew_ms += skew_ms
@@ -318,7 +318,7 @@ async def clock_jumps(schedule: Schedule) -> bool:
 
 @fault("client dies")
 async def client_dies(schedule: Schedule) -> bool:
-    application = schedule.rng.choice([*schedule.readers, *schedule.writers])
+    application = schedule.rng.choice(schedule.clients)
     if not application.alive:
         return False
     schedule.cluster.tell(f"kill {application.identity}")
@@ -330,7 +330,7 @@ async def client_dies(schedule: Schedule) -> bool:
 
 @fault("client freezes")
 async def client_freezes(schedule: Schedule) -> bool:
-    application = schedule.rng.choice([*schedule.readers, *schedule.writers])
+    application = schedule.rng.choice(schedule.clients)
     process = application.process
     if process is None or process.frozen:
         return False
@@ -340,4 +340,20 @@ async def client_freezes(schedule: Schedule) -> bool:
     await asyncio.sleep(_pause(schedule))
     if application.process is process:
         schedule.cluster.loop.thaw(process)
+    return True
+
+
+@fault("copier replaced")
+async def copier_replaced(schedule: Schedule) -> bool:
+    """A copier does not answer, another is started in its place, and then the first one wakes up."""
+    copier = schedule.rng.choice(schedule.copiers)
+    if copier.process is None or not copier.alive or copier.process.frozen:
+        return False
+    schedule.cluster.tell(f"{copier.identity} freezes and is replaced")
+    schedule.cluster.loop.freeze(copier.process)
+    await asyncio.sleep(_pause(schedule) / 3)
+    old = copier.replace()
+    await asyncio.sleep(_pause(schedule))
+    assert old is not None
+    schedule.cluster.loop.thaw(old)
     return True

@@ -551,3 +551,6 @@ def not_reminded(planter: Planter) -> None:
         return []
 
     planter.replace(machine, "remind", remind)
+
+
+from tests.sim import planted_transactions  # noqa: E402, F401  (it enters its bugs on the list)

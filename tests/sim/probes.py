@@ -15,12 +15,13 @@ from broker.replication import fetcher
 from broker.replication.partition import Partition, Role
 from broker.replication.waiting import ReplicationWait
 from broker.services import ControllerFence
+from clients.consumer.membership import Fate, Membership
 from clients.consumer.positions import PartitionProgress
 from clients.consumer.session import GroupSession
 from controller import alter_partition
 from protocol.errors import ErrorCode, KafkaError
 from tests.sim.cluster import SimCluster
-from tests.sim.history import Acked, HighWatermark, Led, Proposed, Seen, Truncated
+from tests.sim.history import Acked, Assigned, HighWatermark, Led, OffsetsFetched, Proposed, Seen, Truncated
 from tests.sim.loop import PROCESS
 
 
@@ -40,6 +41,8 @@ def watching(cluster: SimCluster) -> Iterator[None]:
             (alter_partition, "decide", probes.decide),
             (PartitionProgress, "seek", probes.seek),
             (GroupSession, "commit", probes.commit),
+            (GroupSession, "committed", probes.committed),
+            (Membership, "synced", probes.synced),
         ):
             original = getattr(owner, name)
             setattr(owner, name, _wrapped(wrapper, original))
@@ -204,6 +207,25 @@ class Probes:
             row.outcome = "info" if error.code.retriable else "fail"
             raise
         row.outcome, row.acked_order = "ok", self._history.tick()
+
+    async def committed(self, original: Any, session: GroupSession, partitions: Any) -> Any:
+        asked = self._history.tick()
+        offsets = await original(session, partitions)
+        places = {(partition.topic, partition.partition): offset for partition, offset in sorted(offsets.items())}
+        if places:
+            row = OffsetsFetched(asked, self._history.tick(), session.membership.group_id, places)
+            self._history.fetched.append(row)
+        return offsets
+
+    def synced(self, original: Any, membership: Membership, response: Any) -> Any:
+        fate, assigned = original(membership, response)
+        if fate is Fate.PROCEED:
+            places = tuple((partition.topic, partition.partition) for partition in assigned.partitions)
+            row = Assigned(
+                self._history.tick(), membership.group_id, membership.generation, membership.member_id, places
+            )
+            self._history.assigned.append(row)
+        return fate, assigned
 
     def _application(self) -> Any:
         process = PROCESS.get()

@@ -19,14 +19,16 @@ from typing import Any, Final
 from chaos import checkers
 from tests.sim import probes
 from tests.sim.chores import CHORES, Caretaker
-from tests.sim.clients import Operator, Reader, Writer
+from tests.sim.clients import Application, Operator, Reader, Writer
 from tests.sim.cluster import SimCluster
+from tests.sim.copiers import OUT, Auditor, Copier
 from tests.sim.ending import Ending
 from tests.sim.faults import FAULTS
 from tests.sim.history import History
 from tests.sim.loop import PROCESS, SimulationStuck
 
 ONE_AT_A_TIME: Final = ("power failure", "power failure everywhere")
+OF_COPIERS: Final = ("copier replaced",)
 DISABLED: Final[frozenset[str]] = frozenset()
 
 
@@ -63,16 +65,26 @@ class Shape:
     keys: int
     flushes: bool
     """Every append is flushed before it counts: then power failures, even of all machines at once, lose nothing."""
+    copiers: int
+    """How many copy exactly once what the others write; without any there are no transactions."""
+    aborts: float
 
 
-def shape_of(cluster_rng: Any) -> Shape:
+def shape_of(cluster_rng: Any, transactions_rng: Any) -> Shape:
     """Draw a schedule's character."""
     rng = cluster_rng
+    copiers = transactions_rng.choice((0, 0, 0, 1, 2))
     counts = [rng.choice((1, 2, 4, 4, 4))]
     for _ in range(rng.choice((0, 1, 2, 3, 3, 4))):
         counts.append(rng.choice([one for one in (1, 2, 3, 4, 5, 6, 8) if one != counts[-1]]))
     flushes = rng.random() < 0.3
-    kinds = [kind for kind in FAULTS if kind not in DISABLED if flushes or kind != "power failure everywhere"]
+    kinds = [
+        kind
+        for kind in FAULTS
+        if kind not in DISABLED
+        if flushes or kind != "power failure everywhere"
+        if copiers or kind not in OF_COPIERS
+    ]
     weights = {kind: rng.random() ** 2 for kind in kinds if rng.random() < 0.6}
     chores = {kind: rng.random() ** 2 for kind in CHORES if rng.random() < 0.6}
     return Shape(
@@ -86,6 +98,8 @@ def shape_of(cluster_rng: Any) -> Shape:
         readers=rng.choice((1, 2, 3)),
         keys=rng.choice((3, 8, 20)),
         flushes=flushes,
+        copiers=copiers,
+        aborts=transactions_rng.choice((0.0, 0.1, 0.4)),
     )
 
 
@@ -97,13 +111,20 @@ class Schedule:
         probe = SimCluster.__new__(SimCluster)
         probe.seed = seed
         self.rng = probe.rng("schedule")
-        self.shape = shape_of(self.rng)
+        self.shape = shape_of(self.rng, probe.rng("transactions"))
         changes = {"log_flush_interval_messages": 1} if self.shape.flushes else {}
         self.cluster = SimCluster(seed, brokers=self.shape.brokers, spares=self.shape.spares, changes=changes)
-        self.operator = Operator(self.cluster, self.shape.counts, pause_s=self.shape.fault_s / 5)
+        others = {OUT: 2} if self.shape.copiers else {}
+        self.operator = Operator(self.cluster, self.shape.counts, pause_s=self.shape.fault_s / 5, others=others)
         self.writers = [Writer(self.cluster, "writer-1", keys=self.shape.keys, pause_s=0.15)]
         self.readers = [Reader(self.cluster, f"reader-{n}") for n in range(1, self.shape.readers + 1)]
-        self.caretaker = Caretaker(self.cluster, self.shape.chores, pause_s=self.shape.pace_s)
+        self.caretaker = Caretaker(
+            self.cluster, self.shape.chores, pause_s=self.shape.pace_s, with_copiers=self.shape.copiers > 0
+        )
+        self.copiers = [
+            Copier(self.cluster, f"copier-{n}", aborts=self.shape.aborts) for n in range(1, self.shape.copiers + 1)
+        ]
+        self.auditors = [Auditor(self.cluster, "auditor")] if self.copiers else []
         self.busy: dict[str, int] = {}
         self.fragile = False
         """A machine lost its page cache and has not caught up yet: no other fault may come on top."""
@@ -142,18 +163,23 @@ class Schedule:
             noticed.lines,
         )
 
+    @property
+    def clients(self) -> list[Application]:
+        """Everybody who may die or freeze."""
+        return [*self.readers, *self.writers, *self.copiers, *self.auditors]
+
     # --- the phases
 
     async def _life(self) -> None:
         cluster = self.cluster
         await cluster.start()
         await self.operator.create()
-        for application in (*self.writers, *self.readers, self.operator, self.caretaker):
+        for application in (*self.clients, self.operator, self.caretaker):
             application.start()
         await asyncio.sleep(0.5)
         await self._faults()
         await self._heal()
-        ending = Ending(cluster, self.writers, self.readers, (self.operator, self.caretaker))
+        ending = Ending(cluster, self.writers, self.readers, (self.operator, self.caretaker), self.copiers)
         cluster.history.complete = await ending.converge()
         if cluster.history.complete:
             ending.collect()

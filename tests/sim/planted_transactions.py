@@ -1,0 +1,180 @@
+"""Bugs to plant in transactions and groups; see `planted`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.sim.planted import Planter, plant
+
+
+@plant("transactions: open ones do not hold readers back")
+def readers_not_held_back(planter: Planter) -> None:
+    from broker.replication.partition import Partition
+
+    planter.replace(Partition, "last_stable_offset", property(lambda partition: partition.high_watermark))
+
+
+@plant("transactions: aborted ones are not listed")
+def aborted_not_listed(planter: Planter) -> None:
+    from broker.storage.log import Log
+
+    planter.replace(Log, "aborted_in", lambda log, batches, start_offset: [])
+
+
+@plant("transactions: a consumer does not filter what was aborted")
+def aborted_not_filtered(planter: Planter) -> None:
+    from clients.consumer.positions import _Aborted
+
+    planter.replace(_Aborted, "has", lambda aborted, batch: False)
+
+
+@plant("transactions: a marker of an old coordinator is accepted")
+def old_markers_accepted(planter: Planter) -> None:
+    """And coordinators go on when they are replaced, as they do when they have not heard of it yet."""
+    from broker.coordinators.marker_sender import MarkerSender
+    from broker.storage.producer_state import ProducerStates
+
+    planter.replace(ProducerStates, "check_marker", lambda states, header, control: None)
+    planter.replace(MarkerSender, "forget", lambda sender, shard: None)
+
+
+@plant("transactions: a late EndTxn ends the next transaction")
+def late_end_accepted(planter: Planter) -> None:
+    """The epoch of an EndTxn is not compared, so a repeated one is carried out twice."""
+    from broker.coordinators import transaction_requests as requests
+
+    def end(transaction: Any, producer: Any, *, from_client: bool = True, **options: Any) -> Any:
+        if from_client and producer.id == transaction.producer_id:
+            producer = producer._replace(epoch=transaction.producer_epoch)
+        return original(transaction, producer, from_client=from_client, **options)
+
+    original = planter.replace(requests, "end", end)
+
+
+@plant("transactions: a replaced producer is not fenced")
+def producers_not_fenced(planter: Planter) -> None:
+    from broker.coordinators import transaction_requests as requests
+
+    planter.replace(requests, "_check_producer", lambda transaction, producer: None)
+    late_end_accepted(planter)
+
+
+@plant("transactions: offsets are visible before the commit")
+def offsets_visible(planter: Planter) -> None:
+    from broker.coordinators.offsets import Offsets
+
+    def stage(offsets: Any, producer_id: int, partition: Any, value: Any) -> None:
+        offsets.commit(partition, value)
+
+    planter.replace(Offsets, "stage", stage)
+
+
+@plant("transactions: an abort commits the offsets")
+def abort_commits_offsets(planter: Planter) -> None:
+    from broker.coordinators.offsets import Offsets
+
+    def settle(offsets: Any, producer_id: int, *, commit: bool) -> Any:
+        return original(offsets, producer_id, commit=True)
+
+    original = planter.replace(Offsets, "settle", settle)
+
+
+@plant("transactions: offsets of an old generation are accepted")
+def old_generations_accepted(planter: Planter) -> None:
+    from broker.coordinators.groups import Group
+
+    planter.replace(
+        Group, "authorize_transactional_commit", lambda group, member_id, instance_id, generation: group.check_alive()
+    )
+
+
+@plant("transactions: a new coordinator forgets what was decided")
+def decisions_forgotten(planter: Planter) -> None:
+    from broker.coordinators.transaction_coordinator import TransactionCoordinator
+
+    planter.replace(TransactionCoordinator, "_loaded", lambda coordinator, shard: None)
+
+
+@plant("transactions: a commit is promised before it is written")
+def promised_too_early(planter: Planter) -> None:
+    from broker.coordinators.transaction_coordinator import TransactionCoordinator
+    from protocol.errors import KafkaError
+
+    async def decide(coordinator: Any, shard: Any, transaction: Any, transition: Any) -> None:
+        async def later() -> None:
+            try:
+                await original(coordinator, shard, transaction, transition)
+            except KafkaError:
+                return
+
+        coordinator._background.spawn(later())
+
+    original = planter.replace(TransactionCoordinator, "_decide", decide)
+
+
+@plant("transactions: partitions are added in memory only")
+def partitions_not_written(planter: Planter) -> None:
+    import dataclasses
+
+    from broker.coordinators import transaction_coordinator
+    from broker.coordinators.transactions import ONGOING
+
+    def record_of(transactional_id: str, transition: Any) -> tuple[bytes, bytes]:
+        if transition.state is ONGOING:
+            transition = dataclasses.replace(transition, partitions=frozenset(list(transition.partitions)[:1]))
+        return original(transactional_id, transition)  # type: ignore[no-any-return]
+
+    original = planter.replace(transaction_coordinator, "record_of", record_of)
+
+
+@plant("transactions: a producer ends one before its records are stored")
+def ended_too_early(planter: Planter) -> None:
+    from clients.producer.transactions import Transactions
+
+    def ask(transactions: Any, *, settled: bool) -> Any:
+        return original(transactions, settled=True)
+
+    original = planter.replace(Transactions, "next", ask)
+
+
+@plant("transactions: a failed record does not doom one")
+def failures_forgiven(planter: Planter) -> None:
+    from clients.producer.transactions import Transactions
+
+    planter.replace(Transactions, "batch_failed", lambda transactions, code, why: None)
+
+
+@plant("groups: an assignor gives a partition to two members")
+def two_owners(planter: Planter) -> None:
+    from clients.consumer import membership
+
+    def everything(assign: Any) -> Any:
+        def to_all(members: Any, topics: Any) -> Any:
+            assignment = assign(members, topics)
+            first = next(iter(sorted(assignment)), None)
+            for member, partitions in assignment.items():
+                if first is not None and member != first and assignment[first]:
+                    partitions.append(assignment[first][0])
+            return assignment
+
+        return to_all
+
+    planter.replace(
+        membership, "ASSIGNORS", {name: everything(assign) for name, assign in membership.ASSIGNORS.items()}
+    )
+
+
+@plant("transactions: their offsets are kept in memory only")
+def offsets_not_written(planter: Planter) -> None:
+    import dataclasses
+
+    from broker.coordinators.group_transactions import GroupTransactions
+    from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+
+    async def stage(transactions: Any, slot: Any, request: Any, values: Any, verification: Any) -> None:
+        log = transactions._replicas.leader_of(CONSUMER_OFFSETS_TOPIC, slot.partition).log
+        for partition, value in values.items():
+            place = dataclasses.replace(value, journal_offset=log.log_end_offset)
+            slot.offsets.stage(request.producer_id, partition, place)
+
+    planter.replace(GroupTransactions, "_stage", stage)
