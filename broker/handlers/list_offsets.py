@@ -60,13 +60,13 @@ def offset_of(
     if request.replica_id != DEBUG_CONSUMER:
         partition.check_leader()
     partition.check_epoch(asked.current_leader_epoch)
+    if asked.timestamp < LATEST_TIERED or SINCE_VERSION.get(asked.timestamp, 0) > ctx.version:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} has no meaning in v{ctx.version}")
     if ctx.version == 0:
         starts = segment_starts(partition, asked, request.replica_id)
         return ListOffsetsPartitionResponse(
             partition_index=asked.partition_index, error_code=0, old_style_offsets=starts
         )
-    if asked.timestamp < LATEST_TIERED or SINCE_VERSION.get(asked.timestamp, 0) > ctx.version:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} has no meaning in v{ctx.version}")
     latest = latest_for(partition, request)
     if request.replica_id < 0 and partition.is_leader and asked.timestamp != EARLIEST:
         check_leader_is_caught_up(partition, ctx.version)

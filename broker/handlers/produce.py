@@ -41,9 +41,22 @@ NO_LEADER: Final = LeaderIdAndEpoch()
 FIRST_VERSION_WITH_BATCHES: Final = 3
 FIRST_VERSION_WITH_ZSTD: Final = 7
 ZSTD: Final = 4
+MESSAGE_BYTES_MIN: Final = 14
 MAGIC_POSITION: Final = 16
 ATTRIBUTES_POSITION: Final = 22
 """Of the byte of a batch that names its compression."""
+
+WITHOUT_LOG_START: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""What Kafka answers to an append without saying where the log starts."""
 
 Waiting = list[tuple[ReplicationWait, PartitionProduceResponse]]
 
@@ -68,10 +81,18 @@ async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceRespon
         for data in topic.partition_data:
             try:
                 check(ctx, request.acks, topic.name, data)
-                rows.append(append(replicas, request.acks, topic.name, data, verified, waiting))
             except KafkaError as error:
                 rows.append(refuse(ctx, hints, topic.name, data.index, error))
-        responses.append(TopicProduceResponse(name=topic.name, partition_responses=rows))
+                continue
+            try:
+                rows.append(append(replicas, request.acks, topic.name, data, verified, waiting))
+            except KafkaError as error:
+                row = refuse(ctx, hints, topic.name, data.index, error)
+                if error.code not in WITHOUT_LOG_START:
+                    row.log_start_offset = replicas.partition(topic.name, data.index).log.log_start_offset
+                rows.append(row)
+        if rows:
+            responses.append(TopicProduceResponse(name=topic.name, partition_responses=rows))
     if waiting:
         await replicas.wait_replicated([wait for wait, _ in waiting], request.timeout_ms)
         for wait, row in waiting:
@@ -106,7 +127,9 @@ def check_format(version: int, records: Buffer | None) -> None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
     if len(records) > ATTRIBUTES_POSITION:
         if records[MAGIC_POSITION] < MAGIC:
-            raise KafkaError(ErrorCode.INVALID_RECORD, f"a message of magic {records[MAGIC_POSITION]} needs Produce v2")
+            size = int.from_bytes(records[8:12], "big", signed=True)
+            code = ErrorCode.INVALID_RECORD if size >= MESSAGE_BYTES_MIN else ErrorCode.CORRUPT_MESSAGE
+            raise KafkaError(code, f"{size} bytes of magic {records[MAGIC_POSITION]} need Produce v2")
         if version < FIRST_VERSION_WITH_ZSTD and records[ATTRIBUTES_POSITION] & 7 == ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7")
 
@@ -167,7 +190,6 @@ def refuse(
             BatchIndexAndErrorMessage(batch_index=record, batch_index_error_message=reason)
             for record, reason in error.record_errors
         ]
-        row.log_start_offset = ctx.services.replicas.partition(topic, index).log.log_start_offset
     elif error.code is ErrorCode.INVALID_PARTITION_METADATA:
         row.generation = ctx.services.replicas.partition(topic, index).generation
     elif error.code in HINTED:

@@ -2,7 +2,7 @@
 
 The rules are those of `validation` for formats v0 and v1, in Kafka's order (`UnifiedLog.analyzeAndValidateRecords`,
 then `LogValidator`): every message within `max.message.bytes` and with a sound checksum; one format for all; a wrapper
-alone; no wrapper that cannot be opened (where it does not decompress, Kafka has UNKNOWN_SERVER_ERROR, by accident).
+alone; no wrapper that cannot be opened (what does not decompress is UNKNOWN_SERVER_ERROR, as Kafka happens to say).
 All messages together become one batch, in the codec of the topic or the producer, which `validation` then looks at as
 if it had come so. Imported when the first old producer shows up.
 """
@@ -21,6 +21,7 @@ from protocol.records.message_set import (
     ChecksumError,
     Message,
     MessageHeader,
+    WrapperError,
     check_crc,
     iter_headers,
     open_wrapper,
@@ -49,6 +50,8 @@ def converted(records: Buffer, settings: LogSettings) -> Buffer:
         batch = up_convert(chain.from_iterable(map(open_wrapper, messages)) if codec else messages)
     except ChecksumError as reason:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(reason)) from None
+    except WrapperError as reason:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(reason)) from None
     except DecodeError as reason:
         raise _invalid(f"the wrapper cannot be opened: {reason}") from None
     if any(

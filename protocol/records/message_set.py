@@ -42,6 +42,10 @@ class ChecksumError(DecodeError):
     """A message inside a wrapper does not have the checksum that it claims."""
 
 
+class WrapperError(DecodeError):
+    """What a wrapper holds does not decompress, or is too much."""
+
+
 class MessageHeader(NamedTuple):
     """What can be told of a message, or of a batch among messages, without reading it."""
 
@@ -171,9 +175,12 @@ def _decompress(wrapper: Message, limit_bytes: int) -> bytes:
     if wrapper.codec not in (Compression.GZIP, Compression.SNAPPY, Compression.LZ4):
         raise DecodeError(f"codec {wrapper.codec} in a message of magic {wrapper.magic}")
     value = wrapper.value
-    if wrapper.codec == Compression.LZ4 and wrapper.magic == 0:
-        value = lz4_with_checksum(value)
-    return decompress(wrapper.codec, value, limit_bytes)
+    try:
+        if wrapper.codec == Compression.LZ4 and wrapper.magic == 0:
+            value = lz4_with_checksum(value)
+        return decompress(wrapper.codec, value, limit_bytes)
+    except DecodeError as reason:
+        raise WrapperError(str(reason)) from None
 
 
 # ------------------------------------------------------------------------------------------------------------ building

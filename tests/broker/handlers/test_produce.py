@@ -133,6 +133,7 @@ def test_what_a_request_may_not_ask() -> None:
         await cluster.lead(1, replicas=(1,), topic="__consumer_offsets")
         assert (await cluster.produce(1, batch("a"), acks=2)).error_code == ErrorCode.INVALID_REQUIRED_ACKS
         assert (await cluster.produce(1, b"", acks=2)).error_code == ErrorCode.INVALID_RECORD
+        assert (await cluster.produce(1, bytes(70))).error_code == ErrorCode.CORRUPT_MESSAGE
         nowhere = await cluster.produce(1, b"", acks=2, topic="nowhere")
         assert nowhere.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         internal = await cluster.produce(1, batch("a"), topic="__consumer_offsets")
@@ -142,6 +143,11 @@ def test_what_a_request_may_not_ask() -> None:
         broken = bytearray(batch("a"))
         broken[-1] ^= 1
         assert (await cluster.produce(1, bytes(broken))).error_code == ErrorCode.CORRUPT_MESSAGE
+        builder = BatchBuilder()
+        builder.append(b"key", b"value")
+        control = await cluster.produce(1, builder.build(control=True))
+        assert (control.error_code, control.log_start_offset) == (ErrorCode.INVALID_RECORD, 0)
+        assert (await cluster.produce(1, bytes(broken))).log_start_offset == -1
         assert log_values(cluster.partition(1)) == []
 
     run(scenario, 1)

@@ -87,7 +87,7 @@ def wrapping(content: bytes, codec: int = Compression.GZIP) -> bytes:
         (wrapping(WRAPPER), ErrorCode.INVALID_RECORD),
         (wrapping(b""), ErrorCode.INVALID_RECORD),
         (build_message(Message(0, 1, 1, NOW_MS, None, None)), ErrorCode.INVALID_RECORD),
-        (build_message(Message(0, 1, 1, NOW_MS, None, b"junk")), ErrorCode.INVALID_RECORD),
+        (build_message(Message(0, 1, 1, NOW_MS, None, b"junk")), ErrorCode.UNKNOWN_SERVER_ERROR),
         (wrapping(GOOD, Compression.ZSTD), ErrorCode.INVALID_RECORD),
         (wrapping(GOOD, 5), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
