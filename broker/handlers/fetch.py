@@ -43,6 +43,7 @@ LAST_VERSION_WITH_HARD_LIMITS: Final = 2
 FIRST_VERSION_WITH_ZSTD: Final = 10
 FIRST_VERSION_ON_FOLLOWERS: Final = 11
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 NO_EPOCH: Final = EpochEndOffset()
 NO_LEADER: Final = LeaderIdAndEpoch()
 NO_SNAPSHOT: Final = SnapshotId()
@@ -161,7 +162,7 @@ class Reading:
                 partition_index=asked.partition,
                 error_code=error.code,
                 high_watermark=-1,
-                aborted_transactions=None,
+                aborted_transactions=[] if error.code in UNKNOWN else None,
                 current_leader=leader,
                 records=b"",
             )
