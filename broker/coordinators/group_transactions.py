@@ -33,7 +33,7 @@ VERIFICATION_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
     **COMMIT_ERRORS,
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }
-"""What a client hears when the transaction's coordinator did not confirm; it tries again without looking for another."""
+"""What a client hears when the transaction's coordinator did not confirm; it tries the same group coordinator again."""
 
 
 class GroupTransactions:
@@ -77,9 +77,11 @@ class GroupTransactions:
         transaction = Transaction(request.transactional_id, request.producer_id, request.producer_epoch, abortable)
         try:
             partition = self._replicas.leader_of(CONSUMER_OFFSETS_TOPIC, index)
-            return (await self._replicas.verifier.verify(transaction, [(partition, NO_SEQUENCE)])).admit(partition)
+            verified = await self._replicas.verifier.verify(transaction, [(partition, NO_SEQUENCE)])
+            verified.check(CONSUMER_OFFSETS_TOPIC, index)
         except KafkaError as error:
             raise KafkaError(VERIFICATION_ERRORS.get(error.code, error.code), error.message) from error
+        return verified.begun.get(partition)
 
     async def _stage(
         self,

@@ -88,7 +88,7 @@ class Offsets:
         return True
 
     def delete(self, partition: TopicPartition, journal_offset: int) -> None:
-        """Take over a tombstone unless a later commit is known already. Transactions lose what they staged before it."""
+        """Take over a tombstone unless a later commit is known already. What was staged before it goes too."""
         for producer_id, staged in list(self.staged.items()):
             if partition in staged and staged[partition].journal_offset < journal_offset:
                 del staged[partition]

@@ -81,6 +81,8 @@ async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceRespon
         for data in topic.partition_data:
             try:
                 check(ctx, request.acks, topic.name, data)
+                if verified is not NOTHING_TO_VERIFY:
+                    verified.check(topic.name, data.index)
             except KafkaError as error:
                 rows.append(refuse(ctx, hints, topic.name, data.index, error))
                 continue
@@ -139,9 +141,12 @@ def append(
 ) -> PartitionProduceResponse:
     """Append to one partition; joins `waiting` when the answer has to wait for other replicas."""
     partition = replicas.leader_of(topic, data.index)
-    verification = None if verified is NOTHING_TO_VERIFY else verified.admit(partition)
     info = replicas.append_local(
-        partition, data.records or b"", acks=acks, generation=data.generation, verification=verification
+        partition,
+        data.records or b"",
+        acks=acks,
+        generation=data.generation,
+        verification=verified.begun.get(partition),
     )
     row = PartitionProduceResponse(
         index=data.index,

@@ -78,9 +78,9 @@ async def verify(replicas: ReplicaManager, request: ProduceRequest, version: int
     verified = await replicas.verifier.verify(
         Transaction(request.transactional_id, *producer, version >= FIRST_VERSION_THAT_MAY_ABORT), wanted
     )
-    for partition, code in verified.refused.items():
+    for key, code in verified.refused.items():
         if code in _PASSING:
-            verified.refused[partition] = ErrorCode.NOT_ENOUGH_REPLICAS
+            verified.refused[key] = ErrorCode.NOT_ENOUGH_REPLICAS
     return verified
 
 

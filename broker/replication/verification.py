@@ -53,14 +53,13 @@ class Verified:
 
     def __init__(self) -> None:
         self.begun: dict[Partition, Verification] = {}
-        self.refused: dict[Partition, ErrorCode] = {}
+        self.refused: dict[Key, ErrorCode] = {}
 
-    def admit(self, partition: Partition) -> Verification | None:
-        """What to append with; None where nothing had to be verified. Raises KafkaError where it was refused."""
-        code = self.refused.get(partition)
+    def check(self, topic: str, index: int) -> None:
+        """Raise KafkaError for a partition that was refused."""
+        code = self.refused.get((topic, index))
         if code is not None:
-            raise KafkaError(code, f"{partition.topic}-{partition.index} is not confirmed as part of the transaction")
-        return self.begun.get(partition)
+            raise KafkaError(code, f"{topic}-{index} is not confirmed as part of the transaction")
 
 
 NOTHING_TO_VERIFY: Final = Verified()
@@ -212,14 +211,14 @@ class TransactionVerifier:
             if begun is not None:
                 verified.begun[partition] = begun
         if verified.begun:
-            partitions = {(partition.topic, partition.index): partition for partition in verified.begun}
-            answers = await self._ask(transaction, list(partitions))
-            for key, partition in partitions.items():
+            partitions = [(partition.topic, partition.index) for partition in verified.begun]
+            answers = await self._ask(transaction, partitions)
+            for key in partitions:
                 code = answers[key]
                 if code is ErrorCode.TRANSACTION_ABORTABLE and not transaction.abortable:
                     code = ErrorCode.INVALID_TXN_STATE
                 if code is not ErrorCode.NONE:
-                    verified.refused[partition] = code
+                    verified.refused[key] = code
         return verified
 
     async def _ask(self, transaction: Transaction, partitions: Sequence[Key]) -> Answers:

@@ -272,8 +272,10 @@ def _check_sequence(entry: ProducerEntry | None, begun: Verification | None, hea
         )
     if entry is None:
         return
-    if header.producer_epoch != entry.epoch:
-        expected = 0 if entry.epoch != NO_PRODUCER_EPOCH else header.base_sequence
+    if entry.epoch == NO_PRODUCER_EPOCH:
+        expected = header.base_sequence
+    elif header.producer_epoch != entry.epoch:
+        expected = 0
     else:
         expected = (entry.last_sequence + 1) % SEQUENCES  # 0 where a marker has brought the epoch
     if header.base_sequence != expected:

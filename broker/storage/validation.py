@@ -116,7 +116,7 @@ def _check_header(header: BatchHeader, origin: Origin) -> None:
         raise _invalid(f"{header.record_count} records with a last offset delta of {header.last_offset_delta}")
     if header.codec > _CODEC_MAX:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"compression codec {header.codec}")
-    if header.has_producer_id and origin == "client" and (header.base_sequence < 0 or header.producer_epoch < 0):
+    if header.has_producer_id and origin == "client" and header.base_sequence < 0:
         raise _invalid(
             f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}"
         )

@@ -208,3 +208,10 @@ def test_what_was_never_confirmed_expires() -> None:
     assert first_batch(states, 0, 0, verification=begun) is None
     states.expire(2000, 1000)
     assert first_batch(states, 0, 0, verification=begun) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_producer_without_an_epoch_is_older_than_all_others() -> None:
+    states = after(header(-1, 3, 2))
+    assert refused(states, header(-1, 9)) is None, "nothing is known of where it should go on"
+    states.append(header(0, 0), 102)
+    assert refused(states, header(-1, 1)) is ErrorCode.INVALID_PRODUCER_EPOCH

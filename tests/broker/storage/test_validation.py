@@ -75,7 +75,7 @@ MARKER = build_end_transaction(commit=True, producer_id=1, producer_epoch=0, coo
         (changed(changed(GOOD, 57, "i", 0), 23, "i", -1), ErrorCode.INVALID_RECORD),
         (changed(GOOD, 21, "h", 5), ErrorCode.UNKNOWN_SERVER_ERROR),
         (batch(producer=(1, 0, -1)), ErrorCode.INVALID_RECORD),
-        (batch(producer=(1, -1, 0)), ErrorCode.INVALID_RECORD),
+        (batch(producer=(1, -1, 0)), ErrorCode.NONE),
         (batch(control=True), ErrorCode.INVALID_RECORD),
         (MARKER, ErrorCode.INVALID_RECORD),
     ],
