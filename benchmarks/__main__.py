@@ -14,7 +14,10 @@ from typing import Final
 
 from benchmarks.report import Figure, console, summary
 
-NAMES: Final = ("startup", "codec", "request_path", "log", "latency", "throughput", "failover")
+NAMES: Final = (
+    *("startup", "codec", "request_path", "log", "latency", "throughput"),
+    *("failover", "resize", "handoff"),
+)
 MUST_HOLD: Final = frozenset({"codec"})
 
 

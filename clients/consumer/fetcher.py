@@ -1,4 +1,4 @@
-"""Fetching ahead: at most one long poll per node, for the partitions that want more.
+"""Fetching ahead: at most one request per node, for the partitions that want more; a long poll if that is all of them.
 
 No task runs here: an answer, a new connection or a new assignment leads to the next request. What comes back goes into
 the partitions' progress undecoded. The leader epoch of our metadata travels with each request, so that a leader which
@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 RETRY_BACKOFF_S: Final = 0.05
 FETCH_BYTES_MAX: Final = 50 * 1024 * 1024
 PARTITION_FETCH_BYTES_MAX: Final = 1024 * 1024
+SHORT_WAIT_MS: Final = 20
+"""How long a fetch waits for data when a partition of its node is left out because its buffer is full: that one may
+have room again any moment, and nothing else can be asked of the node meanwhile."""
 
 
 class Fetcher:
@@ -61,20 +64,31 @@ class Fetcher:
         """Something may have become fetchable: ask every node that is not already being asked."""
         if self._closed:
             return
+        crowded = self._crowded()
         for node_id, rows in self._by_leader().items():
             if node_id in self._asking:
                 continue
             connection = self._network.ready(node_id)
             if connection is None:
                 continue
+            wait_ms = min(SHORT_WAIT_MS, self._max_wait_ms) if node_id in crowded else self._max_wait_ms
             try:
-                answer = connection.send(self._request(rows), timeout_ms=self._max_wait_ms + 30_000)
+                answer = connection.send(self._request(rows, wait_ms), timeout_ms=self._max_wait_ms + 30_000)
             except ConnectionError as error:
                 log.debug("fetch from node %d not sent: %s", node_id, error)
                 continue
             self._asking[node_id] = answer
             asked = {row.partition: row.fetch_offset for row, _, _ in rows}
             answer.add_done_callback(functools.partial(self._answered, node_id, asked))
+
+    def _crowded(self) -> set[int]:
+        """The nodes that lead a partition which will want more as soon as it has room, or knows where to begin."""
+        metadata = self._network.metadata
+        return {
+            metadata.leader(*progress.partition)
+            for progress in self._assignment
+            if not (progress.fetchable or progress.paused or progress.out_of_range)
+        }
 
     def _by_leader(self) -> dict[int, list[tuple[PartitionProgress, Topic, Partition]]]:
         metadata, now = self._network.metadata, self._loop.time()
@@ -91,7 +105,7 @@ class Fetcher:
             rows.setdefault(partition.leader, []).append((progress, topic, partition))
         return rows
 
-    def _request(self, rows: Sequence[tuple[PartitionProgress, Topic, Partition]]) -> FetchRequest:
+    def _request(self, rows: Sequence[tuple[PartitionProgress, Topic, Partition]], max_wait_ms: int) -> FetchRequest:
         topics: dict[str, FetchTopic] = {}
         for progress, topic, partition in rows:
             entry = topics.get(topic.name)
@@ -106,7 +120,7 @@ class Fetcher:
                 )
             )
         return FetchRequest(
-            max_wait_ms=self._max_wait_ms,
+            max_wait_ms=max_wait_ms,
             min_bytes=1,
             max_bytes=FETCH_BYTES_MAX,
             isolation_level=self._isolation_level,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from clients.config import NetworkConfig
 from clients.consumer.fetcher import Fetcher
-from clients.consumer.positions import Assignment, PartitionProgress
+from clients.consumer.positions import BUFFERED_BYTES_MAX, Assignment, PartitionProgress
 from clients.network import Network, make_rng
 from protocol.apis.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from protocol.apis.metadata import (
@@ -36,6 +37,7 @@ class World:
         self.answer = answer
         self.epoch = 3
         self.fetches: list[tuple[int, int]] = []
+        self.waits_ms: list[int] = []
         self.arrived = asyncio.Event()
         self.assignment = Assignment()
         self.peer: Peer
@@ -49,6 +51,7 @@ class World:
         if not isinstance(body, FetchRequest):
             return self.metadata()
         asked = body.topics[0].partitions[0]
+        self.waits_ms.append(body.max_wait_ms)
         self.fetches.append((asked.fetch_offset, asked.current_leader_epoch))
         data = self.answer(asked.fetch_offset)
         if data is None:
@@ -66,8 +69,9 @@ class World:
             isr_nodes=[1],
             offline_replicas=[],
         )
+        other = replace(partition, partition_index=1)
         topic = MetadataResponseTopic(
-            error_code=0, name="t", topic_id=TOPIC_ID, is_internal=False, partitions=[partition]
+            error_code=0, name="t", topic_id=TOPIC_ID, is_internal=False, partitions=[partition, other]
         )
         broker = MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.peer.port, rack=None)
         return MetadataResponse(brokers=[broker], cluster_id="c", controller_id=1, topics=[topic])
@@ -196,5 +200,22 @@ def test_a_full_buffer_and_a_pause_stop_it_and_a_lost_connection_does_not() -> N
             one.progress.paused = False
             one.fetcher.poke()
             await one.until(lambda: one.progress.fetch_offset == 3)
+
+    asyncio.run(story())
+
+
+def test_a_fetch_that_leaves_a_partition_out_does_not_wait_long() -> None:
+    """The other may have room again at any moment, and would have to wait until the node has answered."""
+
+    async def story() -> None:
+        async with world(lambda offset: None) as one:
+            await one.until(lambda: one.fetches)
+            one.assignment.adjust([WHERE, TopicPartition("t", 1)])
+            full = one.assignment[TopicPartition("t", 1)]
+            full.begin(0)
+            full.buffered_bytes = BUFFERED_BYTES_MAX
+            await one.until(lambda: one.waits_ms[-1] < 50)
+            full.paused = True
+            await one.until(lambda: one.waits_ms[-1] == 50)
 
     asyncio.run(story())
