@@ -42,8 +42,9 @@ sim: $(READY)  ## 500 seeded schedules of simulated clusters under faults (SEED=
 model: $(READY)  ## explicit-state models of the resize: every state of small instances, every known defect found
 	$(BIN)/python -m tests.model
 
-docs: $(READY)  ## draw the controller's state tables into DESIGN.md
+docs: $(READY)  ## draw the controller's state tables into DESIGN.md, and write SUPPORT.md
 	$(BIN)/python -m controller.describe DESIGN.md
+	$(BIN)/python -m broker.support SUPPORT.md
 
 chaos: $(READY)  ## ten minutes of kills, cuts and expiries on real processes, and a verdict (DURATION=seconds, SEED=n)
 	$(BIN)/python -m chaos run --duration $(DURATION) $(if $(SEED),--seed $(SEED))

@@ -118,6 +118,8 @@ HANDLERS: Final[tuple[Served, ...]] = (
     Served("DescribeTransactions", "0"),
     Served("ListTransactions", "0-1"),
     Served("AllocateProducerIds", "0", by_controllers=True),
+    Served("ConsumerGroupHeartbeat", "0"),
+    Served("ConsumerGroupDescribe", "0"),
     Served("ConsumerGroupPosition", "0-1", long_poll=True),
     Served("PartitionLeaderEpochsForPartitions", "0-1", by_controllers=True),
 )

@@ -119,6 +119,8 @@ APIS: Final[tuple[Api, ...]] = (
     Api(65, "DescribeTransactions", 0, 0),
     Api(66, "ListTransactions", 1, 0),
     Api(67, "AllocateProducerIds", 0, 0),
+    Api(68, "ConsumerGroupHeartbeat", 0, 0),
+    Api(69, "ConsumerGroupDescribe", 0, 0),
     Api(2530, "ConsumerGroupPosition", 1, 1),
     Api(2531, "PartitionLeaderEpochsForPartitions", 1, 1),
 )

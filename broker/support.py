@@ -1,0 +1,133 @@
+"""SUPPORT.md, written by `python -m broker.support`: what a broker serves, and where it is knowingly not like Kafka.
+
+The table is made of the dispatcher's rows, the registry and the first sentence of each handler. A difference names the
+test that shows it, so that the page cannot promise what nobody checks.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import Final
+
+from broker.dispatch import HANDLERS, Served
+from protocol.registry import APIS
+from protocol.values import value
+
+FIRST_OWN_KEY: Final = 2530
+
+
+@value
+class Difference:
+    """Something that is not as in Kafka, and the test that shows how it is."""
+
+    what: str
+    shown_by: str
+
+
+DIFFERENCES: Final = (
+    Difference(
+        "Listeners are PLAINTEXT: there is no SASL, no SSL and no authorizer. The security APIs answer what Kafka "
+        "answers on such a listener; SCRAM credentials are stored as Kafka stores them, and nobody is asked for one.",
+        "tests/broker/handlers/test_security.py::test_every_version_is_refused",
+    ),
+    Difference(
+        "Quotas are enforced for produced bytes, fetched bytes and request time. `controller_mutation_rate` and "
+        "`connection_creation_rate` are kept and described, and have no effect.",
+        "tests/broker/test_client_quotas.py::test_what_is_set_is_described",
+    ),
+    Difference(
+        "An address in a quota is an IP address; names of hosts are not resolved.",
+        "tests/broker/test_client_quotas.py::test_what_cannot_be_set_or_asked",
+    ),
+    Difference(
+        "The bytes of a quota are those of the records; Kafka also counts the frame around them.",
+        "tests/broker/test_client_quotas.py::test_consumers_are_answered_with_nothing_until_they_have_waited",
+    ),
+    Difference(
+        "Topics can shrink, and keys keep their order across resizes (KIP-253). All of that is in tagged fields from "
+        "number 2530 on, two keys of our own and error 2530, which clients meet only if they speak them.",
+        "tests/contracts/error_cases/data.py::produce_with_an_old_generation",
+    ),
+    Difference(
+        "While the active controller is a node without replicas, which clients cannot see, brokers hand its requests "
+        "on instead of answering NOT_CONTROLLER.",
+        "tests/broker/test_admin.py",
+    ),
+    Difference(
+        "A full disk refuses appends and nothing else; Kafka takes the whole directory offline.",
+        "tests/broker/storage/test_log_faults.py",
+    ),
+    Difference(
+        "A broker that was killed waits for the end of its earlier session when it starts again, instead of failing.",
+        "tests/broker/test_registration.py",
+    ),
+    Difference(
+        "There is no tiered storage, so ListOffsets knows no remote offsets, and properties about it have no effect.",
+        "tests/broker/handlers/test_list_offsets.py",
+    ),
+)
+
+
+def page() -> str:
+    """The whole of SUPPORT.md."""
+    kafkas = [row for row in HANDLERS if row.api.key < FIRST_OWN_KEY]
+    whole = sum(is_whole(row) for row in kafkas)
+    keys = sum(api.key < FIRST_OWN_KEY for api in APIS)
+    return "\n".join(
+        [
+            "# Supported APIs",
+            "",
+            "Written by `make docs` out of the code; do not edit. The measure is a Kafka 3.9 broker with ZooKeeper.",
+            "",
+            f"**{len(kafkas)} of {keys} API keys are served, {whole} of them in the whole range of their versions.**",
+            "",
+            "| key | API | versions | Kafka 3.9 | what it does |",
+            "|---:|---|---|---|---|",
+            *(line(row) for row in HANDLERS),
+            "",
+            "## Known differences",
+            "",
+            *(f"- {difference.what}" for difference in DIFFERENCES),
+            "",
+            "Every error code that a node may answer, with a request for it: `python -m tests.contracts.error_codes`.",
+            "",
+        ]
+    )
+
+
+def is_whole(row: Served) -> bool:
+    """Whether all versions that Kafka knows are served."""
+    return row.versions == span(row.api.last_version)
+
+
+def line(row: Served) -> str:
+    """One API."""
+    api = row.api
+    theirs = span(api.last_version) if api.key < FIRST_OWN_KEY else "ours"
+    return f"| {api.key} | {api.name} | {row.versions} | {theirs} | {headline(row)} |"
+
+
+def headline(row: Served) -> str:
+    """The first sentence of the handler, without the name."""
+    text = inspect.cleandoc(importlib.import_module(row.module).__doc__ or "").partition("\n\n")[0]
+    return " ".join(text.partition(": ")[2].split()).rstrip(".")
+
+
+def span(last_version: int) -> str:
+    """All versions up to this one."""
+    return f"0-{last_version}" if last_version else "0"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page."""
+    from pathlib import Path
+
+    Path(arguments[0] if arguments else "SUPPORT.md").write_text(page())
+    return 0
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.exit(main(sys.argv[1:]))

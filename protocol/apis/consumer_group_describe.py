@@ -1,0 +1,56 @@
+"""ConsumerGroupDescribe (key 69), v0, flexible from v0: groups of KIP-848, which brokers with ZooKeeper do not have."""
+
+from __future__ import annotations
+
+from protocol.wire import Boolean, Int16, Int32, Text, Uuid, always, message
+
+
+@message
+class ConsumerGroupDescribeRequest:
+    group_ids: list[Text]
+    include_authorized_operations: Boolean
+
+
+@message
+class TopicPartitions:
+    topic_id: Uuid
+    topic_name: Text
+    partitions: list[Int32]
+
+
+@message
+class Assignment:
+    topic_partitions: list[TopicPartitions]
+
+
+@message
+class Member:
+    member_id: Text
+    instance_id: Text | None = always(absent=None)
+    rack_id: Text | None = always(absent=None)
+    member_epoch: Int32
+    client_id: Text
+    client_host: Text
+    subscribed_topic_names: list[Text]
+    subscribed_topic_regex: Text | None = always(absent=None)
+    assignment: Assignment
+    target_assignment: Assignment
+
+
+@message
+class DescribedGroup:
+    error_code: Int16
+    error_message: Text | None = always(absent=None)
+    group_id: Text
+    group_state: Text
+    group_epoch: Int32
+    assignment_epoch: Int32
+    assignor_name: Text
+    members: list[Member]
+    authorized_operations: Int32 = always(absent=-2147483648)
+
+
+@message
+class ConsumerGroupDescribeResponse:
+    throttle_time_ms: Int32 = always(absent=0)
+    groups: list[DescribedGroup]

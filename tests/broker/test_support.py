@@ -1,0 +1,55 @@
+"""SUPPORT.md is fresh, and true: a running node says the same of itself, and every difference has its test."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+from anabranch.cluster import Cluster
+from broker import support
+from broker.dispatch import HANDLERS
+from clients.connection import Connection
+from protocol.apis.api_versions import ApiVersionsRequest
+from protocol.registry import APIS
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_is_fresh() -> None:
+    assert (ROOT / "SUPPORT.md").read_text() == support.page(), "run `make docs`"
+
+
+def test_every_key_is_served_in_its_whole_range() -> None:
+    assert [row.name for row in HANDLERS if not support.is_whole(row)] == []
+    assert {api.name for api in APIS} == {row.name for row in HANDLERS}
+    assert "**62 of 62 API keys are served, 62 of them in the whole range" in support.page()
+
+
+def test_every_handler_says_what_it_does() -> None:
+    assert [row.name for row in HANDLERS if not support.headline(row)] == []
+
+
+def test_a_node_tells_what_the_page_says() -> None:
+    """The page, read as a reader does, against ApiVersions of a broker."""
+    listed = {
+        int(key): tuple(int(end) for end in (first, last or first))
+        for key, first, last in re.findall(r"^\| (\d+) \| \w+ \| (\d+)(?:-(\d+))? \|", support.page(), re.MULTILINE)
+    }
+
+    async def main() -> None:
+        async with Cluster(brokers=1) as cluster, asyncio.timeout(20):
+            (node,) = cluster.nodes.values()
+            connection = await Connection.open("127.0.0.1", node.port, client_id="test")
+            request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+            answer = await connection.call(request)
+            assert {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys} == listed
+            await connection.close()
+
+    asyncio.run(main())
+
+
+def test_every_difference_is_shown_by_a_test() -> None:
+    for difference in support.DIFFERENCES:
+        path, _, function = difference.shown_by.partition("::")
+        assert f"def {function}" in (ROOT / path).read_text(), difference.shown_by
