@@ -369,6 +369,8 @@ def on_leadership_confirmed(
     """Leaders that have their new state let resizes go on.
 
     STALE_CONTROLLER_EPOCH of a partition means "I have this epoch, or a later one, already": it confirms as well.
+    INCONSISTENT_TOPIC_ID is said by a broker that has missed, while it was away, that it should delete a replica of the
+    topic that had this name before: it is told to, and then of its partition again.
     """
     if response.error_code != ErrorCode.NONE:
         return []
@@ -380,7 +382,10 @@ def on_leadership_confirmed(
         if row.error_code not in adopted
     }
     decided: list[Effect] = []
+    strays = RequestBatch(state)
     for topic in request.topic_states:
+        known = state.topics.get(topic.topic_name)
+        current = known is not None and known.body.topic_id == topic.topic_id
         for row in topic.partition_states:
             partition = TopicPartition(topic.topic_name, row.partition_index)
             error = failed.get((topic.topic_id, row.partition_index))
@@ -388,7 +393,11 @@ def on_leadership_confirmed(
                 partitions.confirm(state, partition, event.broker_id, event.broker_epoch, row.leader_epoch)
             elif error == ErrorCode.KAFKA_STORAGE_ERROR:
                 state.to_remind.add((event.broker_id, partition))
+            elif error == ErrorCode.INCONSISTENT_TOPIC_ID and current and partition in state.partitions:
+                strays.stop(partition, (event.broker_id,), delete=True)
+                state.to_remind.add((event.broker_id, partition))
         decided += resize.advance(state, topic.topic_name)
+    decided += strays.flush()
     if state.to_remind:
         decided.append(effects.SetTimer(REMIND_TIMER, state.settings.remind_interval_ms))
     return decided

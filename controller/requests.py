@@ -286,15 +286,17 @@ def _live_broker(state: ClusterState, broker_id: int) -> meta.UpdateMetadataBrok
     )
 
 
-def stop_epoch(state: ClusterState, partition: TopicPartition, delete: bool) -> int:
+def stop_epoch(state: ClusterState, broker: int, partition: TopicPartition, delete: bool) -> int:
     """The leader epoch of a StopReplica: that of the state which has no place for the replica any more.
 
-    Where the whole partition goes there is no such state, and the order holds whatever epoch the replica knows.
+    Where the whole partition goes there is no such state, and the order holds whatever epoch the replica knows. So it
+    does for what a broker has in place of its replica: that of a topic of the same name which was deleted.
     """
     committed, topic = state.partitions.get(partition), state.topics.get(partition.topic)
     if committed is None or topic is None:
         return EPOCH_DURING_DELETE if delete else -1
     goes = partition.topic in state.deleting or being_removed(topic, partition.partition, committed)
+    goes = goes or broker in state.assignment(partition)
     return EPOCH_DURING_DELETE if delete and goes else committed.state.leader_epoch
 
 
@@ -309,7 +311,7 @@ def stop_replica_request(
         ).partition_states.append(
             stop.StopReplicaPartitionState(
                 partition_index=partition.partition,
-                leader_epoch=stop_epoch(state, partition, delete),
+                leader_epoch=stop_epoch(state, broker, partition, delete),
                 delete_partition=delete,
             )
         )

@@ -45,8 +45,13 @@ def test_the_partitions_own_generation_travels_never_the_plans() -> None:
 
 
 def test_stop_replica_epochs() -> None:
-    """-2 where the whole partition goes; a replica that is moved away is told the epoch that has no place for it."""
+    """-2 where the whole partition goes, or what stands in a replica's place; one that is moved away is told the epoch
+    that has no place for it."""
     _, term = started(partitions=2)
+    rows = requests.stop_replica_request(term.state, 1, {T0: True}).topic_states[0].partition_states
+    assert [(row.leader_epoch, row.delete_partition) for row in rows] == [(-2, True)]
+    topic = term.state.topics["t"]
+    term.state.put_topic(replace(topic, body=replace(topic.body, assignment={0: (2,), 1: (2,)})))
     rows = requests.stop_replica_request(term.state, 1, {T0: True, T1: False}).topic_states[0].partition_states
     assert [(row.leader_epoch, row.delete_partition) for row in rows] == [(0, True), (0, False)]
     term.state.deleting.add("t")
