@@ -4,7 +4,8 @@ A property is what the settings field of its name holds (`num.partitions` is `nu
 the field's. Kafka's other properties are in `inert_properties`: known, checked, described, and without effect. Both
 together are what Kafka 3.9 knows, so what a tool may set there it may set here.
 
-Sources: Kafka's `KafkaConfig`, and `DynamicBrokerConfig` for what may change while a broker runs.
+Sources: Kafka's `KafkaConfig`, and `DynamicBrokerConfig` for what may change while a broker runs. Listeners may not: a
+node has one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final
 from broker.properties import ConfigKey, table
 
 _EFFECTIVE: Final = """
-advertised.listeners | string | - |  | broker | What clients and other nodes connect to.
+advertised.listeners | string | - |  | | What clients and other nodes connect to.
 auto.create.topics.enable | boolean | = |  |  | Whether a topic that is asked for and does not exist is made.
 auto.leader.rebalance.enable | boolean | = |  |  | Whether preferred replicas get their leaderships back.
 broker.id | int | = |  |  | The id of this node, unique in the cluster.
@@ -33,7 +34,7 @@ group.initial.rebalance.delay.ms | int | = |  |  | How long a new group waits fo
 group.max.session.timeout.ms | int | = |  |  | The longest session that a member may ask for.
 group.max.size | int | = | 1.. |  | The most members of one group.
 group.min.session.timeout.ms | int | = |  |  | The shortest session that a member may ask for.
-listeners | string | - |  | broker | Where this node listens.
+listeners | string | - |  | | Where this node listens.
 log.cleaner.backoff.ms | long | = | 0.. | cluster | The pause when there is nothing to compact.
 log.cleaner.delete.retention.ms | long | = | 0.. | cluster | How long compaction keeps tombstones.
 log.cleaner.enable | boolean | = |  |  | Whether logs are compacted.

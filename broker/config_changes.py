@@ -1,8 +1,9 @@
 """Changes of configuration: written below /config, announced below /config/changes, and noticed by every node.
 
-A change is written first and announced after, in Kafka's format (`config_change_N`, version 2, the path of the entity).
-An announcement says only whose configuration to read again, so one that is read twice does no harm, and one that was
-made while this node was away needs no reading: who starts or comes back reads everything it uses anyway.
+A change and its announcement are one transaction, so that no change stays unknown because its writer died; the formats
+are Kafka's (`config_change_N`, version 2, the path of the entity). An announcement says only whose configuration to
+read again, so one that is read twice does no harm, and one that was made while this node was away needs no reading: who
+starts or comes back reads everything it uses anyway.
 
 Each node removes announcements that it has known for a quarter of an hour. Kafka goes by their age instead; counting
 from when one was first seen needs no agreement between clocks. Sources: `ZkConfigManager` and
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from controller.candidacy import persistently
 from controller.zk import paths, znodes
 from controller.zk.body import MalformedZnode
-from controller.zk.session import BadVersion, NodeExists, NoNode, SessionExpired, ZkError
+from controller.zk.session import BadVersion, Create, NodeExists, NoNode, Op, SessionExpired, Set, ZkError
 
 if TYPE_CHECKING:
     from controller.zk.session import ZkSession
@@ -45,30 +46,29 @@ async def read_config(session: ZkSession, entity_path: str) -> dict[str, str]:
 
 
 async def change_config(session: ZkSession, entity_path: str, edit: Edit) -> None:
-    """Replace what is set for an entity by what `edit` makes of it, and announce it.
+    """Replace what is set for an entity by what `edit` makes of it, and announce it, both or neither.
 
-    Others may write at the same time: then `edit` is asked again, about what they wrote.
+    Others may write at the same time: then `edit` is asked again, about what they wrote. It is also asked again when
+    the answer of ZooKeeper was lost.
     """
     path = paths.config(entity_path)
+    announcement = Create(paths.CONFIG_CHANGE_PREFIX, znodes.encode_config_change(entity_path), sequence=True)
     while True:
         try:
             data, stat = await persistently(lambda: session.get(path))
             changed = znodes.encode_config(edit(znodes.decode_config(path, data)))
-            await persistently(lambda: session.set(path, changed, stat.version))  # noqa: B023 -- awaited here
-            break
+            write: Op = Set(path, changed, stat.version)
         except NoNode:
-            with contextlib.suppress(NodeExists):
-                await persistently(lambda: session.create(path, znodes.encode_config(edit({})), make_parents=True))
-                break
-        except BadVersion:
+            write = Create(path, znodes.encode_config(edit({})))
+        try:
+            await persistently(lambda: session.multi([write, announcement]))  # noqa: B023 -- awaited here
+            return
+        except (BadVersion, NodeExists):
             continue
-    await announce_change(session, entity_path)
-
-
-async def announce_change(session: ZkSession, entity_path: str) -> None:
-    """Tell every node to read an entity's configuration again."""
-    body = znodes.encode_config_change(entity_path)
-    await persistently(lambda: session.create(paths.CONFIG_CHANGE_PREFIX, body, sequence=True, make_parents=True))
+        except NoNode:
+            for parent in (paths.parent(path), paths.CONFIG_CHANGES):
+                with contextlib.suppress(NodeExists):
+                    await persistently(lambda parent=parent: session.create(parent, make_parents=True))  # type: ignore[misc]
 
 
 class ConfigChanges:

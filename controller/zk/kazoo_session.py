@@ -297,7 +297,7 @@ class KazooSession:
         for op in ops:
             match op:
                 case Create():
-                    request.create(self._real(op.path), op.data, ephemeral=op.ephemeral)
+                    request.create(self._real(op.path), op.data, ephemeral=op.ephemeral, sequence=op.sequence)
                 case Set():
                     request.set_data(self._real(op.path), op.data, op.version)
                 case Delete():

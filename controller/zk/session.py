@@ -94,6 +94,7 @@ class Create:
     path: str
     data: bytes
     ephemeral: bool = False
+    sequence: bool = False
 
 
 @value

@@ -153,7 +153,7 @@ class ZnodeTree:
     def _perform_one(self, owner: int, op: Op) -> str | Stat | None:
         match op:
             case Create():
-                return self.create(op.path, op.data, owner=owner if op.ephemeral else 0)
+                return self.create(op.path, op.data, owner=owner if op.ephemeral else 0, sequence=op.sequence)
             case Set():
                 return self.set(op.path, op.data, op.version)
             case Delete():

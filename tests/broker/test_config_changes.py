@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from broker import config_changes
-from broker.config_changes import ConfigChanges, announce_change, change_config, number_of, read_config
+from broker import config_changes, registration
+from broker.config_changes import ConfigChanges, change_config, number_of, read_config
 from controller.zk import paths
 from controller.zk.memory import MemoryZooKeeper
 from controller.zk.session import ZkSession
@@ -27,12 +27,12 @@ def test_a_change_is_written_announced_and_heard_by_every_node() -> None:
     async def scenario() -> None:
         zookeeper = MemoryZooKeeper()
         writer, reader = await zookeeper.connect(), await zookeeper.connect()
-        await writer.create(paths.CONFIG_CHANGES, make_parents=True)
+        await registration.prepare_parents(writer)
         heard: list[str] = []
         changes = await watching(reader, heard)
         await change_config(writer, "topics/t", lambda before: {**before, "a": "1"})
         await change_config(writer, "topics/t", lambda before: {**before, "b": "2"})
-        await change_config(writer, "clients/c", lambda before: {"producer_byte_rate": "1"})
+        await change_config(writer, "users/u/clients/c", lambda before: {"producer_byte_rate": "1"})
         await until(lambda: heard == ["t", "t"])
         assert await read_config(reader, "topics/t") == {"a": "1", "b": "2"}
         data, _ = await reader.get(f"{paths.CONFIG_CHANGE_PREFIX}0000000000")
@@ -48,7 +48,7 @@ def test_two_writers_lose_nothing() -> None:
     async def scenario() -> None:
         zookeeper = MemoryZooKeeper()
         writers = [await zookeeper.connect() for _ in range(4)]
-        await writers[0].create(paths.CONFIG_CHANGES, make_parents=True)
+        await registration.prepare_parents(writers[0])
 
         def adding(name: str) -> config_changes.Edit:
             return lambda before: {**before, name: "1"}
@@ -62,11 +62,11 @@ def test_two_writers_lose_nothing() -> None:
 def test_what_was_announced_before_is_left_to_whoever_starts() -> None:
     async def scenario() -> None:
         session = await MemoryZooKeeper().connect()
-        await session.create(paths.CONFIG_CHANGES, make_parents=True)
-        await announce_change(session, "topics/old")
+        await registration.prepare_parents(session)
+        await change_config(session, "topics/old", dict)
         heard: list[str] = []
         changes = await watching(session, heard)
-        await announce_change(session, "topics/new")
+        await change_config(session, "topics/new", dict)
         await until(lambda: heard == ["new"])
         await changes.stop()
 
@@ -78,13 +78,13 @@ def test_announcements_go_when_they_are_old(monkeypatch: pytest.MonkeyPatch) -> 
 
     async def scenario() -> None:
         session = await MemoryZooKeeper().connect()
-        await session.create(paths.CONFIG_CHANGES, make_parents=True)
+        await registration.prepare_parents(session)
         heard: list[str] = []
         changes = await watching(session, heard)
-        await announce_change(session, "topics/first")
+        await change_config(session, "topics/first", dict)
         await until(lambda: heard == ["first"])
         await asyncio.sleep(0.06)
-        await announce_change(session, "topics/second")
+        await change_config(session, "topics/second", dict)
         await until(lambda: heard == ["first", "second"])
         while len(await session.children(paths.CONFIG_CHANGES)) > 1:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
@@ -97,12 +97,12 @@ def test_announcements_go_when_they_are_old(monkeypatch: pytest.MonkeyPatch) -> 
 def test_nonsense_among_the_announcements_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         session = await MemoryZooKeeper().connect()
-        await session.create(paths.CONFIG_CHANGES, make_parents=True)
+        await registration.prepare_parents(session)
         heard: list[str] = []
         changes = await watching(session, heard)
         await session.create(f"{paths.CONFIG_CHANGES}/config_change_x")
         await session.create(paths.CONFIG_CHANGE_PREFIX, b"not json", sequence=True)
-        await announce_change(session, "topics/t")
+        await change_config(session, "topics/t", dict)
         await until(lambda: heard == ["t"])
         await changes.stop()
 

@@ -410,6 +410,21 @@ async def test_a_multi_answers_each_operation(world: World) -> None:
 
 
 @in_both_worlds
+async def test_a_multi_counts_on_where_others_have_counted(world: World) -> None:
+    zk = await world.connect()
+    await zk.create("/numbered")
+    await zk.create("/numbered/n", sequence=True)
+    assert await zk.multi([Create("/other", b""), Create("/numbered/n", b"x", sequence=True)]) == [
+        "/other",
+        "/numbered/n0000000001",
+    ]
+    with pytest.raises(NodeExists):
+        await zk.multi([Create("/numbered/n", b"", sequence=True), Create("/other", b"")])
+    assert await zk.create("/numbered/n", sequence=True) in ("/numbered/n0000000002", "/numbered/n0000000003")
+    assert (await zk.get("/numbered/n0000000001"))[0] == b"x"
+
+
+@in_both_worlds
 async def test_a_failed_multi_changes_nothing_and_names_the_culprit(world: World) -> None:
     zk = await world.connect()
     await zk.create("/epoch", b"1")
