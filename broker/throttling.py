@@ -54,14 +54,19 @@ class Throttling:
             return await work, 0
         client_id = request.client_id or ""
         self._bound_fetch(request, client_id)
-        timed = Timed(work, self._clock_s)
-        response = await timed
+        busy_s = 0.0
+        if REQUEST in self.quotas.limited:
+            timed = Timed(work, self._clock_s)
+            response = await timed
+            busy_s = timed.busy_s
+        else:
+            response = await work
         now_ms = self._clock_ms()
         what, size = traffic(request, response)
         bandwidth_ms = self.quotas.record(what, client_id, size, now_ms) if what else 0
         request_ms = 0
         if response is not None:
-            percent = timed.busy_s * 100
+            percent = busy_s * 100
             request_ms = self.quotas.record(REQUEST, client_id, percent, now_ms, longest_ms=self._request_longest_ms)
         wait_ms = max(bandwidth_ms, request_ms)
         if not wait_ms:
