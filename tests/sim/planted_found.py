@@ -1,0 +1,150 @@
+"""Bugs that simulation found in this product, put back; see `planted`."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from tests.sim.planted import Planter, plant
+
+
+@plant("found: a controller link stays with a deposed controller")
+def link_to_the_deposed(planter: Planter) -> None:
+    from broker.controller_link import ControllerLink
+
+    async def connected(link: Any) -> Any:
+        async with link._opening:
+            active = await link.active()
+            if active is None:
+                raise ConnectionError("there is no active controller")
+            if link._connection is not None and not link._connection.closed:
+                return link._connection
+            link._connection = await link._open(active)
+            return link._connection
+
+    planter.replace(ControllerLink, "_connected", connected)
+
+
+@plant("found: posted events are decided before outcomes")
+def posted_first(planter: Planter) -> None:
+    from collections import deque
+
+    from controller import machine
+    from controller.runner import Runner
+
+    async def decide(runner: Any, event: Any) -> None:
+        pending = deque([event])
+        while pending:
+            for effect in machine.step(runner.state, pending.popleft()):
+                outcome = await runner._act(effect)
+                if outcome is not None:
+                    pending.append(outcome)
+        runner.state.check()
+
+    planter.replace(Runner, "_decide", decide)
+
+
+@plant("found: a broker that knows nothing is believed about deletions")
+def believe_the_ignorant(planter: Planter) -> None:
+    from clients.consumer.ownership import Ownership
+    from clients.metadata import ClusterMetadata
+    from protocol.apis.metadata import MetadataResponseBroker
+
+    def updated(metadata: Any, response: Any, *, complete: bool) -> Any:
+        if not response.brokers:
+            response.brokers = [
+                MetadataResponseBroker(node_id=one.node_id, host=one.host, port=one.port)
+                for one in metadata.nodes.values()
+            ]
+        return original(metadata, response, complete=complete)
+
+    def drop_other_topics(ownership: Any) -> None:
+        shapes = ownership._shapes()
+        for name, shape in (ownership._made_from or {}).items():
+            if name not in shapes or shapes[name].topic_id != shape.topic_id:
+                ownership._assignment.drop_topic(name)
+
+    original = planter.replace(ClusterMetadata, "updated", updated)
+    planter.replace(Ownership, "_drop_other_topics", drop_other_topics)
+
+
+@plant("found: a broker whose disk refused a partition is not told again")
+def not_reminded(planter: Planter) -> None:
+    from controller import machine
+
+    def remind(state: Any) -> list[Any]:
+        state.to_remind.clear()
+        return []
+
+    planter.replace(machine, "remind", remind)
+
+
+@plant("found: a log without sealed segments is flushed for ever")
+def flush_for_ever(planter: Planter) -> None:
+    from broker.storage.log import PartitionLog
+
+    def unflushed(log: Any) -> bool:
+        return log.failure is None and log.recovery_point < log.segments.active.base_offset
+
+    planter.replace(PartitionLog, "has_sealed_unflushed", property(unflushed))
+
+
+@plant("found: the end of a session is an error of the broker's own")
+def session_over(planter: Planter) -> None:
+    from controller import topic_admin
+
+    planter.replace(topic_admin, "_in_a_session", contextlib.nullcontext)
+
+
+@plant("found: a controller takes the work of a later one for a bug")
+def later_work(planter: Planter) -> None:
+    from controller.runner import Runner
+
+    async def snapshots(runner: Any, names: Any) -> Any:
+        return await runner._reader.snapshots(names)
+
+    planter.replace(Runner, "_snapshots", snapshots)
+
+
+@plant("found: a broker is reminded of a replica that was deleted")
+def reminded_of_the_deleted(planter: Planter) -> None:
+    from controller import machine
+    from controller.requests import RequestBatch
+
+    def remind(state: Any) -> list[Any]:
+        waiting, state.to_remind = sorted(state.to_remind), set()
+        batch = RequestBatch(state)
+        for broker, partition in waiting:
+            if broker in state.brokers and partition in state.partitions and broker in state.assignment(partition):
+                batch.remind(partition, broker)
+        return batch.flush()
+
+    planter.replace(machine, "remind", remind)
+
+
+@plant("found: a replica of a deleted namesake stays in the way")
+def namesake_stays(planter: Planter) -> None:
+    from controller import machine
+    from protocol.errors import ErrorCode
+
+    def confirmed(state: Any, event: Any, request: Any, response: Any) -> Any:
+        for topic in response.topics:
+            for row in topic.partition_errors:
+                if row.error_code == ErrorCode.INCONSISTENT_TOPIC_ID:
+                    row.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+        return original(state, event, request, response)
+
+    original = planter.replace(machine, "on_leadership_confirmed", confirmed)
+
+
+@plant("found: a controller denies topics that it has not heard of")
+def deny_the_unknown(planter: Planter) -> None:
+    from broker.handlers import delete_topics
+    from protocol.errors import ErrorCode, KafkaError
+
+    async def mark(ctx: Any, asked: Any) -> Any:
+        if asked.name is not None and asked.name not in ctx.services.metadata.image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name)
+        return await original(ctx, asked)
+
+    original = planter.replace(delete_topics, "mark", mark)
