@@ -49,8 +49,9 @@ docs: $(READY)  ## draw the controller's state tables into DESIGN.md, and write 
 chaos: $(READY)  ## ten minutes of kills, cuts and expiries on real processes, and a verdict (DURATION=seconds, SEED=n)
 	$(BIN)/python -m chaos run --duration $(DURATION) $(if $(SEED),--seed $(SEED))
 
-interop: $(READY)  ## other Kafka clients against a cluster of processes
-	$(BIN)/python -m pytest -m interop -v
+interop: $(READY)  ## seven other Kafka clients against processes that get killed, and the matrix of what they can do
+	$(BIN)/python -m tests.interop.clients
+	ANABRANCH_INTEROP=1 $(BIN)/python -m pytest -m interop
 
 up: $(READY)  ## three brokers in one process on 127.0.0.1:9092 (PORT=n for another)
 	$(BIN)/anabranch up --port $(PORT)

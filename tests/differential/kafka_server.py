@@ -25,7 +25,7 @@ VARIABLE: Final = "ANABRANCH_KAFKA_JARS"
 READY_TIMEOUT_S: Final = 60.0
 JVM_OPTIONS: Final = (
     "-Xms64m",
-    "-Xmx256m",
+    "-Xmx512m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-XX:-UsePerfData",

@@ -1,0 +1,142 @@
+"""The clients of the matrix: how each is run, what is missing here, and what it cannot do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.interop.driving import Driver
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+CACHE = ROOT / "build" / "interop"
+"""What `make interop` installs and builds."""
+JARS = "ANABRANCH_KAFKA_JARS"
+
+OLD_FORMATS = "old formats"
+COOPERATIVE = "cooperative"
+STATIC = "static members"
+TRANSACTIONS = "transactions"
+ADMIN = "admin"
+RESIZE = "resize"
+ALL_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client."""
+
+    name: str
+    command: Sequence[str]
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    """Capability -> why it has not got it."""
+    codecs: Sequence[str] = ALL_CODECS
+    absent: str = ""
+    """What is missing on this machine."""
+    python: bool = False
+    """Its tests belong to `make test`."""
+    sees_acks: bool = True
+    """Whether its producer tells of single records."""
+    aborts: bool = True
+
+    def run(self, command: str, **arguments: object) -> Driver:
+        """Start a driver."""
+        return Driver(self.command, command, **arguments)
+
+
+def _python(module: str) -> list[str]:
+    return [sys.executable, "-m", f"tests.interop.drivers.{module}"]
+
+
+def _missing(*programs: str) -> str:
+    missing = [program for program in programs if shutil.which(program) is None]
+    return f"no {', '.join(missing)} here" if missing else ""
+
+
+def _kafkajs() -> str:
+    if reason := _missing("node"):
+        return reason
+    return "" if (CACHE / "kafkajs" / "node_modules" / "kafkajs").is_dir() else "not installed: run `make interop`"
+
+
+def _java() -> str:
+    if reason := _missing("java"):
+        return reason
+    jars = os.environ.get(JARS, "")
+    return "" if jars and list(Path(jars).glob("kafka-clients-*.jar")) else f"{JARS}={jars!r} has no kafka-clients jar"
+
+
+def _franz() -> str:
+    return "" if (CACHE / "franz").is_file() else _missing("go") or "not built: run `make interop`"
+
+
+NO_OLD = {OLD_FORMATS: "speaks no version before record batches"}
+
+CLIENTS: tuple[Client, ...] = (
+    Client("confluent-kafka", _python("confluent"), python=True),
+    Client(
+        "aiokafka",
+        _python("aio"),
+        lacks={COOPERATIVE: "has eager assignors only", **NO_OLD},
+        python=True,
+    ),
+    Client("kafka-python", _python("kafka_python"), python=True),
+    Client(
+        "kcat",
+        _python("kcat"),
+        lacks={ADMIN: "lists metadata only"},
+        absent=_missing("kcat"),
+        sees_acks=False,
+        aborts=False,
+    ),
+    Client(
+        "kafkajs",
+        ["node", str(HERE / "drivers" / "kafkajs" / "driver.js")],
+        lacks={COOPERATIVE: "has eager assignors only", STATIC: "has no group.instance.id", **NO_OLD},
+        codecs=("none", "gzip", "snappy"),
+        absent=_kafkajs(),
+    ),
+    Client(
+        "java",
+        [
+            "java",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            f"{os.environ.get(JARS, '')}/*",
+            str(HERE / "drivers/java/Driver.java"),
+        ],
+        lacks=NO_OLD,
+        absent=_java(),
+    ),
+    Client("franz-go", [str(CACHE / "franz")], lacks=NO_OLD, absent=_franz()),
+)
+
+
+def install() -> None:
+    """What `make interop` needs beyond Python: kcat from Debian, kafkajs from npm, franz-go by Go. Failing is told."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    if shutil.which("kcat") is None and shutil.which("apt-get") is not None:
+        _try("kcat", ["apt-get", "install", "-y", "-q", "kcat"])
+    if shutil.which("npm") is not None:
+        folder = CACHE / "kafkajs"
+        folder.mkdir(exist_ok=True)
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(HERE / "drivers" / "kafkajs" / name, folder)
+        _try("kafkajs", ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder)])
+    if shutil.which("go") is not None:
+        _try("franz-go", ["go", "build", "-C", str(HERE / "drivers" / "franz"), "-o", str(CACHE / "franz"), "."])
+
+
+def _try(what: str, command: list[str]) -> None:
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode != 0:
+        print(f"{what} could not be installed: {' '.join(command)}\n{ran.stderr[-2000:]}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    install()

@@ -1,0 +1,84 @@
+"""What the drivers share. A driver is a program around one Kafka client, the same in every language:
+
+    DRIVER COMMAND '{"servers": ..., ...}'
+
+It writes one JSON object per line to stdout, and ends when its work is done or its stdin is closed.
+
+    produce    servers topic count first codec pace_ms        -> acked {value} | failed {value, error}
+    consume    servers topic group assignor instance isolation session_ms
+                                          -> assigned | revoked {partitions}, record {partition, offset, key, value}
+    transact   servers topic transactional_id transactions per -> committed | aborted {values}
+    copy       servers topic target group transactional_id     -> copied {values} | aborted {values}
+    admin      servers topic                                   -> step {name, seen}
+
+`count` 0 produces until stdin is closed. Record n has the key "key-{n % 7}" and the value "{n:08d}".
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+KEYS = 7
+
+
+def emit(event: str, **fields: Any) -> None:
+    """Tell something."""
+    sys.stdout.write(json.dumps({"event": event, **fields}) + "\n")
+    sys.stdout.flush()
+
+
+class Arguments:
+    """What the driver was told, and whether it was told to stop."""
+
+    def __init__(self) -> None:
+        self.command = sys.argv[1]
+        self._values: dict[str, Any] = json.loads(sys.argv[2])
+        self._stopped = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def __getattr__(self, name: str) -> Any:
+        return self._values.get(name)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether stdin has been closed."""
+        return self._stopped.is_set()
+
+    def wait_stopped(self) -> None:
+        """Wait until stdin is closed."""
+        self._stopped.wait()
+
+    def numbers(self) -> Iterator[int]:
+        """Which records to produce."""
+        number = self.first or 0
+        while not self.stopped and (not self.count or number < (self.first or 0) + self.count):
+            yield number
+            number += 1
+            if self.pace_ms:
+                time.sleep(self.pace_ms / 1000)
+
+    def _watch(self) -> None:
+        sys.stdin.read()
+        self._stopped.set()
+
+
+def record(number: int) -> tuple[bytes, bytes]:
+    """Key and value."""
+    return b"key-%d" % (number % KEYS), b"%08d" % number
+
+
+def text(data: bytes | None) -> str | None:
+    """As it is told."""
+    return None if data is None else data.decode()
+
+
+def drive(commands: dict[str, Callable[[Arguments], None]]) -> None:
+    """Run the command that was asked for."""
+    arguments = Arguments()
+    commands[arguments.command](arguments)
+    emit("done")

@@ -1,0 +1,196 @@
+"""librdkafka, by confluent-kafka."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from tests.interop.drivers.common import Arguments, drive, emit, record, text
+
+OLD = {"api.version.request": False, "broker.version.fallback": "0.9.0"}
+WAIT_S = 60.0
+
+
+def produce(asked: Arguments) -> None:
+    """Tell of every record what became of it."""
+
+    def delivered(error: Any, message: Any) -> None:
+        if error is None:
+            emit("acked", value=text(message.value()))
+        else:
+            emit("failed", value=text(message.value()), error=error.name())
+
+    settings = {"bootstrap.servers": asked.servers, "linger.ms": 1, "enable.idempotence": not asked.old}
+    settings |= {"compression.type": asked.codec or "none", **(OLD if asked.old else {})}
+    producer = Producer(settings)
+    for number in asked.numbers():
+        key, value = record(number)
+        producer.produce(asked.topic, key=key, value=value, on_delivery=delivered)
+        producer.poll(0)
+    producer.flush(WAIT_S)
+
+
+def consumer_of(asked: Arguments) -> Consumer:
+    """A member of the group."""
+    settings = {
+        "bootstrap.servers": asked.servers,
+        "group.id": asked.group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": asked.command != "copy",
+        "auto.commit.interval.ms": 200,
+        "partition.assignment.strategy": "cooperative-sticky" if asked.assignor == "cooperative" else "range",
+        "isolation.level": asked.isolation or "read_uncommitted",
+        "session.timeout.ms": asked.session_ms or 10000,
+        "heartbeat.interval.ms": 500,
+        "topic.metadata.refresh.interval.ms": 1000,
+        **(OLD if asked.old else {}),
+    }
+    if asked.instance:
+        settings["group.instance.id"] = asked.instance
+    consumer = Consumer(settings)
+
+    def told(event: str) -> Any:
+        return lambda _, partitions: emit(event, partitions=[one.partition for one in partitions])
+
+    consumer.subscribe([asked.topic], on_assign=told("assigned"), on_revoke=told("revoked"), on_lost=told("revoked"))
+    return consumer
+
+
+def consume(asked: Arguments) -> None:
+    """Tell of every record."""
+    consumer = consumer_of(asked)
+    while not asked.stopped:
+        message = consumer.poll(0.1)
+        if message is not None and message.error() is None:
+            emit(
+                "record",
+                partition=message.partition(),
+                offset=message.offset(),
+                key=text(message.key()),
+                value=text(message.value()),
+            )
+    consumer.close()
+
+
+def transact(asked: Arguments) -> None:
+    """Every second transaction is aborted."""
+    producer = Producer({"bootstrap.servers": asked.servers, "transactional.id": asked.transactional_id})
+    producer.init_transactions(WAIT_S)
+    for number in range(asked.transactions):
+        values = range(number * asked.per, (number + 1) * asked.per)
+        producer.begin_transaction()
+        for one in values:
+            key, value = record(one)
+            producer.produce(asked.topic, key=key, value=value)
+        producer.flush(WAIT_S)
+        if number % 2:
+            producer.abort_transaction(WAIT_S)
+        else:
+            producer.commit_transaction(WAIT_S)
+        emit("aborted" if number % 2 else "committed", values=[f"{one:08d}" for one in values])
+
+
+def copy(asked: Arguments) -> None:
+    """From topic to topic: offsets and records in one transaction; what fails is tried again from the last commit."""
+    producer = Producer({"bootstrap.servers": asked.servers, "transactional.id": asked.transactional_id})
+    producer.init_transactions(WAIT_S)
+    consumer = consumer_of(asked)
+    while not asked.stopped:
+        messages = [one for one in consumer.consume(50, 0.2) if one.error() is None]
+        if not messages:
+            continue
+        try:
+            _copy(asked, producer, consumer, messages)
+        except KafkaException as error:
+            reason = error.args[0]
+            if not (reason.txn_requires_abort() or reason.retriable()):
+                raise
+            abort(producer)
+            rewind(consumer, messages)
+            emit("aborted", error=reason.name())
+    consumer.close()
+
+
+def _copy(asked: Arguments, producer: Producer, consumer: Consumer, messages: list[Any]) -> None:
+    producer.begin_transaction()
+    for one in messages:
+        producer.produce(asked.target, key=one.key(), value=b"copy of " + one.value())
+    ends = {(one.topic(), one.partition()): one.offset() + 1 for one in messages}
+    offsets = [TopicPartition(topic, partition, offset) for (topic, partition), offset in ends.items()]
+    retried(lambda: producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), WAIT_S))
+    retried(lambda: producer.commit_transaction(WAIT_S))
+    emit("copied", values=[text(one.value()) for one in messages])
+
+
+def retried(call: Any) -> None:
+    """Some errors only ask for the same call again."""
+    while True:
+        try:
+            return call()
+        except KafkaException as error:
+            if not error.args[0].retriable() or error.args[0].txn_requires_abort():
+                raise
+
+
+def abort(producer: Producer) -> None:
+    """Give the transaction up."""
+    retried(lambda: producer.abort_transaction(WAIT_S))
+
+
+def rewind(consumer: Consumer, messages: list[Any]) -> None:
+    """Back to what was read first and not copied."""
+    first: dict[tuple[str, int], int] = {}
+    for one in messages:
+        first.setdefault((one.topic(), one.partition()), one.offset())
+    for (topic, partition), offset in first.items():
+        consumer.seek(TopicPartition(topic, partition, offset))
+
+
+def admin(asked: Arguments) -> None:
+    """The life of a topic."""
+    client = AdminClient({"bootstrap.servers": asked.servers})
+    resource = ConfigResource(ResourceType.TOPIC, asked.topic)
+
+    def only(futures: Any) -> Any:
+        (future,) = futures.values()
+        return future.result(WAIT_S)
+
+    only(client.create_topics([NewTopic(asked.topic, 2, 3, config={"retention.ms": "60000"})]))
+    while (count := len(client.list_topics(asked.topic).topics[asked.topic].partitions)) != 2:
+        pass
+    emit("step", name="create", seen=count)
+    emit("step", name="describe", seen=only(client.describe_configs([resource]))["retention.ms"].value)
+    entry = ConfigEntry("retention.ms", "120000", incremental_operation=AlterConfigOpType.SET)
+    changed = ConfigResource(ResourceType.TOPIC, asked.topic, incremental_configs=[entry])
+    only(client.incremental_alter_configs([changed]))
+    while (value := only(client.describe_configs([resource]))["retention.ms"].value) != "120000":
+        pass
+    emit("step", name="alter", seen=value)
+    producer = Producer({"bootstrap.servers": asked.servers})
+    for _ in range(5):
+        producer.produce(asked.topic, value=b"x", partition=1)
+    producer.flush(WAIT_S)
+    low = only(client.delete_records([TopicPartition(asked.topic, 1, 2)]))
+    emit("step", name="delete records", seen=low.low_watermark)
+    only(client.create_partitions([NewPartitions(asked.topic, 4)]))
+    while (count := len(client.list_topics(asked.topic).topics[asked.topic].partitions)) != 4:
+        pass
+    emit("step", name="grow", seen=count)
+    only(client.delete_topics([asked.topic]))
+    while asked.topic in client.list_topics().topics:
+        pass
+    emit("step", name="delete", seen=None)
+
+
+if __name__ == "__main__":
+    drive({"produce": produce, "consume": consume, "transact": transact, "copy": copy, "admin": admin})

@@ -1,0 +1,140 @@
+// kafkajs. The commands and what they tell: see ../common.py.
+"use strict";
+
+const path = require("node:path");
+const installed = path.join(__dirname, "../../../../build/interop/kafkajs/node_modules");
+const { Kafka, CompressionTypes, CompressionCodecs, logLevel } = require(path.join(installed, "kafkajs"));
+CompressionCodecs[CompressionTypes.Snappy] = require(path.join(installed, "kafkajs-snappy"));
+
+const CODECS = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP, snappy: CompressionTypes.Snappy };
+const KEYS = 7;
+const [command, given] = process.argv.slice(2);
+const asked = JSON.parse(given);
+const kafka = new Kafka({
+  clientId: "interop",
+  brokers: asked.servers.split(","),
+  logLevel: logLevel.ERROR,
+  retry: { initialRetryTime: 50, maxRetryTime: 1000, retries: 30 },
+});
+const stopped = new Promise((resolve) => process.stdin.on("end", resolve).resume());
+let over = false;
+stopped.then(() => (over = true));
+
+const emit = (event, fields = {}) => process.stdout.write(JSON.stringify({ event, ...fields }) + "\n");
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const record = (number) => ({ key: `key-${number % KEYS}`, value: String(number).padStart(8, "0") });
+const range = (first, count) => Array.from({ length: count }, (_, place) => first + place);
+
+async function produce() {
+  const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1 });
+  await producer.connect();
+  const first = asked.first || 0;
+  for (let number = first; !over && (!asked.count || number < first + asked.count); ) {
+    const size = asked.count ? Math.min(20, first + asked.count - number) : 5;
+    await sendOf(producer, range(number, size).map(record));
+    number += size;
+    if (asked.pace_ms) await pause(asked.pace_ms * size);
+  }
+  await producer.disconnect();
+}
+
+async function sendOf(producer, messages) {
+  try {
+    await producer.send({ topic: asked.topic, acks: -1, compression: CODECS[asked.codec || "none"], messages });
+    for (const one of messages) emit("acked", { value: one.value });
+  } catch (error) {
+    for (const one of messages) emit("failed", { value: one.value, error: error.type || error.name });
+  }
+}
+
+async function consume() {
+  const consumer = kafka.consumer({
+    groupId: asked.group,
+    sessionTimeout: asked.session_ms || 10000,
+    heartbeatInterval: 500,
+    rebalanceTimeout: 10000,
+    metadataMaxAge: 1000,
+    maxWaitTimeInMs: 500,
+    readUncommitted: asked.isolation !== "read_committed",
+  });
+  let owned = [];
+  consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
+    if (owned.length) emit("revoked", { partitions: owned });
+    owned = payload.memberAssignment[asked.topic] || [];
+    emit("assigned", { partitions: owned });
+  });
+  consumer.on(consumer.events.CRASH, ({ payload }) => emit("crashed", { error: payload.error.message }));
+  await consumer.connect();
+  await consumer.subscribe({ topic: asked.topic, fromBeginning: true });
+  await consumer.run({
+    autoCommitInterval: 200,
+    eachMessage: async ({ partition, message }) =>
+      emit("record", {
+        partition,
+        offset: Number(message.offset),
+        key: message.key.toString(),
+        value: message.value.toString(),
+      }),
+  });
+  await stopped;
+  await consumer.disconnect();
+}
+
+async function transact() {
+  const producer = kafka.producer({ transactionalId: asked.transactional_id, maxInFlightRequests: 1, idempotent: true });
+  await producer.connect();
+  for (const number of range(0, asked.transactions)) {
+    const messages = range(number * asked.per, asked.per).map(record);
+    const transaction = await producer.transaction();
+    await transaction.send({ topic: asked.topic, messages });
+    await (number % 2 ? transaction.abort() : transaction.commit());
+    emit(number % 2 ? "aborted" : "committed", { values: messages.map((one) => one.value) });
+  }
+  await producer.disconnect();
+}
+
+async function admin() {
+  const client = kafka.admin();
+  await client.connect();
+  const resources = [{ type: 2, name: asked.topic, configNames: ["retention.ms"] }];
+  const retention = async () =>
+    (await client.describeConfigs({ resources, includeSynonyms: false })).resources[0].configEntries[0].configValue;
+  const partitions = async () =>
+    (await client.fetchTopicMetadata({ topics: [asked.topic] })).topics[0].partitions.length;
+  const configEntries = [{ name: "retention.ms", value: "60000" }];
+  await client.createTopics({
+    topics: [{ topic: asked.topic, numPartitions: 2, replicationFactor: 3, configEntries }],
+  });
+  while ((await partitions()) !== 2);
+  emit("step", { name: "create", seen: 2 });
+  emit("step", { name: "describe", seen: await retention() });
+  const changed = [{ name: "retention.ms", value: "120000" }];
+  await client.alterConfigs({ validateOnly: false, resources: [{ type: 2, name: asked.topic, configEntries: changed }] });
+  while ((await retention()) !== "120000");
+  emit("step", { name: "alter", seen: await retention() });
+  const producer = kafka.producer();
+  await producer.connect();
+  await producer.send({ topic: asked.topic, messages: range(0, 5).map(() => ({ value: "x", partition: 1 })) });
+  await producer.disconnect();
+  await client.deleteTopicRecords({ topic: asked.topic, partitions: [{ partition: 1, offset: "2" }] });
+  const offsets = await client.fetchTopicOffsets(asked.topic);
+  emit("step", { name: "delete records", seen: Number(offsets.find((one) => one.partition === 1).low) });
+  await client.createPartitions({ topicPartitions: [{ topic: asked.topic, count: 4 }] });
+  while ((await partitions()) !== 4);
+  emit("step", { name: "grow", seen: 4 });
+  await client.deleteTopics({ topics: [asked.topic] });
+  while ((await client.listTopics()).includes(asked.topic));
+  emit("step", { name: "delete", seen: null });
+  await client.disconnect();
+}
+
+({ produce, consume, transact, admin })[command]().then(
+  () => {
+    emit("done");
+    process.exit(0);
+  },
+  (error) => {
+    console.error(error);
+    process.exit(1);
+  },
+);

@@ -1,0 +1,120 @@
+"""The cluster that other clients meet: three broker processes, a real ZooKeeper, and somebody who kills."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from anabranch.processes import ProcessCluster
+from clients.admin import Admin, NewTopic
+from clients.connection import Connection
+from protocol.apis.find_coordinator import FindCoordinatorRequest
+from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+
+T = TypeVar("T")
+PATIENCE_S = 40.0
+
+
+class World:
+    """Blocking, as the tests of blocking clients are."""
+
+    def __init__(self, runner: asyncio.Runner) -> None:
+        properties = {
+            "min.insync.replicas": "2",
+            "transaction.state.log.num.partitions": "4",
+            "transaction.state.log.replication.factor": "3",
+        }
+        self.cluster = ProcessCluster(3, properties=properties, log_level="warning")
+        self._runner = runner
+        self._numbers = itertools.count(1)
+
+    @property
+    def servers(self) -> str:
+        """Where clients begin."""
+        return self.cluster.bootstrap_servers
+
+    def name(self, what: str) -> str:
+        """A name that nobody else uses."""
+        return f"{what}-{next(self._numbers)}".replace(" ", "-")
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end."""
+        return self._runner.run(work)
+
+    def topic(self, what: str, partitions: int = 4, **configs: str) -> str:
+        """A new topic on all three brokers."""
+        name = self.name(what)
+        given = {key.replace("_", "."): value for key, value in configs.items()}
+
+        async def create() -> None:
+            async with Admin(self.servers) as admin:
+                await admin.create_topics([NewTopic(name=name, partitions=partitions, configs=given)])
+
+        self.do(create())
+        return name
+
+    def resize(self, topic: str, count: int) -> None:
+        """Resize a topic, and wait until the resize is over."""
+
+        async def work() -> None:
+            async with Admin(self.servers) as admin:
+                await admin.create_partitions(topic, count, allow_shrink=True)
+
+        self.do(work())
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """Who leads a partition; -1 when nobody does."""
+        return int(self._partition(topic, partition).leader_id)
+
+    def coordinator(self, key: str, kind: int = 0) -> int:
+        """Who coordinates a group (0) or a transactional id (1)."""
+        answer = self._ask(FindCoordinatorRequest(coordinator_keys=[key], key_type=kind))
+        return int(answer.coordinators[0].node_id)
+
+    def kill(self, node_id: int) -> None:
+        """SIGKILL a broker."""
+        self.do(self.cluster.kill(node_id))
+
+    def heal(self, *topics: str) -> None:
+        """Start what is dead, and wait until all replicas of these topics are in sync again."""
+        for node in self.cluster.brokers:
+            if not node.running:
+                self.do(self.cluster.restart(node.node_id))
+        self.do(self.cluster.wait_brokers(3))
+        for topic in (*topics, "__consumer_offsets"):
+            self.until(lambda topic=topic: self._whole(topic), f"{topic} is in sync")
+
+    def until(self, condition: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
+        """Poll what other processes bring about."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, f"gave up waiting for: {what}"
+            time.sleep(0.05)
+
+    def _whole(self, topic: str) -> bool:
+        answer = self._topic(topic)
+        return answer.error_code == 3 or all(
+            one.leader_id >= 0 and len(one.isr_nodes) == 3 for one in answer.partitions
+        )
+
+    def _partition(self, topic: str, index: int) -> Any:
+        (found,) = [one for one in self._topic(topic).partitions if one.partition_index == index]
+        return found
+
+    def _topic(self, topic: str) -> Any:
+        asked = [MetadataRequestTopic(name=topic)]
+        return self._ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False)).topics[0]
+
+    def _ask(self, request: Any) -> Any:
+        async def work() -> Any:
+            node = next(node for node in self.cluster.brokers if node.running)
+            connection = await Connection.open(node.host, node.port, client_id="interop")
+            try:
+                return await connection.call(request)
+            finally:
+                await connection.close()
+
+        return self.do(work())
