@@ -201,8 +201,10 @@ class Reading:
         self.watched[partition] = (asked, partition.leader_epoch)
         aborted = None
         if self.committed:
-            found = log.aborted_transactions(offset, limit) if records else ()
-            aborted = [AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in found]
+            aborted = [
+                AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+                for one in log.aborted_in(records, offset)
+            ]
         return PartitionData(
             partition_index=asked.partition,
             error_code=0,
