@@ -10,6 +10,7 @@ from typing import Final
 
 from broker import client_quotas as quotas
 from broker.api import RequestContext, handles
+from broker.quotas import FETCH, PRODUCE, REQUEST
 from protocol.apis.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
@@ -21,7 +22,8 @@ from protocol.apis.describe_client_quotas import (
 from protocol.errors import ErrorCode, KafkaError
 
 EXACT, OF_DEFAULT, SPECIFIED = range(3)
-MATCHES: Final = (EXACT, OF_DEFAULT, SPECIFIED)
+ORDER: Final = (REQUEST, PRODUCE, FETCH, "controller_mutation_rate", "connection_creation_rate")
+"""Of the limits in a row: as in Java's map of them."""
 
 
 @handles(DescribeClientQuotasRequest, versions="0-1")
@@ -40,7 +42,7 @@ async def describe_client_quotas(
         entries=[
             EntryData(
                 entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
-                values=[ValueData(key=name, value=limit) for name, limit in limits.items()],
+                values=[ValueData(key=name, value=limits[name]) for name in sorted(limits, key=ORDER.index)],
             )
             for entity, limits in quotas.chosen(found, asked, strict=request.strict)
         ],
@@ -48,7 +50,10 @@ async def describe_client_quotas(
 
 
 def component_of(asked: ComponentData) -> quotas.Component:
-    """What one component means. Raises INVALID_REQUEST."""
-    if asked.match_type not in MATCHES or (asked.match_type == EXACT) != (asked.match is not None):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected match type: {asked.match_type}")
-    return quotas.Component(exact=asked.match_type != SPECIFIED, name=asked.match)
+    """What one component means; only an exact one has a name. Raises UNKNOWN_SERVER_ERROR, which is all Kafka says."""
+    known = asked.match_type in (OF_DEFAULT, SPECIFIED) or (asked.match_type == EXACT and asked.match is not None)
+    if not known:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unexpected match type: {asked.match_type}")
+    return quotas.Component(
+        exact=asked.match_type != SPECIFIED, name=asked.match if asked.match_type == EXACT else None
+    )

@@ -37,7 +37,7 @@ async def find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest)
     (only,) = found
     return FindCoordinatorResponse(
         error_code=only.error_code,
-        error_message=only.error_message,
+        error_message=only.error_message or ErrorCode(only.error_code).name,  # the old form always says something
         node_id=only.node_id,
         host=only.host,
         port=only.port,

@@ -111,10 +111,18 @@ def look_up(
             (name, [(one, UNKNOWN_OFFSET, NO_LEADER_EPOCH, "", code) for one in ones]) for name, ones in topics or ()
         ]
         return code, rows
-    chosen = topics if topics is not None else all_topics(offsets)
+    chosen = once_each(topics) if topics is not None else all_topics(offsets)
     return ErrorCode.NONE, [
         (name, [row_of(offsets, name, index, require_stable) for index in indexes]) for name, indexes in chosen
     ]
+
+
+def once_each(topics: Topics) -> Topics:
+    """What was asked for, without repetitions."""
+    asked: dict[str, dict[int, None]] = {}
+    for name, indexes in topics:
+        asked.setdefault(name, {}).update(dict.fromkeys(indexes))
+    return [(name, list(indexes)) for name, indexes in asked.items()]
 
 
 def all_topics(offsets: Offsets) -> Topics:

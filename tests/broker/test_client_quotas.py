@@ -149,7 +149,8 @@ def test_what_cannot_be_set_or_asked() -> None:
             ((("", ANY, None),), ErrorCode.INVALID_REQUEST),
             (((USER, ANY, None), (USER, ANY, None)), ErrorCode.INVALID_REQUEST),
             (((USER, ANY, None), (IP, ANY, None)), ErrorCode.INVALID_REQUEST),
-            (((USER, 7, None),), ErrorCode.INVALID_REQUEST),
+            (((USER, 7, None),), ErrorCode.UNKNOWN_SERVER_ERROR),
+            (((USER, EXACT, None),), ErrorCode.UNKNOWN_SERVER_ERROR),
         ]:
             assert await describe(connection, *components) is error  # type: ignore[arg-type]
         await connection.close()
