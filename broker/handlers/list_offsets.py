@@ -31,6 +31,7 @@ LATEST_TIERED: Final = -5
 SINCE_VERSION: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 CONSUMER: Final = -1
 DEBUG_CONSUMER: Final = -2
+READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 
 
@@ -92,6 +93,8 @@ def latest_for(partition: Partition, request: ListOffsetsRequest) -> int:
     """The end of what the asker may read."""
     if request.replica_id >= 0:
         return partition.log.log_end_offset
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"isolation level {request.isolation_level}")
     return partition.last_stable_offset if request.isolation_level == READ_COMMITTED else partition.high_watermark
 
 

@@ -142,5 +142,6 @@ def test_readers_of_committed_records_are_not_told_of_later_ones() -> None:
         assert (await ask(cluster, LATEST, isolation_level=1, replica_id=2)).offset == 3, "a follower reads everything"
         await end(cluster, marker(False))
         assert (await ask(cluster, LATEST, isolation_level=1)).offset == 4
+        assert (await ask(cluster, LATEST, isolation_level=2)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
     run(scenario, 1)
