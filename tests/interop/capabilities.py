@@ -172,6 +172,7 @@ def survives(world: World, client: Client, topic: str, victim: Callable[[], int]
         consumer.until(lambda: len(consumer.values) >= seen + 200, "records after the kill")
         producer.stop()
         assert not producer.told("failed")
+        assert producer.acked <= world.stored(topic), sorted(producer.acked - world.stored(topic))
         consumer.until(lambda: consumer.values >= producer.acked, "everything that was acknowledged")
         consumer.stop()
     assert in_key_order(consumer.records)

@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 from anabranch.processes import ProcessCluster
 from clients.admin import Admin, NewTopic
 from clients.connection import Connection
+from protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.apis.find_coordinator import FindCoordinatorRequest
 from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.records.batch import iter_batches, iter_records
 
 T = TypeVar("T")
 PATIENCE_S = 40.0
@@ -74,6 +76,15 @@ class World:
         answer = self._ask(FindCoordinatorRequest(coordinator_keys=[key], key_type=kind))
         return int(answer.coordinators[0].node_id)
 
+    def stored(self, topic: str) -> set[str]:
+        """The values that stand in a topic, read without any client: who lost a record, we or the client?"""
+        answer = self._topic(topic)
+        values: set[str] = set()
+        for partition in answer.partitions:
+            node = self.cluster.nodes[partition.leader_id]
+            values |= self.do(values_of(node.host, node.port, answer.topic_id, partition.partition_index))
+        return values
+
     def kill(self, node_id: int) -> None:
         """SIGKILL a broker."""
         self.do(self.cluster.kill(node_id))
@@ -118,3 +129,23 @@ class World:
                 await connection.close()
 
         return self.do(work())
+
+
+async def values_of(host: str, port: int, topic_id: bytes, index: int) -> set[str]:
+    """The values in a partition, from its leader."""
+    connection = await Connection.open(host, port, client_id="interop")
+    values: set[str] = set()
+    offset = 0
+    try:
+        while True:
+            asked = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
+            topics = [FetchTopic(topic_id=topic_id, partitions=[asked])]
+            answer = await connection.call(FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics))
+            records = answer.responses[0].partitions[0].records
+            if not records:
+                return values
+            for position, header in iter_batches(records):
+                values |= {(one.value or b"").decode() for one in iter_records(records, position)}
+                offset = header.next_offset
+    finally:
+        await connection.close()

@@ -30,7 +30,9 @@ async function produce() {
   await producer.connect();
   const first = asked.first || 0;
   for (let number = first; !over && (!asked.count || number < first + asked.count); ) {
-    const size = asked.count ? Math.min(20, first + asked.count - number) : 5;
+    // One record per call while brokers get killed: kafkajs 2.2.4 reports success for what it has not sent when, between
+    // two tries of one call, a partition moves to a broker that has answered for its own partitions already.
+    const size = asked.count ? Math.min(20, first + asked.count - number) : 1;
     await sendOf(producer, range(number, size).map(record));
     number += size;
     if (asked.pace_ms) await pause(asked.pace_ms * size);
