@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -96,9 +96,14 @@ async def at_controller(
     return answer
 
 
+def is_legal(name: str) -> bool:
+    """Whether a topic may have this name."""
+    return name not in ("", ".", "..") and len(name) <= TOPIC_NAME_LENGTH_MAX and bool(_LEGAL_NAME.fullmatch(name))
+
+
 def check_topic_name(name: str) -> None:
     """Raise INVALID_TOPIC_EXCEPTION for a name that no topic may have."""
-    if name in ("", ".", "..") or len(name) > TOPIC_NAME_LENGTH_MAX or not _LEGAL_NAME.fullmatch(name):
+    if not is_legal(name):
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"Topic name {name!r} is illegal: it has 1 to {TOPIC_NAME_LENGTH_MAX} ASCII letters, digits, '.', '_' "
@@ -134,7 +139,7 @@ def plan_topic(settings: BrokerSettings, image: ClusterImage, asked: CreatableTo
     assignment = assignment_of(settings, image, asked, rng)
     check_new_topic(image, asked.name)
     if asked.assignments:
-        check_assignment([(row.partition_index, row.broker_ids) for row in asked.assignments])
+        check_assignment(assignment)
     configs = {config.name: config.value or "" for config in asked.configs}
     topic_config(settings, configs)
     return TopicPlan(asked.name, fresh_topic_id(rng), assignment, configs)
@@ -187,14 +192,14 @@ def plan_automatic(settings: BrokerSettings, image: ClusterImage, name: str, rng
     return TopicPlan(name, fresh_topic_id(rng), placed(image, partitions, replicas, rng), configs)
 
 
-def check_assignment(rows: list[tuple[int, list[int]]]) -> None:
+def check_assignment(assignment: Mapping[int, list[int]]) -> None:
     """INVALID_REPLICA_ASSIGNMENT unless an assignment by hand is whole. Its brokers need not be alive."""
     problem = ""
-    if len({len(replicas) for _, replicas in rows}) > 1:
+    if len({len(replicas) for replicas in assignment.values()}) > 1:
         problem = "All partitions should have the same number of replicas"
-    elif any(len(set(replicas)) != len(replicas) or not replicas for _, replicas in rows):
-        problem = f"Duplicate replica assignment found, or none: {dict(rows)}"
-    elif sorted(index for index, _ in rows) != list(range(len(rows))):
+    elif any(len(set(replicas)) != len(replicas) or not replicas for replicas in assignment.values()):
+        problem = f"Duplicate replica assignment found, or none: {assignment}"
+    elif sorted(assignment) != list(range(len(assignment))):
         problem = "partitions should be a consecutive 0-based integer sequence"
     if problem:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)

@@ -20,7 +20,7 @@ _EFFECTIVE: Final = """
 advertised.listeners | string | - |  | | What clients and other nodes connect to.
 auto.create.topics.enable | boolean | = |  |  | Whether a topic that is asked for and does not exist is made.
 auto.leader.rebalance.enable | boolean | = |  |  | Whether preferred replicas get their leaderships back.
-broker.id | int | = |  |  | The id of this node, unique in the cluster.
+broker.id | int | -1 |  |  | The id of this node, unique in the cluster.
 broker.rack | string | - |  |  | Where the node stands; replicas are spread over racks.
 compression.type | string | = | uncompressed, zstd, lz4, snappy, gzip, producer | cluster | The codec of stored batches.
 connections.max.idle.ms | long | = |  |  | After how much silence a connection is closed.
@@ -64,7 +64,7 @@ max.connections | int | = | 0.. | cluster | The most connections at a time.
 max.incremental.fetch.session.cache.slots | int | = | 0.. |  | The most fetch sessions at a time.
 message.max.bytes | int | = | 0.. | cluster | The largest batch that is taken.
 min.insync.replicas | int | = | 1.. | cluster | How many replicas must be in sync for acks=all.
-node.id | int | = |  |  | The id of this node, unique in the cluster.
+node.id | int | -1 |  |  | The id of this node, unique in the cluster.
 num.partitions | int | = | 1.. |  | Partitions of a topic whose creator names no number.
 offset.metadata.max.bytes | int | = |  |  | The most metadata that a committed offset may carry.
 offsets.commit.timeout.ms | int | = | 1.. |  | How long a commit waits to be replicated.

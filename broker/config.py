@@ -217,7 +217,9 @@ def own_default(settings: type[BrokerSettings] | type[TopicConfig], name: str) -
     if settings not in _DEFAULTS:
         none = ("", (), dataclasses.MISSING)
         fields = dataclasses.fields(settings)
-        _DEFAULTS[settings] = {one.name: text_of(one.default) for one in fields if one.default not in none}
+        _DEFAULTS[settings] = {
+            one.name: text_of(one.default) for one in fields if one.default not in none and one.name != "node_id"
+        }
     return _DEFAULTS[settings].get(field_name(name))
 
 

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.admin import check_topic_name
 from broker.broker_properties import THREADS, broker_properties
 from broker.config import topic_config
 from broker.config_changes import DEFAULT_ENTITY, change_config, read_config
@@ -189,7 +188,6 @@ def check_broker(
 async def _topic_check(services: Services, name: str) -> Callable[[Mapping[str, str], Mapping[str, str]], None]:
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-    check_topic_name(name)
     image = services.metadata.image
     if name not in image.topics:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")

@@ -27,6 +27,7 @@ STATIC_BROKER: Final = 4
 DEFAULT: Final = 5
 
 UNKNOWN_KIND: Final = 0
+INERT: Final = "Known to Kafka; without effect here."
 
 
 @value
@@ -69,7 +70,7 @@ def described_topic(brokers: DynamicConfig, overrides: Mapping[str, str]) -> lis
                 read_only=False,
                 sensitive=False,
                 synonyms=tuple(synonyms),
-                documentation=key.documentation or documentation_of(key.synonym),
+                documentation=key.documentation or documentation_of(key.synonym) or INERT,
             )
         )
     return rows
@@ -148,7 +149,7 @@ def _broker_row(name: str, synonyms: list[Synonym], text: str | None = None) -> 
         read_only=key is None or key.changes is Changes.NEVER,
         sensitive=_sensitive(key),
         synonyms=tuple(synonyms),
-        documentation=key.documentation if key is not None else "",
+        documentation=key.documentation or INERT if key is not None else None,
     )
 
 

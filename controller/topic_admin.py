@@ -71,6 +71,12 @@ def new_topic(topic_id: bytes, assignment: Mapping[int, Sequence[int]]) -> Topic
     )
 
 
+async def is_going(session: ZkSession, name: str) -> bool:
+    """Whether a topic is being deleted."""
+    with _in_a_session():
+        return await persistently(lambda: session.exists(paths.delete_topic(name))) is not None
+
+
 async def delete_topic(session: ZkSession, name: str) -> None:
     """Ask for a topic to be deleted. KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if there is none."""
     with _in_a_session():

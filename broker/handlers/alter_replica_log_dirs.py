@@ -1,7 +1,8 @@
 """AlterReplicaLogDirs: let replicas of this broker move to another of its directories (KIP-113).
 
-Versions 0 to 2. The answer comes when a move has begun; DescribeLogDirs shows how far it is. A replica that is not here
-yet is answered REPLICA_NOT_AVAILABLE, and will be made where it was wanted.
+Versions 0 to 2. The answer comes when a move has begun; DescribeLogDirs shows how far it is. A replica that is
+elsewhere is answered REPLICA_NOT_AVAILABLE, one of a partition that does not exist UNKNOWN_TOPIC_OR_PARTITION; both
+will be made where they were wanted.
 """
 
 from __future__ import annotations
@@ -40,5 +41,8 @@ def begin(ctx: RequestContext, topic: str, index: int, path: str) -> ErrorCode:
     try:
         replicas.moves.ask(topic, index, path, replicas.replica(topic, index))
     except KafkaError as error:
+        known = ctx.services.metadata.image.partition(topic, index) is not None
+        if error.code is ErrorCode.REPLICA_NOT_AVAILABLE and not known:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return error.code
     return ErrorCode.NONE

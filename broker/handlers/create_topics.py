@@ -46,8 +46,7 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
         except KafkaError as error:
             rows.append(refused(asked.name, error))
     late = set(created) if request.timeout_ms <= 0 else await unsettled(services, created, request.timeout_ms)
-    timed_out = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-    return CreateTopicsResponse(topics=[refused(row.name, timed_out) if row.name in late else row for row in rows])
+    return CreateTopicsResponse(topics=[timed_out(row) if row.name in late else row for row in rows])
 
 
 async def unsettled(services: Services, created: dict[str, int], timeout_ms: int) -> set[str]:
@@ -88,3 +87,10 @@ def effective_configs(services: Services, plan: TopicPlan) -> list[CreatableTopi
 def refused(name: str, error: KafkaError) -> CreatableTopicResult:
     """The row of a topic that was not created."""
     return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None, configs=[])
+
+
+def timed_out(row: CreatableTopicResult) -> CreatableTopicResult:
+    """The row of a topic that exists, and is not seen to be led yet."""
+    late = refused(row.name, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+    late.topic_id = row.topic_id
+    return late

@@ -49,7 +49,7 @@ def by_name(name: str) -> DeleteTopicState:
 
 async def mark(ctx: RequestContext, asked: DeleteTopicState) -> DeletableTopicResult:
     """Check one topic and mark it, once more if it is marked already. Raises KafkaError."""
-    from controller.topic_admin import delete_topic
+    from controller.topic_admin import delete_topic, is_going
 
     services, image = ctx.services, ctx.services.metadata.image
     await admin.refuse_unless_controller(services)
@@ -63,5 +63,7 @@ async def mark(ctx: RequestContext, asked: DeleteTopicState) -> DeletableTopicRe
     if name is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
     # Whether it exists is ZooKeeper's to say: what this node, perhaps just elected, knows of topics may be old.
+    if name not in image.topics and (not admin.is_legal(name) or await is_going(services.session, name)):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     await delete_topic(services.session, name)
     return DeletableTopicResult(name=name, topic_id=asked.topic_id, error_code=ErrorCode.NONE)

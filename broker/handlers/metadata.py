@@ -40,13 +40,16 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
     """Answer from the current image, after topics that are to be created had their moment."""
     services = ctx.services
     asked = request.topics
+    if asked and ctx.version < FIRST_VERSION_WITH_LOOKUP_BY_ID and any(by_id(one) for one in asked):
+        return refused(asked)
     if asked is None or (not asked and ctx.version < FIRST_VERSION_WITH_NULL_FOR_ALL):
         image = services.metadata.image
         topics = [topic_row(ctx, image, topic) for topic in image.topics.values()]
     else:
-        refused = await create_missing(services, request) if request.allow_auto_topic_creation else {}
+        missing = await create_missing(services, request) if request.allow_auto_topic_creation else {}
         image = services.metadata.image
-        topics = [answer(ctx, image, topic, refused) for topic in asked]
+        once = {(topic.topic_id, topic.name): topic for topic in asked}
+        topics = [answer(ctx, image, topic, missing) for topic in once.values()]
     if request.include_topic_authorized_operations:
         for row in topics:
             row.topic_authorized_operations = operations.TOPIC
@@ -64,6 +67,19 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
         max_partition_epoch=max(
             (partition.partition_epoch for topic in topics for partition in topic.partitions), default=-1
         ),
+    )
+
+
+def by_id(asked: MetadataRequestTopic) -> bool:
+    """Whether a topic is not named: the versions that tell ids cannot all be asked by them."""
+    return asked.topic_id != ZERO_UUID or asked.name is None
+
+
+def refused(asked: list[MetadataRequestTopic]) -> MetadataResponse:
+    """A request that makes no sense: every topic bears the error, and nothing else is told."""
+    rows = [MetadataRequestTopic(name=topic.name or "", topic_id=topic.topic_id) for topic in asked]
+    return MetadataResponse(
+        brokers=[], cluster_id=None, topics=[error_row(row, ErrorCode.INVALID_REQUEST) for row in rows]
     )
 
 
@@ -97,8 +113,6 @@ def answer(
 ) -> MetadataResponseTopic:
     """The row of one topic that was asked for by name or by id."""
     if asked.topic_id != ZERO_UUID:
-        if ctx.version < FIRST_VERSION_WITH_LOOKUP_BY_ID:
-            return error_row(asked, ErrorCode.INVALID_REQUEST)
         topic = image.topics.get(image.names.get(asked.topic_id, ""))
         return error_row(asked, ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else topic_row(ctx, image, topic)
     if asked.name is None:

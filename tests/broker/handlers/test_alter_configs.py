@@ -211,7 +211,7 @@ def test_unclean_elections_can_be_allowed_when_they_are_needed() -> None:
         ([resource(TOPIC, "t"), resource(TOPIC, "t")], [ErrorCode.INVALID_REQUEST] * 2),
         ([resource(TOPIC, "gone", one("retention.ms", "1"))], [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]),
         ([resource(TOPIC, "", one("retention.ms", "1"))], [ErrorCode.INVALID_REQUEST]),
-        ([resource(TOPIC, "a b", one("retention.ms", "1"))], [ErrorCode.INVALID_TOPIC_EXCEPTION]),
+        ([resource(TOPIC, "a b", one("retention.ms", "1"))], [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]),
         ([resource(3, "t"), resource(TOPIC, "t", one("retention.ms", "1"))], [ErrorCode.INVALID_REQUEST, 0]),
         ([resource(BROKER, "1", one("num.partitions", "3"))], [ErrorCode.INVALID_REQUEST]),
         ([resource(BROKER, "", one("ssl.keystore.type", "JKS"))], [ErrorCode.INVALID_REQUEST]),
