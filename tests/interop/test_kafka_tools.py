@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from broker.coordinators.transaction_journal import record_of
+from broker.coordinators.transactions import Transaction
 from broker.storage.cleaner import Cleaning, dirt_of
 from broker.storage.files import OsFiles
 from broker.storage.log import LogSettings, PartitionLog
@@ -129,3 +131,40 @@ def test_kafka_reads_segments_indexes_and_snapshots(tmp_path: Path, jars: Path, 
     for producer_id, epoch, sequence, offset in (map(int, row) for row in rows):
         entry = producers[producer_id]
         assert (epoch, sequence, offset) == (entry.epoch, entry.last_sequence, entry.batches[-1].last_offset)
+
+
+def test_kafka_reads_where_transactions_stand(jars: Path, tmp_path: Path) -> None:
+    """The records of `__transaction_state`, state by state, and a tombstone."""
+    log = PartitionLog.open(OsFiles(str(tmp_path)), "__transaction_state-0", LogSettings(), NOW_MS)
+    one = Transaction(transactional_id="tx", producer_id=4711, timeout_ms=60_000, last_update_ms=NOW_MS)
+    moves = [one.prepare_next_epoch(timeout_ms=45_000, expected_epoch=None, now_ms=NOW_MS)]
+    one.complete(moves[-1])
+    moves.append(one.prepare_add([("t", 1), ("t", 0), ("__consumer_offsets", 7)], now_ms=NOW_MS + 1))
+    one.complete(moves[-1])
+    moves.append(one.prepare_end(commit=True, now_ms=NOW_MS + 2))
+    one.complete(moves[-1])
+    one.partitions.clear()
+    moves.append(one.prepare_complete(now_ms=NOW_MS + 3))
+    records: list[tuple[bytes, bytes | None]] = [record_of("tx", move) for move in moves]
+    for key, value in [*records, (records[0][0], None)]:
+        builder = BatchBuilder()
+        builder.append(key, value, timestamp_ms=NOW_MS)
+        log.append_as_leader(builder.build(), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
+    log.close()
+    shown = dump(jars, sorted(tmp_path.glob("*/*.log")), "--print-data-log", "--transaction-log-decoder")
+    payloads = re.findall(r"key: (\S+) payload: (.*)", shown)
+    assert [key for key, _ in payloads] == ["transaction_metadata::transactionalId=tx"] * 5
+    partitions = {"[]", "[__consumer_offsets-7,t-0,t-1]"}
+    for (_, text), state, update_ms in zip(
+        payloads, ("Empty", "Ongoing", "PrepareCommit", "CompleteCommit"), range(NOW_MS, NOW_MS + 4), strict=False
+    ):
+        found = re.fullmatch(
+            r"producerId:4711,producerEpoch:0,state=(\w+),partitions=(\[.*\]),txnLastUpdateTimestamp=(\d+),"
+            r"txnTimeoutMs=45000",
+            text.strip(),
+        )
+        assert found is not None, text
+        assert (found[1], int(found[3])) == (state, update_ms)
+        assert "[" + ",".join(sorted(found[2].strip("[]").replace(" ", "").split(","))) + "]" in partitions
+        assert (found[2] == "[]") is (state in ("Empty", "CompleteCommit"))
+    assert payloads[-1][1].strip() == "<DELETE>"
