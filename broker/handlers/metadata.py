@@ -48,8 +48,8 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
     else:
         missing = await create_missing(services, request) if request.allow_auto_topic_creation else {}
         image = services.metadata.image
-        once = {(topic.topic_id, topic.name): topic for topic in asked}
-        topics = [answer(ctx, image, topic, missing) for topic in once.values()]
+        rows = [answer(ctx, image, topic, missing) for topic in asked]
+        topics = list({(row.topic_id, row.name): row for row in rows}.values())  # asked for twice, told once
     if request.include_topic_authorized_operations:
         for row in topics:
             row.topic_authorized_operations = operations.TOPIC
