@@ -24,6 +24,7 @@ from broker.coordinators.transaction_markers import (
     request_of,
 )
 from broker.coordinators.transactions import TopicPartition
+from clients.backoff import Backoff
 from clients.connection import Connection
 from controller.zk import paths, znodes
 from controller.zk.session import NoNode, ZkError
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
-RETRY_PAUSE_S: Final = 0.05
+RETRY: Final = Backoff(initial_ms=50, limit_ms=1000)
+"""Pauses between attempts; one line in the log per outage, at its first failure."""
 
 
 class MarkerSender:
@@ -57,6 +59,8 @@ class MarkerSender:
         self._on_progress = on_progress
         self._queues = MarkerQueues()
         self._sending: set[int] = set()
+        self._failures: dict[int, int] = {}
+        """In a row, by broker."""
         self._connections: dict[int, Connection] = {}
 
     def send(self, decided: DecidedTransaction) -> None:
@@ -99,8 +103,9 @@ class MarkerSender:
             connection = await self._connected(node)
             response = await connection.call(request_of(load), timeout_ms=self._services.settings.request_timeout_ms)
         except (ConnectionError, TimeoutError, KafkaError) as error:
-            log.info("%d transactions wait with their markers for broker %d: %s", len(load), node, error)
-            self._sort_later(load)
+            if node not in self._failures:
+                log.info("%d transactions wait with their markers for broker %d: %s", len(load), node, error)
+            self._sort_later(node, load)
             return
         again: Load = {}
         for outcome in outcomes(load, response):
@@ -114,26 +119,32 @@ class MarkerSender:
             for partition in outcome.marked:
                 decided.transaction.marked(partition)
             if outcome.again:
-                log.info("%s: broker %d says %s", decided.transaction.transactional_id, node, outcome.again)
+                if node not in self._failures:
+                    log.info("%s: broker %d says %s", decided.transaction.transactional_id, node, outcome.again)
                 again[decided] = set(outcome.again)
             if outcome.marked:
                 self._on_progress(decided)
         if again:
-            self._sort_later(again)
+            self._sort_later(node, again)
+        else:
+            self._failures.pop(node, None)
 
-    def _sort_later(self, load: Load) -> None:
-        self._background.spawn(self._sort_after_pause(load))
+    def _sort_later(self, node: int, load: Load) -> None:
+        failures = self._failures[node] = self._failures.get(node, 0) + 1
+        self._background.spawn(self._sort_after_pause(load, failures))
 
-    async def _sort_after_pause(self, load: Load) -> None:
-        await asyncio.sleep(RETRY_PAUSE_S)
+    async def _sort_after_pause(self, load: Load, failures: int) -> None:
+        await self.pause(failures)
         for decided, partitions in load.items():
             if self._is_current(decided.shard):
                 self._sort(decided, partitions)
 
     async def _look_for_leaders(self) -> None:
         """Sort what has no leader until it has one, or turns out to be gone."""
+        rounds = 0
         try:
             while load := self._queues.take(NOWHERE):
+                rounds += 1
                 for decided, partitions in load.items():
                     gone = {one for one in partitions if await self._is_gone(one)}
                     if not self._is_current(decided.shard):
@@ -144,9 +155,13 @@ class MarkerSender:
                     self._sort(decided, partitions - gone)
                     if gone:
                         self._on_progress(decided)
-                await asyncio.sleep(RETRY_PAUSE_S)
+                await self.pause(rounds)
         finally:
             self._sending.discard(NOWHERE)
+
+    async def pause(self, failures: int) -> None:
+        """Wait after so many failures in a row."""
+        await asyncio.sleep(RETRY.wait_ms(failures, self._services.rng) / 1000)
 
     async def _is_gone(self, partition: TopicPartition) -> bool:
         """Whether a partition exists no longer, asking whoever knows best."""

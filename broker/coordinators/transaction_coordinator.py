@@ -14,7 +14,6 @@ Source: kafka.coordinator.transaction.TransactionCoordinator and TransactionStat
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
@@ -23,7 +22,7 @@ from broker.coordinators import transaction_requests as requests
 from broker.coordinators.background import Alarm, Background
 from broker.coordinators.journal import Journal
 from broker.coordinators.leadership import Leadership
-from broker.coordinators.marker_sender import RETRY_PAUSE_S, MarkerSender
+from broker.coordinators.marker_sender import MarkerSender
 from broker.coordinators.transaction_journal import TRANSACTION_ERRORS, TransactionShard, record_of
 from broker.coordinators.transaction_markers import DecidedTransaction
 from broker.coordinators.transaction_requests import Producer
@@ -237,12 +236,16 @@ class TransactionCoordinator:
     async def _complete(self, decided: DecidedTransaction) -> None:
         """Write that all markers are there, until it is written or somebody else's task."""
         shard, transaction = decided.shard, decided.transaction
+        failures = 0
         while self._is_current(shard):
             try:
                 await self._append(shard, transaction, decided.completion)
             except KafkaError as error:
-                log.info("%s is not %s yet: %s", transaction.transactional_id, decided.completion.state.title, error)
-                await asyncio.sleep(RETRY_PAUSE_S)
+                if not failures:
+                    state = decided.completion.state.title
+                    log.info("%s is not %s yet: %s", transaction.transactional_id, state, error)
+                failures += 1
+                await self._markers.pause(failures)
             else:
                 self._reached("txn:after-complete")
                 return
