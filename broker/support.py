@@ -32,8 +32,8 @@ DIFFERENCES: Final = (
         "tests/broker/handlers/test_security.py::test_every_version_is_refused",
     ),
     Difference(
-        "Quotas are enforced for produced bytes, fetched bytes and request time. `controller_mutation_rate` and "
-        "`connection_creation_rate` are kept and described, and have no effect.",
+        "Quotas are enforced for produced bytes, fetched bytes, request time and changes of partitions. "
+        "`connection_creation_rate` is kept and described, and has no effect.",
         "tests/broker/test_client_quotas.py::test_what_is_set_is_described",
     ),
     Difference(

@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.mutation_quotas import MutationQuotas
 from broker.quotas import FETCH, PRODUCE, REQUEST
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Throttling:
     ) -> None:
         """`clock_s` measures how long the processor is busy; a request may be made to wait `request_longest_ms`."""
         self.quotas = quotas
+        self.mutations = MutationQuotas(quotas)
         self._clock_ms = clock_ms
         self._clock_s = clock_s
         self._request_longest_ms = request_longest_ms
@@ -68,7 +70,7 @@ class Throttling:
         if response is not None:
             percent = busy_s * 100
             request_ms = self.quotas.record(REQUEST, client_id, percent, now_ms, longest_ms=self._request_longest_ms)
-        wait_ms = max(bandwidth_ms, request_ms)
+        wait_ms = max(bandwidth_ms, request_ms, getattr(response, "throttle_time_ms", 0))  # mutations say it themselves
         if not wait_ms:
             return response, 0
         if what == FETCH:

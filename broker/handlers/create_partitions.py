@@ -6,35 +6,57 @@ answers; while it is a node that clients cannot see, the broker they were sent t
 
 from __future__ import annotations
 
+import dataclasses
+
 from broker import admin
 from broker.api import RequestContext, handles
+from broker.mutation_quotas import Spending
 from protocol.apis.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import KafkaError
+
+FIRST_VERSION_WITH_STRICT_QUOTA = 3
 
 
 @handles(CreatePartitionsRequest, versions="0-3")
 async def create_partitions(ctx: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Let the active controller decide, here or elsewhere."""
+    spending = Spending(ctx, strict=ctx.version >= FIRST_VERSION_WITH_STRICT_QUOTA)
+    refused = [] if request.validate_only else over_quota(ctx, request, spending)
+    if refused:
+        names = {row.name for row in refused}
+        request = dataclasses.replace(request, topics=[topic for topic in request.topics if topic.name not in names])
     try:
-        return await admin.at_controller(
+        response: CreatePartitionsResponse = await admin.at_controller(
             ctx.services,
             request,
             lambda controller: controller.create_partitions(request),
             timeout_ms=request.timeout_ms,
         )
     except KafkaError as error:
-        return refuse_all(request, error.code, error.message)
+        response = CreatePartitionsResponse(results=[refusal(topic.name, error) for topic in request.topics])
+    response.throttle_time_ms = max(response.throttle_time_ms, spending.wait_ms)
+    response.results = [*response.results, *refused]
+    return response
 
 
-def refuse_all(request: CreatePartitionsRequest, code: ErrorCode, message: str) -> CreatePartitionsResponse:
-    """The same error for every topic."""
-    return CreatePartitionsResponse(
-        results=[
-            CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message)
-            for topic in request.topics
-        ]
-    )
+def over_quota(
+    ctx: RequestContext, request: CreatePartitionsRequest, spending: Spending
+) -> list[CreatePartitionsTopicResult]:
+    """The rows of topics that may not be changed now (KIP-599)."""
+    refused = []
+    for asked in request.topics:
+        known = ctx.services.metadata.image.topics.get(asked.name)
+        try:
+            spending.spend(0 if known is None else abs(asked.count - len(known.partitions)))
+        except KafkaError as error:
+            refused.append(refusal(asked.name, error))
+    return refused
+
+
+def refusal(name: str, error: KafkaError) -> CreatePartitionsTopicResult:
+    """The row of a topic that stays as it is."""
+    return CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message)

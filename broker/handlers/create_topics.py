@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from broker import admin
 from broker.api import RequestContext, handles
 from broker.described_configs import described_topic
+from broker.mutation_quotas import Spending
 from protocol.apis.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -27,12 +28,15 @@ if TYPE_CHECKING:
     from broker.admin import TopicPlan
     from broker.services import Services
 
+FIRST_VERSION_WITH_STRICT_QUOTA = 6
+
 
 @handles(CreateTopicsRequest, versions="0-7")
 async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create each topic on its own; wait for all of them together."""
     services = ctx.services
     times = Counter(topic.name for topic in request.topics)
+    spending = Spending(ctx, strict=ctx.version >= FIRST_VERSION_WITH_STRICT_QUOTA)
     rows: list[CreatableTopicResult] = []
     created: dict[str, int] = {}
     for asked in request.topics:
@@ -40,13 +44,14 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
             await admin.refuse_unless_controller(services)
             if times[asked.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
-            rows.append(await create_one(ctx, asked, validate_only=request.validate_only))
+            rows.append(await create_one(ctx, asked, spending, validate_only=request.validate_only))
             if not request.validate_only:
                 created[asked.name] = rows[-1].num_partitions
         except KafkaError as error:
             rows.append(refused(asked.name, error))
     late = set(created) if request.timeout_ms <= 0 else await unsettled(services, created, request.timeout_ms)
-    return CreateTopicsResponse(topics=[timed_out(row) if row.name in late else row for row in rows])
+    topics = [timed_out(row) if row.name in late else row for row in rows]
+    return CreateTopicsResponse(topics=topics, throttle_time_ms=spending.wait_ms)
 
 
 async def unsettled(services: Services, created: dict[str, int], timeout_ms: int) -> set[str]:
@@ -57,11 +62,14 @@ async def unsettled(services: Services, created: dict[str, int], timeout_ms: int
     return {name for name, count in created.items() if not admin.has_leaders(image, name, count)}
 
 
-async def create_one(ctx: RequestContext, asked: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+async def create_one(
+    ctx: RequestContext, asked: CreatableTopic, spending: Spending, *, validate_only: bool
+) -> CreatableTopicResult:
     """Check one topic and, unless only asked to check, write it."""
     services = ctx.services
     plan = admin.plan_topic(services.settings, services.metadata.image, asked, services.rng)
     if not validate_only:
+        spending.spend(len(plan.assignment))
         await admin.create(services, plan)
     return CreatableTopicResult(
         name=plan.name,

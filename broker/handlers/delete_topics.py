@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from broker import admin
 from broker.api import RequestContext, handles
+from broker.mutation_quotas import Spending
 from protocol.apis.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -19,17 +20,19 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.wire import ZERO_UUID
 
 FIRST_VERSION_THAT_KNOWS_DELETION_DISABLED = 3
+FIRST_VERSION_WITH_STRICT_QUOTA = 5
 
 
 @handles(DeleteTopicsRequest, versions="0-6")
 async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Mark each topic on its own; wait for all of them together."""
     asked = request.topics if ctx.version >= 6 else [by_name(name) for name in request.topic_names]
+    spending = Spending(ctx, strict=ctx.version >= FIRST_VERSION_WITH_STRICT_QUOTA)
     results = []
     marked: list[DeletableTopicResult] = []
     for topic in asked:
         try:
-            marked.append(await mark(ctx, topic))
+            marked.append(await mark(ctx, topic, spending))
             results.append(marked[-1])
         except KafkaError as error:
             results.append(DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=error.code))
@@ -39,7 +42,7 @@ async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> De
     for row in marked:
         if request.timeout_ms <= 0 or row.name in metadata.image.topics:
             row.error_code = ErrorCode.REQUEST_TIMED_OUT
-    return DeleteTopicsResponse(responses=results)
+    return DeleteTopicsResponse(responses=results, throttle_time_ms=spending.wait_ms)
 
 
 def by_name(name: str) -> DeleteTopicState:
@@ -47,7 +50,7 @@ def by_name(name: str) -> DeleteTopicState:
     return DeleteTopicState(name=name, topic_id=ZERO_UUID)
 
 
-async def mark(ctx: RequestContext, asked: DeleteTopicState) -> DeletableTopicResult:
+async def mark(ctx: RequestContext, asked: DeleteTopicState, spending: Spending) -> DeletableTopicResult:
     """Check one topic and mark it, once more if it is marked already. Raises KafkaError."""
     from controller.topic_admin import delete_topic, is_going
 
@@ -65,5 +68,6 @@ async def mark(ctx: RequestContext, asked: DeleteTopicState) -> DeletableTopicRe
     # Whether it exists is ZooKeeper's to say: what this node, perhaps just elected, knows of topics may be old.
     if name not in image.topics and (not admin.is_legal(name) or await is_going(services.session, name)):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    spending.spend(len(image.topics[name].partitions) if name in image.topics else 0)
     await delete_topic(services.session, name)
     return DeletableTopicResult(name=name, topic_id=asked.topic_id, error_code=ErrorCode.NONE)

@@ -13,13 +13,16 @@ from broker.client_quotas import CLIENT_ID, IP, USER, desanitized, sanitized
 from broker.config_changes import read_config
 from clients.connection import Connection
 from protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.apis.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.apis.metadata import MetadataRequest
 from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.errors import ErrorCode
 from protocol.records.batch import BatchBuilder
+from protocol.wire import ZERO_UUID
 from tests.broker.replication.replica_cluster import until
 
 Entity = dict[str, str | None]
@@ -245,6 +248,47 @@ def test_busy_clients_are_slowed_down() -> None:
             await one.close()
 
     story(scenario)
+
+
+def creating(name: str, partitions: int) -> CreateTopicsRequest:
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
+    return CreateTopicsRequest(topics=[topic], timeout_ms=5000)
+
+
+def test_changes_of_partitions_are_limited() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        (active,) = (n for n, node in cluster.nodes.items() if node.controller is not None and node.controller.active)
+        mine = await connect(cluster, active, "mine")
+        await alter(mine, {CLIENT_ID: "mine"}, controller_mutation_rate=1.0)
+        await until_limited(cluster)
+        first = await mine.call(creating("a", 30))
+        assert (first.topics[0].error_code, first.throttle_time_ms) == (0, 0), "a burst may go below zero"
+        exceeded = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        for request, version in [
+            (creating("b", 1), 7),
+            (DeleteTopicsRequest(topics=[DeleteTopicState(name="a", topic_id=ZERO_UUID)], timeout_ms=5000), 6),
+            (growing("a", 31), 3),
+        ]:
+            at = await connect(cluster, active, "mine")  # the other connections are muted
+            answer = await at.call(request, version=version)
+            (row,) = getattr(answer, "topics", None) or getattr(answer, "responses", None) or answer.results
+            assert ErrorCode(row.error_code) is exceeded
+            assert 15_000 < answer.throttle_time_ms <= 20_000
+            await at.close()
+        old = await connect(cluster, active, "mine")
+        answer = await old.call(creating("c", 1), version=5)
+        assert answer.topics[0].error_code == 0 and answer.throttle_time_ms > 15_000, "older clients only wait"
+        other = await connect(cluster, active, "other")
+        assert (await other.call(creating("d", 50))).topics[0].error_code == 0
+        for one in (mine, old, other):
+            await one.close()
+
+    story(scenario)
+
+
+def growing(name: str, count: int) -> CreatePartitionsRequest:
+    topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
+    return CreatePartitionsRequest(topics=[topic], timeout_ms=5000, validate_only=False)
 
 
 @pytest.mark.parametrize("name", ["", "a", "a b", "ü/*+~", None])

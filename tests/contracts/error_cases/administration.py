@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from protocol.apis.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from protocol.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -254,6 +255,20 @@ async def describe_quotas_of_an_unknown_kind(world: World) -> Any:
     """DescribeClientQuotas of the entity type "group"."""
     rows = [ComponentData(entity_type="group", match_type=2, match=None)]
     return await world.call(DescribeClientQuotasRequest(components=rows, strict=False))
+
+
+@case(ErrorCode.THROTTLING_QUOTA_EXCEEDED, alone=True)
+async def create_more_than_the_quota(world: World) -> Any:
+    """CreateTopics v7 of a client that has used up its controller_mutation_rate."""
+    entry = EntryData(
+        entity=[EntityData(entity_type="client-id", entity_name="c")],
+        ops=[OpData(key="controller_mutation_rate", value=0.1, remove=False)],
+    )
+    await world.call(AlterClientQuotasRequest(entries=[entry], validate_only=False))
+    throttling = world.cluster.nodes[world.controller].services.throttling_if_broker
+    await until(lambda: throttling is not None and throttling.active)
+    await world.call(creating(world.fresh(), partitions=9))
+    return await world.call(creating(world.fresh()))
 
 
 @case(ErrorCode.ILLEGAL_SASL_STATE)
