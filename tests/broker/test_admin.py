@@ -100,6 +100,19 @@ def test_the_offsets_topic_is_compacted_and_sized_by_its_own_settings() -> None:
     assert made.configs["cleanup.policy"] == "compact"
 
 
+def test_the_topic_of_transactions_is_kept_as_safe_as_its_settings_say() -> None:
+    settings = BrokerSettings(transaction_state_log_num_partitions=5, transaction_state_log_min_isr=2)
+    made = admin.plan_automatic(settings, IMAGE, "__transaction_state", random.Random(1))
+    assert (len(made.assignment), made.replication_factor) == (5, 3)
+    assert made.configs == {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "min.insync.replicas": "2",
+        "segment.bytes": "104857600",
+        "unclean.leader.election.enable": "false",
+    }
+
+
 @pytest.mark.parametrize(
     ("controller", "brokers", "shown"), [(2, (1, 2), 2), (100, (3, 2), 2), (-1, (1,), 1), (1, (), -1)]
 )
