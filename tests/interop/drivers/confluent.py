@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -19,6 +19,7 @@ from tests.interop.drivers.common import Arguments, drive, emit, record, text
 
 OLD = {"api.version.request": False, "broker.version.fallback": "0.9.0"}
 WAIT_S = 60.0
+CALL_S = 5.0
 
 
 def produce(asked: Arguments) -> None:
@@ -101,59 +102,64 @@ def transact(asked: Arguments) -> None:
 
 
 def copy(asked: Arguments) -> None:
-    """From topic to topic: offsets and records in one transaction; what fails is tried again from the last commit."""
-    producer = Producer({"bootstrap.servers": asked.servers, "transactional.id": asked.transactional_id})
-    producer.init_transactions(WAIT_S)
+    """From topic to topic: offsets and records in one transaction; what fails is done again from what was committed."""
     consumer = consumer_of(asked)
     while not asked.stopped:
-        messages = [one for one in consumer.consume(50, 0.2) if one.error() is None]
-        if not messages:
-            continue
+        producer = Producer({"bootstrap.servers": asked.servers, "transactional.id": asked.transactional_id})
         try:
-            _copy(asked, producer, consumer, messages)
-        except KafkaException as error:
-            reason = error.args[0]
-            if not (reason.txn_requires_abort() or reason.retriable()):
-                raise
-            abort(producer)
-            rewind(consumer, messages)
-            emit("aborted", error=reason.name())
+            retried(lambda producer=producer: producer.init_transactions(CALL_S))
+            while not asked.stopped:
+                copy_some(asked, producer, consumer)
+        except KafkaException as error:  # this producer is finished
+            emit("restarted", error=error.args[0].name())
+            rewind(consumer)
     consumer.close()
 
 
-def _copy(asked: Arguments, producer: Producer, consumer: Consumer, messages: list[Any]) -> None:
+def copy_some(asked: Arguments, producer: Producer, consumer: Consumer) -> None:
+    """One transaction. Raises KafkaException when there can be no other with this producer."""
+    messages = [one for one in consumer.consume(20, 0.2) if one.error() is None]
+    if not messages:
+        return
     producer.begin_transaction()
-    for one in messages:
-        producer.produce(asked.target, key=one.key(), value=b"copy of " + one.value())
-    ends = {(one.topic(), one.partition()): one.offset() + 1 for one in messages}
-    offsets = [TopicPartition(topic, partition, offset) for (topic, partition), offset in ends.items()]
-    retried(lambda: producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), WAIT_S))
-    retried(lambda: producer.commit_transaction(WAIT_S))
-    emit("copied", values=[text(one.value()) for one in messages])
+    try:
+        for one in messages:
+            producer.produce(asked.target, key=one.key(), value=b"copy of " + one.value())
+        positions = consumer.position(consumer.assignment())
+        producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), CALL_S)
+        retried(lambda: producer.commit_transaction(CALL_S))
+    except KafkaException as error:
+        if error.args[0].fatal():
+            raise
+        retried(lambda: producer.abort_transaction(CALL_S))
+        emit("aborted", error=error.args[0].name())
+        rewind(consumer)
+    else:
+        emit("copied", values=[text(one.value()) for one in messages])
 
 
 def retried(call: Any) -> None:
     """Some errors only ask for the same call again."""
     while True:
         try:
-            return call()
+            call()
         except KafkaException as error:
-            if not error.args[0].retriable() or error.args[0].txn_requires_abort():
+            if not error.args[0].retriable():
                 raise
+        else:
+            return
 
 
-def abort(producer: Producer) -> None:
-    """Give the transaction up."""
-    retried(lambda: producer.abort_transaction(WAIT_S))
-
-
-def rewind(consumer: Consumer, messages: list[Any]) -> None:
-    """Back to what was read first and not copied."""
-    first: dict[tuple[str, int], int] = {}
-    for one in messages:
-        first.setdefault((one.topic(), one.partition()), one.offset())
-    for (topic, partition), offset in first.items():
-        consumer.seek(TopicPartition(topic, partition, offset))
+def rewind(consumer: Consumer) -> None:
+    """Back to what was committed."""
+    while partitions := consumer.assignment():
+        try:
+            for one in consumer.committed(partitions, CALL_S):
+                consumer.seek(TopicPartition(one.topic, one.partition, max(one.offset, OFFSET_BEGINNING)))
+        except KafkaException:
+            consumer.poll(0.2)  # no coordinator now, or partitions that just went away
+        else:
+            return
 
 
 def admin(asked: Arguments) -> None:
