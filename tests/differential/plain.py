@@ -49,24 +49,41 @@ SOMETHING_SAID: Final = "(said)"
 NOTHING_SAID: Final = "(nothing)"
 UNORDERED: Final = frozenset(
     {
+        "AddPartitionsToTxnResponse.results_by_topic_v3_and_below",
+        "AddPartitionsToTxnResult.topic_results",
+        "AddPartitionsToTxnTopicResult.results_by_partition",
+        "AlterPartitionReassignmentsResponse.responses",
+        "AlterReplicaLogDirTopicResult.partitions",
+        "AlterReplicaLogDirsResponse.results",
         "CreatableTopicResult.configs",
         "DeleteGroupsResponse.results",
+        "DescribeClientQuotasResponse.entries",
         "DescribeConfigsResult.configs",
+        "ElectLeadersResponse.replica_election_results",
+        "EntryData.entity",
+        "EntryData.values",
+        "EntryDataResult.entity",
         "JoinGroupResponse.members",
         "ListGroupsResponse.groups",
         "MetadataResponse.topics",
         "MetadataResponseTopic.partitions",
         "OffsetCommitResponseTopic.partitions",
         "OffsetDeleteResponseTopic.partitions",
-        "OffsetFetchResponsePartition.partitions",
         "OffsetFetchResponseTopic.partitions",
         "OffsetFetchResponseTopics.partitions",
         "ProduceResponse.responses",
+        "ReassignableTopicResponse.partitions",
+        "ReplicaElectionResult.partition_result",
+        "TopicData.partitions",
         "TopicProduceResponse.partition_responses",
+        "TransactionState.topics",
+        "WritableTxnMarkerResult.topics",
+        "WriteTxnMarkersResponse.markers",
     }
 )
 OURS_FROM: Final = 2530
 """Tags and API keys from here on are KIP-253's."""
+OUR_FEATURE: Final = "reshard.version"
 OUR_CONFIGS: Final = frozenset({"enable.ordered.delivery", "reshard.legacy.producers"})
 
 
@@ -109,7 +126,8 @@ def _field(owner: str, field_: Any, value: Any, version: int, namer: Namer) -> A
 
 def _ours(row: Any) -> bool:
     """A row about something that Kafka has not."""
-    return getattr(row, "api_key", 0) >= OURS_FROM or getattr(row, "name", "") in OUR_CONFIGS
+    name = getattr(row, "name", None) or ""
+    return getattr(row, "api_key", 0) >= OURS_FROM or name in OUR_CONFIGS or name == OUR_FEATURE
 
 
 def _scalar(value: Any, version: int, namer: Namer) -> Any:

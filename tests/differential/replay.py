@@ -20,6 +20,9 @@ CLUSTER: Final[Mapping[str, str]] = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "default.replication.factor": "1",
+    "zookeeper.session.timeout.ms": "6000",
+    "controlled.shutdown.retry.backoff.ms": "500",
 }
 """What both clusters are told; everything else is a default, and defaults are compared too."""
 

@@ -42,6 +42,5 @@ async def answers_of_ours(cases: Sequence[Case], brokers: int) -> list[Answer]:
     """What Anabranch answers."""
     known = {property_name(field.name) for field in dataclasses.fields(BrokerSettings)}
     properties = {name: value for name, value in CLUSTER.items() if name in known}
-    properties |= {"default.replication.factor": "1", "zookeeper.session.timeout.ms": "18000"}
     async with ProcessCluster(brokers, properties=properties, log_level="warning") as cluster:
         return await replay(cases, {node.node_id: (node.host, node.port) for node in cluster.brokers}, "Anabranch")

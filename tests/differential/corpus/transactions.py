@@ -211,7 +211,6 @@ async def added_in_bulk(run: Run) -> None:
     both = producer.add((name, [0]))
     both.transactions += Producer(run.name("stranger"), 5, 0).add((name, [0])).transactions
     await run.ask(both)
-    await run.ask(AddPartitionsToTxnRequest(transactions=[]))
 
 
 @case("EndTxn")
