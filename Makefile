@@ -1,6 +1,6 @@
 # Anabranch: every target does its own set-up in .venv. Start with `make demo`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench sim model chaos docs interop up clean
+.PHONY: help demo test check bench sim model chaos marathon docs interop up clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -10,6 +10,7 @@ EXTRAS := audit,fast,demo,testing,dev
 PORT   ?= 9092
 SEED   ?=
 DURATION ?= 600
+RECORDS ?= 10000000
 export SPARK_LOCAL_IP ?= 127.0.0.1
 
 help:  ## what there is
@@ -48,6 +49,9 @@ docs: $(READY)  ## draw the controller's state tables into DESIGN.md, and write 
 
 chaos: $(READY)  ## ten minutes of kills, cuts and expiries on real processes, and a verdict (DURATION=seconds, SEED=n)
 	$(BIN)/python -m chaos run --duration $(DURATION) $(if $(SEED),--seed $(SEED))
+
+marathon: $(READY)  ## ten million keyed records through a hundred resizes with kills of every role (RECORDS=n)
+	$(BIN)/python -m chaos marathon --records $(RECORDS)
 
 interop: $(READY)  ## seven other Kafka clients against processes that get killed, and the matrix of what they can do
 	$(BIN)/python -m tests.interop.clients

@@ -212,6 +212,17 @@ async def run(options: argparse.Namespace) -> int:
     return 0 if verdict.good else 1
 
 
+async def long_run(options: argparse.Namespace) -> int:
+    """A marathon with a verdict."""
+    from chaos.marathon import Course, marathon, report
+
+    course = Course(records=options.records, resizes=options.resizes, seed=options.seed, pause_s=options.pace)
+    outcome = await marathon(course, say=say)
+    for line in report(outcome):
+        say(line)
+    return 0 if outcome.good else 1
+
+
 LINK_COMMANDS: Final = {
     "cut": "reset a link's connections and refuse new ones",
     "drop": "let nothing through; what is under way arrives after the end",
@@ -289,6 +300,11 @@ class Commands:
         one.add_argument("--rate", type=float, default=25.0, help="records per second and producer")
         one.add_argument("--pace", type=float, default=3.0, help="mean seconds between bursts of faults")
         one.add_argument("--directory", type=Path, help="keep data and logs there")
+        one = self._add("marathon", long_run, "millions of records through a hundred resizes and kills, and a verdict")
+        one.add_argument("--records", type=int, default=10_000_000)
+        one.add_argument("--resizes", type=int, default=100)
+        one.add_argument("--seed", type=int, default=0, help="which faults, when and where")
+        one.add_argument("--pace", type=float, default=4.0, help="mean seconds between faults; 0: none")
 
 
 def lasting(one: argparse.ArgumentParser) -> argparse.ArgumentParser:

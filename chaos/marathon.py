@@ -1,0 +1,375 @@
+"""Millions of keyed records through a hundred resizes, while every role is killed; judged as they are delivered.
+
+Three brokers, two spare controllers and an ensemble of three ZooKeeper servers, each a process. Two producers send as
+fast as the readers follow; the topic is resized each time another share of the records is stored; every few seconds
+somebody is killed, frozen, or loses its ZooKeeper session. Unlike `chaos.run` nothing is kept of a record but a number
+per key (`chaos.ledger`), so the length is limited by patience alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import signal
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from anabranch.ensemble import LocalEnsemble
+from anabranch.processes import ProcessCluster
+from chaos import session
+from chaos.ledger import Ledger
+from chaos.session import NoSession
+from clients import Admin, Consumer, NewTopic, Producer
+from protocol.errors import KafkaError
+
+log = logging.getLogger(__name__)
+
+TOPIC: Final = "marathon"
+GROUP: Final = "runners"
+FIRST_COUNT: Final = 4
+COUNTS: Final = (1, 2, 3, 4, 5, 6, 8, 12)
+FAILURES: Final = (KafkaError, ConnectionError, TimeoutError)
+LAG_MAX: Final = 50_000
+"""How far the readers may fall behind before the writers wait."""
+CATCH_UP_S: Final = 120.0
+CHUNK: Final = 200
+PROPERTIES: Final = {
+    "min.insync.replicas": "2",
+    "replica.lag.time.max.ms": "5000",
+    "request.timeout.ms": "8000",
+    "group.min.session.timeout.ms": "3000",
+    "auto.create.topics.enable": "false",
+}
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """What a marathon is to be."""
+
+    records: int = 10_000_000
+    resizes: int = 100
+    seed: int = 0
+    keys: int = 200
+    readers: int = 2
+    pause_s: float = 4.0
+    """Mean time between faults; 0: no faults."""
+    gates: bool = True
+    """False: the readers do not wait for what came before, which must be noticed."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of it."""
+
+    course: Course
+    ledger: Ledger
+    acknowledged: int
+    missing: int
+    resizes: list[tuple[float, int]]
+    """(seconds from the request until it was published, count)"""
+    faults: Counter[str]
+    elapsed_s: float
+    trouble: list[str]
+
+    @property
+    def good(self) -> bool:
+        """Whether everything acknowledged was handed out once and in order."""
+        return not (self.ledger.found or self.missing or self.trouble)
+
+
+@dataclass(slots=True)
+class Runner:
+    """The state that writers, readers and faults share."""
+
+    course: Course
+    cluster: ProcessCluster
+    say: Say
+    ledger: Ledger = field(default_factory=Ledger)
+    sent: int = 0
+    acknowledged: dict[bytes, int] = field(default_factory=dict)
+    resizes: list[tuple[float, int]] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    trouble: list[str] = field(default_factory=list)
+    readers: list[asyncio.Task[None]] = field(default_factory=list)
+    stopping: bool = False
+
+    def chance(self, purpose: str) -> random.Random:
+        """A source of chance for one purpose."""
+        return random.Random(f"{self.course.seed}/{purpose}")
+
+    @property
+    def stored(self) -> int:
+        """Records that were acknowledged."""
+        return sum(self.acknowledged.values())
+
+    # --- clients
+
+    async def write(self, name: str, share: int) -> None:
+        """Send a share of all records, each key in its own order, and wait for all acknowledgements."""
+        rng = self.chance(name)
+        keys = [f"{name}-{number}".encode() for number in range(self.course.keys // 2)]
+        sequences = dict.fromkeys(keys, 0)
+        self.acknowledged.update(dict.fromkeys(keys, 0))
+        producer = Producer(
+            self.cluster.bootstrap_servers,
+            client_id=name,
+            linger_ms=10,
+            batch_bytes=65536,
+            request_timeout_ms=5000,
+            delivery_timeout_ms=600_000,
+            max_block_ms=120_000,
+            metadata_max_age_ms=5000,
+        )
+        async with producer:
+            while share > 0:
+                while self.sent - self.ledger.delivered > LAG_MAX:  # noqa: ASYNC110 -- readers set no event
+                    await asyncio.sleep(0.02)
+                for key in rng.choices(keys, k=min(CHUNK, share)):
+                    sequence = sequences[key]
+                    receipt = await producer.send(TOPIC, sequence.to_bytes(8), key)
+                    sequences[key] = sequence + 1
+                    self.sent += 1
+                    receipt.add_done_callback(lambda done, key=key: self._settled(key, done))  # type: ignore[misc]
+                share -= CHUNK
+                await asyncio.sleep(0)
+            await producer.flush()
+
+    def _settled(self, key: bytes, receipt: asyncio.Future[object]) -> None:
+        if receipt.cancelled() or receipt.exception() is not None:
+            self.trouble.append(f"a record of {key.decode()} was given up: {receipt}")
+        else:
+            self.acknowledged[key] += 1
+
+    async def read(self, name: str) -> None:
+        """One member of the group, for as long as it lives."""
+        hand_out = self.ledger.hand_out
+        consumer = Consumer(
+            TOPIC,
+            bootstrap_servers=self.cluster.bootstrap_servers,
+            client_id=name,
+            group_id=GROUP,
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=1000,
+            session_timeout_ms=6000,
+            rebalance_timeout_ms=8000,
+            heartbeat_interval_ms=1000,
+            request_timeout_ms=10000,
+            metadata_max_age_ms=5000,
+            max_poll_records=5000,
+            ordered_delivery=self.course.gates,
+        )
+        try:
+            await consumer.start()
+            while not self.stopping:
+                for partition, records in (await consumer.getmany(timeout_ms=500)).items():
+                    index = partition.partition
+                    for record in records:
+                        hand_out(record.key or b"", int.from_bytes(record.value or b""), index, record.offset)
+            await consumer.stop()
+        except FAILURES as error:
+            log.info("%s starts over: %s", name, error)
+        finally:
+            await consumer._network.close()  # after a crash nobody hears of it before the session ends
+
+    async def keep_reading(self, number: int) -> None:
+        """Replace a member when it has ended, by failure or by crash."""
+        life = 0
+        while not self.stopping:
+            life += 1
+            task = self.readers[number] = asyncio.create_task(self.read(f"r{number}.{life}"))
+            try:
+                await asyncio.wait([task])
+            finally:
+                task.cancel()
+            if not task.cancelled():
+                task.result()
+
+    # --- resizes
+
+    async def resize(self) -> None:
+        """One resize each time another share of the records is stored."""
+        rng, loop, count = self.chance("resizes"), asyncio.get_running_loop(), FIRST_COUNT
+        for number in range(self.course.resizes):
+            while self.stored < self.course.records * (number + 0.5) / (self.course.resizes + 1):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            count = rng.choice([one for one in COUNTS if one != count])
+            begun_s = loop.time()
+            while True:
+                try:
+                    async with Admin(self.cluster.bootstrap_servers, request_timeout_ms=15000) as admin:
+                        if (await admin.describe_topic(TOPIC)).live != tuple(range(count)):
+                            await admin.create_partitions(TOPIC, count, allow_shrink=True)
+                    break
+                except FAILURES as error:
+                    log.info("resize to %d: %s", count, error)
+                    await asyncio.sleep(0.3)
+            self.resizes.append((loop.time() - begun_s, count))
+
+    # --- faults
+
+    async def disturb(self) -> None:
+        """One fault after another, until cancelled; what was killed is started again first."""
+        if not self.course.pause_s:
+            await asyncio.Event().wait()
+        rng = self.chance("faults")
+        faults: dict[str, Callable[[random.Random], Awaitable[bool]]] = {
+            "SIGKILL of a broker": self._kill_broker,
+            "SIGKILL of the active controller": self._kill_controller,
+            "a ZooKeeper session expired": self._expire,
+            "SIGSTOP of a broker": self._freeze,
+            "a reader crashed": self._crash_reader,
+        }
+        while True:
+            await asyncio.sleep(rng.expovariate(1 / self.course.pause_s))
+            name = rng.choice(list(faults))
+            if await asyncio.shield(asyncio.ensure_future(faults[name](rng))):
+                self.faults[name] += 1
+
+    async def _kill_broker(self, rng: random.Random) -> bool:
+        return await self._kill(rng, rng.choice(self.cluster.brokers).node_id)
+
+    async def _kill_controller(self, rng: random.Random) -> bool:
+        active = await session.active_controller(self.cluster.zookeeper)
+        return active in self.cluster.nodes and await self._kill(rng, active)
+
+    async def _kill(self, rng: random.Random, node_id: int) -> bool:
+        await self.cluster.kill(node_id)
+        await asyncio.sleep(rng.uniform(0.2, 4))
+        await self.cluster.restart(node_id)
+        return True
+
+    async def _expire(self, rng: random.Random) -> bool:
+        try:
+            victim = await session.session_of(self.cluster.zookeeper, rng.choice(list(self.cluster.nodes)))
+            await session.expire(self.cluster.zookeeper, victim)
+        except NoSession:
+            return False
+        return True
+
+    async def _freeze(self, rng: random.Random) -> bool:
+        pid = rng.choice(self.cluster.brokers).pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(rng.uniform(1, 8))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        return True
+
+    async def _crash_reader(self, rng: random.Random) -> bool:
+        task = rng.choice(self.readers)
+        return not task.done() and task.cancel()
+
+    # --- the whole
+
+    async def run(self) -> Outcome:
+        """Until everything is sent, resized and delivered, or does not come any more."""
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        async with Admin(self.cluster.bootstrap_servers) as admin:
+            await admin.create_topics([NewTopic(name=TOPIC, partitions=FIRST_COUNT, replication_factor=3)])
+            await admin.wait_for_topic(TOPIC, replicas=3)
+        self.readers = [loop.create_task(asyncio.sleep(0)) for _ in range(self.course.readers)]
+        reading = [loop.create_task(self.keep_reading(number)) for number in range(self.course.readers)]
+        half = self.course.records // 2
+        work = [
+            loop.create_task(self.write("w0", half)),
+            loop.create_task(self.write("w1", self.course.records - half)),
+            loop.create_task(self.resize()),
+        ]
+        others = [loop.create_task(self.disturb()), loop.create_task(self._tell(begun_s))]
+        try:
+            await self._all_of(work, [*reading, *others])
+            others[0].cancel()
+            await self._caught_up()
+        finally:
+            self.stopping = True
+            for task in (*work, *others):
+                task.cancel()
+            await asyncio.wait([*work, *others, *reading], timeout=20)
+            for task in reading:
+                task.cancel()
+            await asyncio.gather(*work, *others, *reading, return_exceptions=True)
+        return Outcome(
+            self.course,
+            self.ledger,
+            self.stored,
+            self.ledger.missing(self.acknowledged),
+            self.resizes,
+            self.faults,
+            loop.time() - begun_s,
+            self.trouble,
+        )
+
+    async def _all_of(self, work: list[asyncio.Task[None]], others: list[asyncio.Task[None]]) -> None:
+        """Wait for the work; a bug in anything else ends it."""
+        waiting = set(work)
+        while waiting:
+            done, _ = await asyncio.wait([*waiting, *others], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            waiting -= done
+
+    async def _caught_up(self) -> None:
+        deadline_s = asyncio.get_running_loop().time() + CATCH_UP_S
+        while self.ledger.missing(self.acknowledged) and not self.ledger.found:
+            if asyncio.get_running_loop().time() > deadline_s:
+                self.trouble.append(
+                    f"L1 no convergence: not everything was delivered {CATCH_UP_S:g} s after the last fault"
+                )
+                return
+            await asyncio.sleep(0.1)
+
+    async def _tell(self, begun_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(5)
+            ledger = self.ledger
+            self.say(
+                f"{loop.time() - begun_s:7.1f} s  {self.stored:>11,} stored  {ledger.delivered:>11,} delivered  "
+                f"{ledger.repeated:>8,} repeated  {len(self.resizes):>4} resizes  {self.faults.total():>4} faults  "
+                f"{ledger.found} anomalies"
+            )
+
+
+def report(outcome: Outcome) -> Iterator[str]:
+    """What a person wants to know of it."""
+    ledger = outcome.ledger
+    yield (
+        f"{outcome.acknowledged:,} records acknowledged, {ledger.delivered:,} delivered, {outcome.missing:,} missing, "
+        f"{ledger.repeated:,} repeated after a restart of their reader, in {outcome.elapsed_s:,.0f} s"
+    )
+    if outcome.resizes:
+        taken = sorted(took for took, _ in outcome.resizes)
+        yield (
+            f"{len(taken)} resizes, published after {taken[len(taken) // 2] * 1000:.0f} ms (median), "
+            f"{taken[-1]:.1f} s at most"
+        )
+    for name, times in sorted(outcome.faults.items()):
+        yield f"  {times:4} x {name}"
+    yield from outcome.trouble
+    yield from (f"  {line}" for line in ledger.anomalies)
+    if ledger.delivered and not ledger.found:
+        yield f"0 anomalies: with 95 % confidence fewer than {3 / ledger.delivered:.1e} of all records"
+    else:
+        yield f"{ledger.found} anomalies"
+
+
+async def marathon(course: Course, *, say: Say) -> Outcome:
+    """Start the cluster, run, end it."""
+    with contextlib.ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-marathon-")))
+        async with LocalEnsemble(place) as ensemble:
+            cluster = ProcessCluster(
+                controllers=2, zookeeper=ensemble.hosts, directory=place / "nodes", properties=PROPERTIES
+            )
+            (place / "nodes").mkdir()
+            async with cluster:
+                return await Runner(course, cluster, say).run()

@@ -1,0 +1,54 @@
+"""The ledger: what it lets pass, and each thing it must not."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.ledger import Ledger
+
+KEY = b"k"
+Step = tuple[int, int, int]
+"""(sequence, partition, offset)"""
+
+
+def judged(*steps: Step) -> Ledger:
+    ledger = Ledger()
+    for sequence, partition, offset in steps:
+        ledger.hand_out(KEY, sequence, partition, offset)
+    return ledger
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [(0, 0, 0), (1, 0, 1), (2, 3, 0), (3, 3, 1)],
+        [(0, 0, 0), (1, 0, 1), (0, 0, 0), (1, 0, 1), (2, 0, 2)],
+        [(0, 0, 0), (1, 1, 0), (2, 1, 1), (1, 1, 0), (2, 1, 1), (3, 0, 1)],
+    ],
+    ids=["moves on", "repeats after a crash", "repeats after a cut"],
+)
+def test_what_is_right_passes(steps: list[Step]) -> None:
+    ledger = judged(*steps)
+    assert (ledger.found, ledger.anomalies) == (0, [])
+    assert ledger.delivered == len({sequence for sequence, _, _ in steps})
+    assert ledger.delivered + ledger.repeated == len(steps)
+    assert ledger.missing({KEY: ledger.delivered}) == 0
+
+
+@pytest.mark.parametrize(
+    ("steps", "says"),
+    [
+        ([(0, 0, 0), (2, 1, 0), (1, 0, 1)], "I4 out of order: k/2 at 1:0 before k/1"),
+        ([(0, 0, 0), (1, 1, 0), (0, 0, 0)], "I4 out of order: k/0 again at 0:0, after k/1 elsewhere"),
+        ([(0, 0, 0), (1, 0, 1), (1, 0, 2)], "I6 twice: k/1 at 0:2 is stored a second time"),
+        ([(0, 0, 0), (0, 1, 0)], "I6 twice: k/0 at 1:0 is stored a second time"),
+        ([(0, 0, 0), (1, 0, 1), (2, 0, 2), (0, 0, 0), (2, 0, 2)], "I4 out of order: k/2 at 0:2 before k/1"),
+    ],
+    ids=["overtaken", "repeated behind a cut", "stored twice", "stored in two partitions", "a hole in a repetition"],
+)
+def test_what_is_wrong_is_said(steps: list[Step], says: str) -> None:
+    assert judged(*steps).anomalies[0] == says
+
+
+def test_what_never_came_is_missing() -> None:
+    assert judged((0, 0, 0)).missing({KEY: 3, b"other": 2}) == 4
