@@ -6,6 +6,7 @@
 | A | `groups` | what members of a group read with what they committed (Jepsen's Kafka workload) |
 | A | `transactions` | what transactions wrote, read and committed with how they ended (Jepsen, KIP-98, KIP-447) |
 | B | `order` | the order of one key's records across resizes (KIP-253) |
+| B | `resizes` | what was done about a resize with what its invariants allow (`invariants` names them) |
 | C | `brokers` | what brokers and controllers believed with what was really so (TLA+, KIP-903) |
 
 A checker's definition is its docstring; what is allowed on purpose is said where it is allowed. A new checker is a
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chaos.checkers import brokers, data_plane, groups, order, transactions
+from chaos.checkers import brokers, data_plane, groups, order, resizes, transactions
 from chaos.checkers.shared import Checker
 from chaos.history import History
 
@@ -26,6 +27,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     **groups.CHECKERS,
     **transactions.CHECKERS,
     **order.CHECKERS,
+    **resizes.CHECKERS,
     **brokers.CHECKERS,
 }
 

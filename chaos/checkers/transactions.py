@@ -153,7 +153,8 @@ def a32_offsets_too_early(history: History) -> Iterator[str]:
 def a33_copies_out_of_order(history: History) -> Iterator[str]:
     """Committed copies of one producer's records of one key stand in another order than the records were sent in.
 
-    Of first copies: they are made by whoever owns the key at the time, across resizes of what they are made from.
+    Of first copies: they are made by whoever owns the key at the time, across resizes of what they are made from. What
+    they are written to may be resized too: then only those in the same partition are compared.
     """
     decided = decisions(history)
     sent = {send.value: (send.producer, send.key, send.sequence) for send in history.sends}

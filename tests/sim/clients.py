@@ -260,14 +260,14 @@ class Reader(Application):
 
 
 class Operator(Application):
-    """Creates the topic, and resizes it to one count after another."""
+    """Creates a topic, and resizes it to one count after another."""
 
     def __init__(
-        self, cluster: SimCluster, counts: list[int], *, pause_s: float, others: dict[str, int] | None = None
+        self, cluster: SimCluster, counts: list[int], *, pause_s: float, topic: str = TOPIC, name: str = "operator"
     ) -> None:
-        super().__init__(cluster, "operator")
+        super().__init__(cluster, name)
+        self.topic = topic
         self.counts = counts
-        self.others = others or {}
         self.pause_s = pause_s
         self.resized = 0
 
@@ -279,11 +279,8 @@ class Operator(Application):
 
     async def _create(self) -> None:
         async with self._admin() as admin:
-            await admin.create_topics([NewTopic(name=TOPIC, partitions=self.counts[0], replication_factor=3)])
-            await admin.wait_for_topic(TOPIC, replicas=3)
-            for name, partitions in self.others.items():
-                await admin.create_topics([NewTopic(name=name, partitions=partitions, replication_factor=3)])
-                await admin.wait_for_topic(name, replicas=3)
+            await admin.create_topics([NewTopic(name=self.topic, partitions=self.counts[0], replication_factor=3)])
+            await admin.wait_for_topic(self.topic, replicas=3)
 
     def _admin(self) -> Admin:
         return Admin(self.cluster.bootstrap, request_timeout_ms=4000, rng=self.chance("admin"))
@@ -294,9 +291,9 @@ class Operator(Application):
             while not self.stopping:
                 try:
                     async with self._admin() as admin:
-                        if (await admin.describe_topic(TOPIC)).live == tuple(range(count)):
+                        if (await admin.describe_topic(self.topic)).live == tuple(range(count)):
                             break
-                        await admin.create_partitions(TOPIC, count, allow_shrink=True)
+                        await admin.create_partitions(self.topic, count, allow_shrink=True)
                     break
                 except CLIENT_FAILURES as error:
                     self.tell(f"resize to {count}: {error}")

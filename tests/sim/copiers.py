@@ -131,6 +131,7 @@ class _CopierRun:
             transactional_id=copier.name,
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
             linger_ms=self._rng.choice((0, 5)),
+            batch_bytes=self._rng.choice((200, 1000)),
             request_timeout_ms=1500,
             delivery_timeout_ms=8000,
             max_block_ms=8000,

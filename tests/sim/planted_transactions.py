@@ -16,9 +16,9 @@ def readers_not_held_back(planter: Planter) -> None:
 
 @plant("transactions: aborted ones are not listed")
 def aborted_not_listed(planter: Planter) -> None:
-    from broker.storage.log import Log
+    from broker.storage.log import PartitionLog
 
-    planter.replace(Log, "aborted_in", lambda log, batches, start_offset: [])
+    planter.replace(PartitionLog, "aborted_in", lambda log, batches, start_offset: [])
 
 
 @plant("transactions: a consumer does not filter what was aborted")

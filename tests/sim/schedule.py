@@ -68,6 +68,8 @@ class Shape:
     copiers: int
     """How many copy exactly once what the others write; without any there are no transactions."""
     aborts: float
+    copies: list[int]
+    """How many partitions the topic of the copies has, one count after another."""
 
 
 def shape_of(cluster_rng: Any, transactions_rng: Any) -> Shape:
@@ -100,6 +102,7 @@ def shape_of(cluster_rng: Any, transactions_rng: Any) -> Shape:
         flushes=flushes,
         copiers=copiers,
         aborts=transactions_rng.choice((0.0, 0.1, 0.4)),
+        copies=transactions_rng.choice(([2], [2], [1, 3], [2, 3, 1], [4, 2, 5])),
     )
 
 
@@ -114,8 +117,12 @@ class Schedule:
         self.shape = shape_of(self.rng, probe.rng("transactions"))
         changes = {"log_flush_interval_messages": 1} if self.shape.flushes else {}
         self.cluster = SimCluster(seed, brokers=self.shape.brokers, spares=self.shape.spares, changes=changes)
-        others = {OUT: 2} if self.shape.copiers else {}
-        self.operator = Operator(self.cluster, self.shape.counts, pause_s=self.shape.fault_s / 5, others=others)
+        pause_s = self.shape.fault_s / 5
+        self.operators = [Operator(self.cluster, self.shape.counts, pause_s=pause_s)]
+        if self.shape.copiers:
+            self.operators.append(
+                Operator(self.cluster, self.shape.copies, pause_s=pause_s, topic=OUT, name="operator of copies")
+            )
         self.writers = [Writer(self.cluster, "writer-1", keys=self.shape.keys, pause_s=0.15)]
         self.readers = [Reader(self.cluster, f"reader-{n}") for n in range(1, self.shape.readers + 1)]
         self.caretaker = Caretaker(
@@ -159,7 +166,7 @@ class Schedule:
             fired,
             cluster.steps,
             cluster.now(),
-            self.operator.resized,
+            sum(operator.resized for operator in self.operators),
             noticed.lines,
         )
 
@@ -173,13 +180,14 @@ class Schedule:
     async def _life(self) -> None:
         cluster = self.cluster
         await cluster.start()
-        await self.operator.create()
-        for application in (*self.clients, self.operator, self.caretaker):
+        for operator in self.operators:
+            await operator.create()
+        for application in (*self.clients, *self.operators, self.caretaker):
             application.start()
         await asyncio.sleep(0.5)
         await self._faults()
         await self._heal()
-        ending = Ending(cluster, self.writers, self.readers, (self.operator, self.caretaker), self.copiers)
+        ending = Ending(cluster, self.writers, self.readers, (*self.operators, self.caretaker), self.copiers)
         cluster.history.complete = await ending.converge()
         if cluster.history.complete:
             ending.collect()

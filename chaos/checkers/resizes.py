@@ -1,0 +1,245 @@
+"""What brokers, controllers and clients did about a resize: cuts, generations, removals, and those it does not concern.
+
+The rules are the invariants of the resize (`invariants.py` names them all); these are the ones that the order of
+records alone does not show. They compare what each part believed, wrote or answered with what was committed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from chaos.checkers.shared import Checker, at
+from chaos.history import Begun, Delivery, History, Place
+from chaos.resize_events import TopicWritten
+from protocol import linear_hashing
+from protocol.lineage import Lineage, Segment
+
+
+def b14_boundary_moved(history: History) -> Iterator[str]:
+    """A record of a leader epoch stands at or behind the end that a later leader had given for that epoch (I2)."""
+    told: dict[Place, list[tuple[int, int, int]]] = defaultdict(list)
+    for one in history.resizes.boundaries:
+        told[one.place].append((one.epoch, one.end_offset, one.node))
+    for record in history.stored:
+        for epoch, end, node in set(told.get(record.place, ())):
+            if record.leader_epoch <= epoch and record.offset >= end:
+                yield f"{at(record.place, record.offset)} of epoch {record.leader_epoch}: {node} said {epoch} ends at {end}"
+
+
+def b15_replay_order(history: History) -> Iterator[str]:
+    """A record is given to the reader of its partition when the group is past a younger one of its key elsewhere (I4).
+
+    Repetitions count, unlike in B1: after a crash the younger record must be repeated too. What a member reads after
+    its partition has begun for somebody else is Kafka's at-least-once, and not judged.
+    """
+    sent = {send.value: send for send in history.sends}
+    reader: dict[Place, tuple[str, int]] = {}
+    position: dict[Place, int] = {}
+    held: dict[tuple[str, str], dict[Place, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
+    events: list[tuple[int, Delivery | Begun]] = [(one.order, one) for one in history.begun]
+    events += [(one.order, one) for one in history.deliveries]
+    for _, event in sorted(events, key=lambda one: one[0]):
+        if isinstance(event, Begun):
+            reader[event.place], position[event.place] = (event.consumer, event.run), event.offset
+            continue
+        if reader.get(event.place) != (event.consumer, event.run):
+            continue
+        position[event.place] = event.offset + 1
+        send = sent.get(event.value)
+        if send is None:
+            continue
+        places = held[send.producer, send.key]
+        for place, rows in places.items():
+            passed = bisect_left(rows, (position.get(place, 0), -1))
+            if place != event.place and passed and rows[passed - 1][1] > send.sequence:
+                younger = at(place, rows[passed - 1][0])
+                yield f"{event.value} at {at(event.place, event.offset)}, and the group is past {younger}"
+        rows = places[event.place]
+        row = (event.offset, send.sequence)
+        if rows[bisect_left(rows, row) : bisect_right(rows, row)] != [row]:
+            insort(rows, row)
+
+
+def b16_generation_falls(history: History) -> Iterator[str]:
+    """In a log, a leader epoch or its generation is lower than one before it (I1)."""
+    last: dict[Place, tuple[int, int]] = {}
+    for record in sorted(history.stored, key=lambda one: (one.place, one.offset)):
+        generation = history.generation_of(record.place, record.leader_epoch)
+        epoch_before, before = last.get(record.place, (-1, -1))
+        if record.leader_epoch < epoch_before or generation < before:
+            where = at(record.place, record.offset)
+            yield f"{where}: epoch {record.leader_epoch}, generation {generation} after {epoch_before} and {before}"
+        last[record.place] = (record.leader_epoch, generation)
+
+
+def b17_index_reused(history: History) -> Iterator[str]:
+    """An index that is used again begins in an epoch, or at an offset, that its earlier life had (I7)."""
+    for stub in history.resizes.retired:
+        for state in history.states:
+            if state.place == stub.place and state.order > stub.order and state.leader_epoch <= stub.leader_epoch:
+                yield f"{state.place} has epoch {state.leader_epoch} again, it was removed in {stub.leader_epoch}"
+        for record in history.stored:
+            new_life = record.leader_epoch > stub.leader_epoch
+            if record.place == stub.place and new_life != (record.offset >= stub.end_offset):
+                where = at(record.place, record.offset)
+                yield f"{where} of epoch {record.leader_epoch}; before, it ended at {stub.end_offset} in {stub.leader_epoch}"
+
+
+def b18_shown_too_early(history: History) -> Iterator[str]:
+    """One answer shows a leader epoch in which a partition serves a newer generation than the topic's (I9, R12)."""
+    begun: dict[Place, list[tuple[int, int]]] = defaultdict(list)
+    for state in history.states:
+        if not begun[state.place] or begun[state.place][-1][1] != state.generation:
+            begun[state.place].append((state.leader_epoch, state.generation))
+    for one in history.resizes.shown:
+        for index, epoch in one.epochs.items():
+            serves = max((g for first, g in begun[one.topic, index] if first <= epoch), default=0)
+            if serves > one.generation:
+                yield f"{one.process} sees {one.topic}-{index} in epoch {epoch}, of {serves}, and generation {one.generation}"
+
+
+def b19_removed_too_early(history: History) -> Iterator[str]:
+    """A partition is removed that is not sealed, not empty, or has a transaction open; or something is added after (I10)."""
+    for stub in history.resizes.retired:
+        if not stub.sealed:
+            yield f"{stub.place} is removed in epoch {stub.leader_epoch} and is not sealed"
+        log = stub.logs.get(stub.leader)
+        if log is not None and set(log) != {stub.end_offset}:
+            yield f"{stub.place} is removed with the end {stub.end_offset}; its log has (start, end, stable) {log}"
+        for send in history.sends:
+            late = send.outcome == "ok" and send.place == stub.place and send.order > stub.order
+            if late and send.offset < stub.end_offset:
+                yield f"{send.value} is acknowledged at {at(stub.place, send.offset)}, which was removed"
+
+
+def b20_unaffected_touched(history: History) -> Iterator[str]:
+    """A resize changes, fences, refuses or gates a partition whose keys it does not move (I13)."""
+    affected = _affected(history)
+    windows = _windows(history)
+    last: dict[Place, tuple[int, int, tuple[int, ...], int, bool]] = {}
+    for state in history.states:
+        topic, index = state.place
+        now = (state.leader_epoch, state.leader, state.isr, state.generation, state.sealed)
+        before = last.get(state.place)
+        last[state.place] = now
+        if before is None:
+            continue
+        if state.generation != before[3] and index not in affected.get((topic, state.generation), {index}):
+            yield f"{state.place} goes to generation {state.generation}, which does not move its keys"
+        if before[0] < now[0] and before[1:] == now[1:]:
+            for began, ended, generation in windows.get(topic, ()):
+                if began < state.order < ended and index not in affected[topic, generation]:
+                    yield f"{state.place} is fenced in epoch {now[0]} by a resize that does not move its keys"
+    for refusal in history.resizes.refused:
+        lineage = history.lineage(refusal.place[0])
+        if lineage is not None and not _refusable(lineage, refusal.place[1], refusal.stamp, refusal.generation):
+            yield f"{refusal.place} in generation {refusal.generation} refuses a batch of {refusal.stamp}: the same keys"
+    for gate in history.resizes.gated:
+        lineage = history.lineage(gate.topic)
+        if lineage is not None and not _waits_for_anything(lineage, gate.segment):
+            yield f"{gate.consumer} finds {gate.topic}-{gate.segment} closed, which waits for nothing"
+
+
+def b21_step_repeated(history: History) -> Iterator[str]:
+    """A step of a resize has an effect twice: a plan, a cut, a publication or a removal (I14)."""
+    entered: dict[Place, list[int]] = defaultdict(list)
+    for state in history.states:
+        known = entered[state.place]
+        if not known or known[-1] != state.generation:
+            if known and state.generation <= max(known):
+                yield f"{state.place} goes from generation {known[-1]} to {state.generation}"
+            known.append(state.generation)
+    last: dict[str, TopicWritten] = {}
+    for row in history.resizes.topics:
+        before = last.get(row.topic)
+        last[row.topic] = row
+        if before is None:
+            continue
+        if row.generation not in (before.generation, before.generation + 1):
+            yield f"{row.topic} goes from generation {before.generation} to {row.generation}"
+        if row.generation > before.generation and (before.plan is None or before.plan[0] != row.generation):
+            yield f"{row.topic} goes to generation {row.generation}, and the plan was {before.plan}"
+        if row.plan is not None and (before.plan or row.plan) != row.plan:
+            yield f"the plan of {row.topic} changes from {before.plan} to {row.plan}"
+        if row.plan is not None and row.plan[0] != row.generation + 1:
+            yield f"{row.topic} of generation {row.generation} has the plan {row.plan}"
+    stubs: dict[Place, int] = {}
+    for stub in history.resizes.retired:
+        if stub.leader_epoch <= stubs.get(stub.place, -1):
+            yield f"{stub.place} is removed in epoch {stub.leader_epoch}, after {stubs[stub.place]}"
+        stubs[stub.place] = stub.leader_epoch
+
+
+def b22_legacy_touched(history: History) -> Iterator[str]:
+    """A topic that was never resized has a generation, a seal, a refusal or a gate (I15)."""
+    resized = {row.topic for row in history.resizes.topics if row.plan is not None or row.generation > 0}
+    if not history.resizes.topics:
+        return
+    for state in history.states:
+        if state.place[0] not in resized and (state.generation or state.sealed):
+            yield f"{state.place} serves generation {state.generation}{', sealed' if state.sealed else ''}"
+    for refusal in history.resizes.refused:
+        if refusal.place[0] not in resized:
+            yield f"{refusal.place} refuses a batch of generation {refusal.stamp}"
+    for gate in history.resizes.gated:
+        if gate.topic not in resized:
+            yield f"{gate.consumer} finds {gate.topic}-{gate.segment} closed"
+
+
+def _affected(history: History) -> dict[tuple[str, int], frozenset[int]]:
+    """Whose keys each generation moves, by the plans."""
+    return {
+        (row.topic, row.plan[0]): frozenset(linear_hashing.affected(row.base, row.plan[1], row.plan[2]))
+        for row in history.resizes.topics
+        if row.plan is not None
+    }
+
+
+def _windows(history: History) -> dict[str, list[tuple[int, int, int]]]:
+    """When each plan was under way: from, to, generation."""
+    windows: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+    for row in history.resizes.topics:
+        known = windows[row.topic]
+        if known and known[-1][1] == _OPEN and (row.plan is None or row.plan[0] != known[-1][2]):
+            known[-1] = (known[-1][0], row.order, known[-1][2])
+        if row.plan is not None and (not known or known[-1][2] != row.plan[0]):
+            known.append((row.order, _OPEN, row.plan[0]))
+    return windows
+
+
+_OPEN: Final = 1 << 62
+
+
+def _refusable(lineage: Lineage, index: int, stamp: int, generation: int) -> bool:
+    """Whether the keys of a partition changed between two generations; a generation not published yet is a change."""
+    low, high = sorted((stamp, generation))
+    return high > lineage.generation or any(low < one <= high for one in lineage.class_generations(index))
+
+
+def _waits_for_anything(lineage: Lineage, segment: Segment) -> bool:
+    todo, seen = [segment], {segment}
+    while todo:
+        one = todo.pop()
+        if one.generation not in lineage.class_generations(one.partition) or lineage.predecessors(one):
+            return True
+        before = lineage.previous(one)
+        if before is not None and before not in seen:
+            seen.add(before)
+            todo.append(before)
+    return False
+
+
+CHECKERS: Final[dict[str, Checker]] = {
+    "B14 boundary-moved": b14_boundary_moved,
+    "B15 replay-order": b15_replay_order,
+    "B16 generation-falls": b16_generation_falls,
+    "B17 index-reused": b17_index_reused,
+    "B18 shown-too-early": b18_shown_too_early,
+    "B19 removed-too-early": b19_removed_too_early,
+    "B20 unaffected-touched": b20_unaffected_touched,
+    "B21 step-repeated": b21_step_repeated,
+    "B22 legacy-touched": b22_legacy_touched,
+}

@@ -1,0 +1,169 @@
+"""Watches resizes in a simulation from inside: what ZooKeeper commits, leaders answer and clients are shown.
+
+Like `probes`: each wrapper records and changes nothing, and names what it wraps, so one that no longer fits fails loudly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from broker.handlers import offset_for_leader_epoch
+from broker.replication.partition import Partition
+from chaos.resize_events import BoundaryTold, Gated, Refused, Retired, Shown, TopicWritten
+from clients.consumer.gatekeeper import Gatekeeper
+from clients.metadata import ClusterMetadata
+from controller.model import TopicBody
+from controller.zk import paths, znodes
+from protocol.errors import ErrorCode, KafkaError
+from tests.sim.cluster import SimCluster
+from tests.sim.history import Seen
+from tests.sim.loop import PROCESS
+from tests.sim.zookeeper import Change
+
+NO_RESIZE: Final = -1
+
+
+@contextlib.contextmanager
+def watching(cluster: SimCluster) -> Iterator[ResizeProbes]:
+    """Record into the cluster's history for as long as this lasts."""
+    probes = ResizeProbes(cluster)
+    cluster.zookeeper.on_change.append(probes.changed)
+    with contextlib.ExitStack() as stack:
+        for owner, name, wrapper in (
+            (offset_for_leader_epoch, "end_of_epoch", probes.end_of_epoch),
+            (Partition, "check_generation", probes.check_generation),
+            (Gatekeeper, "passes", probes.passes),
+            (ClusterMetadata, "updated", probes.updated),
+        ):
+            original = getattr(owner, name)
+            setattr(owner, name, _wrapped(wrapper, original))
+            stack.callback(setattr, owner, name, original)
+        yield probes
+
+
+def _wrapped(wrapper: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **options: Any) -> Any:
+        return wrapper(original, *args, **options)
+
+    return call
+
+
+class ResizeProbes:
+    """The wrappers."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+        self._history = cluster.history
+        self._events = cluster.history.resizes
+        self._stubs: dict[str, dict[int, int]] = {}
+        self._shown: dict[tuple[str, str], tuple[int, dict[int, int]]] = {}
+        self._seen: dict[tuple[str, str], int] = {}
+
+    # --- ZooKeeper
+
+    def changed(self, change: Change) -> None:
+        if paths.parent(change.path) != paths.TOPICS or change.data is None:
+            return
+        name, body = paths.name(change.path), znodes.decode_topic(change.path, change.data)
+        retired = {index: (past.leader_epoch, past.end_offset) for index, past in body.retired.items()}
+        plan = None if body.plan is None else (body.plan.generation, body.plan.before, body.plan.after)
+        self._events.topics.append(
+            TopicWritten(
+                self._history.tick(),
+                name,
+                body.generation,
+                body.base,
+                body.initial_partition_count,
+                body.undeleted_partition_count,
+                plan,
+                tuple(sorted(body.assignment)),
+                retired,
+            )
+        )
+        known = self._stubs.setdefault(name, {})
+        for index, (epoch, end) in sorted(retired.items()):
+            if known.get(index) != epoch:
+                known[index] = epoch
+                self._retired(name, body, index, epoch, end)
+
+    def _retired(self, name: str, body: TopicBody, index: int, epoch: int, end: int) -> None:
+        state = dict(self._cluster.states()).get((name, index))
+        logs = {}
+        for broker_id in body.assignment.get(index, ()):
+            one = self._cluster.replica(broker_id, name, index)
+            if one is not None:
+                logs[broker_id] = (one.log.log_start_offset, one.log.log_end_offset, one.last_stable_offset)
+        leader = -1 if state is None else state.leader
+        led = self._cluster.replica(leader, name, index)
+        if led is not None and not led.is_leader:
+            logs.pop(leader, None)  # it was restarted this moment, and its log is not loaded by a leader's rules yet
+        sealed = state is not None and state.sealed and state.leader_epoch == epoch
+        self._events.retired.append(Retired(self._history.tick(), (name, index), epoch, end, leader, sealed, logs))
+
+    # --- leaders
+
+    def end_of_epoch(self, original: Any, ctx: Any, topic: str, asked: Any) -> Any:
+        answer = original(ctx, topic, asked)
+        partition = ctx.services.replicas.replica(topic, asked.partition)
+        if answer.end_offset >= 0 and partition is not None and asked.leader_epoch < partition.leader_epoch:
+            self._events.boundaries.append(
+                BoundaryTold(
+                    self._history.tick(),
+                    partition._rules.broker_id,
+                    (topic, asked.partition),
+                    partition.leader_epoch,
+                    asked.leader_epoch,
+                    answer.end_offset,
+                )
+            )
+        return answer
+
+    def check_generation(self, original: Any, partition: Partition, stamp: int) -> None:
+        try:
+            original(partition, stamp)
+        except KafkaError as error:
+            if error.code is ErrorCode.INVALID_PARTITION_METADATA:
+                self._cluster.fired["batch refused for its generation"] += 1
+                place = (partition.topic, partition.index)
+                node, generation, sealed = partition._rules.broker_id, partition.generation, partition.sealed
+                self._events.refused.append(Refused(self._history.tick(), node, place, stamp, generation, sealed))
+            raise
+
+    # --- clients
+
+    def passes(self, original: Any, keeper: Gatekeeper, topic: str, segment: Any) -> bool:
+        known = (topic, segment) in keeper._closed
+        is_open: bool = original(keeper, topic, segment)
+        if not is_open and not known:
+            self._cluster.fired["gate closed"] += 1
+            self._events.gated.append(Gated(self._history.tick(), self._process(), topic, segment))
+        if is_open and known:
+            self._cluster.fired["gate opened"] += 1
+        return is_open
+
+    def updated(self, original: Any, metadata: ClusterMetadata, response: Any, **options: Any) -> ClusterMetadata:
+        process = self._process()
+        for topic in response.topics:
+            if topic.name is None or topic.error_code or not topic.partitions or topic.base < 1:
+                continue
+            epochs = {row.partition_index: row.leader_epoch for row in topic.partitions}
+            now = (topic.generation, epochs)
+            if self._shown.get((process, topic.name)) != now:
+                self._shown[process, topic.name] = now
+                row = Shown(self._history.tick(), process, topic.name, topic.generation, epochs)
+                self._events.shown.append(row)
+        after: ClusterMetadata = original(metadata, response, **options)
+        for name, known in after.topics.items():
+            # Of this client alone: a process may have several, and each begins with what it is told first.
+            before = metadata.topics.get(name)
+            if before is not None and before.topic_id == known.topic_id and known.generation != before.generation:
+                what = f"generation of {name} {known.topic_id.hex()} in client {id(metadata.lineages)}"
+                self._history.seen.append(Seen(self._history.tick(), process, what, before.generation))
+                self._history.seen.append(Seen(self._history.tick(), process, what, known.generation))
+        return after
+
+    def _process(self) -> str:
+        process = PROCESS.get()
+        return "-" if process is None else process.name
