@@ -63,6 +63,17 @@ DIFFERENCES: Final = (
         "tests/broker/test_registration.py",
     ),
     Difference(
+        "A new transaction coordinator answers COORDINATOR_LOAD_IN_PROGRESS until what it has read is "
+        "replicated; Kafka acts on what the next leader may have lost.",
+        "tests/broker/coordinators/test_transaction_failover.py"
+        "::test_nothing_is_decided_before_the_end_of_the_journal_is_replicated",
+    ),
+    Difference(
+        "When the epochs of a producer id are used up, InitProducerId with a wrong epoch is PRODUCER_FENCED and a "
+        "repeated request gets its old answer; Kafka fails with UNKNOWN_SERVER_ERROR.",
+        "tests/broker/coordinators/test_transaction_requests.py::test_another_producer_id_when_the_epochs_are_used_up",
+    ),
+    Difference(
         "There is no tiered storage, so ListOffsets knows no remote offsets, and properties about it have no effect.",
         "tests/broker/handlers/test_list_offsets.py",
     ),
