@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from chaos.resize_events import ResizeEvents
 from protocol.lineage import Lineage
 
 Outcome = Literal["ok", "fail", "info"]
@@ -339,6 +340,7 @@ class History:
     markers: list[Marker] = field(default_factory=list)
     assigned: list[Assigned] = field(default_factory=list)
     fetched: list[OffsetsFetched] = field(default_factory=list)
+    resizes: ResizeEvents = field(default_factory=ResizeEvents)
     replicas: dict[Place, dict[int, bytes]] = field(default_factory=dict)
     """Each replica's bytes up to the leader's high watermark when all was over."""
     log_starts: dict[Place, int] = field(default_factory=dict)
