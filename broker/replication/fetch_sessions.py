@@ -75,8 +75,9 @@ class SessionPartition:
         )
 
     def told(self, row: PartitionData) -> None:
-        """This row is being sent."""
-        self.high_watermark = -1 if row.error_code else row.high_watermark
+        """This row is being sent. Who is told to truncate, or of an error, does not look at the high watermark."""
+        used = not row.error_code and row.diverging_epoch.epoch < 0
+        self.high_watermark = row.high_watermark if used else -1
         self.log_start_offset = row.log_start_offset
 
 

@@ -132,6 +132,16 @@ def test_after_an_error_and_under_another_epoch_everything_is_news() -> None:
     assert entry.is_news(row())
 
 
+def test_who_is_told_to_truncate_is_told_the_high_watermark_again() -> None:
+    """A follower that cuts its log looks at nothing else in that row; an idle partition would never tell it again."""
+    cache = Cache()
+    session = cache.use(cache.add(follower=True), 1)
+    assert session is not None
+    ((key, entry),) = session.partitions.items()
+    session.told([(key, row(diverging_epoch=EpochEndOffset(epoch=2, end_offset=4)))])
+    assert entry.is_news(row())
+
+
 def test_who_got_records_is_served_last_next_time() -> None:
     cache = Cache()
     session = cache.use(cache.add(3), 1)
