@@ -81,8 +81,8 @@ def test_a_move_to_a_broker_that_is_away_is_shown_called_off_and_leaves_nothing(
             await create(cluster, "t", replicas=2)
             before, after = await others_than(cluster)
             target = next(one for one in after if one != active_controller(cluster))
-            link = cluster.nodes[target].services.replicas
-            link._fetcher = lambda leader_id: _Deaf()  # type: ignore[assignment,return-value,method-assign]
+            fetchers = cluster.nodes[target].services.replicas.fetchers
+            fetchers.follow = lambda partition: None  # type: ignore[method-assign]  # its replicas never catch up
             assert await reassign(cluster, [before[0], target]) == (0, 0)
             assert await moving(cluster) == [([before[0], target, before[1]], [target], [before[1]])]
             data, _ = await cluster.nodes[target].session.get(paths.topic("t"))
@@ -95,14 +95,6 @@ def test_a_move_to_a_broker_that_is_away_is_shown_called_off_and_leaves_nothing(
             assert await reassign(cluster, None) == (0, 85)
 
     story(scenario)
-
-
-class _Deaf:
-    """A fetcher that fetches nothing: its replicas never catch up."""
-
-    def follow(self, partition: object) -> None: ...
-
-    def forget(self, partition: object) -> None: ...
 
 
 def test_only_the_controller_answers() -> None:
