@@ -61,9 +61,11 @@ EPOCHS_RESPONSE = epochs.PartitionLeaderEpochsForPartitionsResponse(
 LAYOUTS = {
     "position request": (
         POSITION_REQUEST,
-        [text("g"), "00000007", text("m-1"), "00000001", text("t"), "00000002"]
-        + ["00000003", "01", "ffffffffffffffff"]
-        + ["00000000", "00", "0000000000001000"],
+        [
+            *(text("g"), "00000007", text("m-1"), "00000001", text("t"), "00000002"),
+            *("00000003", "01", "ffffffffffffffff"),
+            *("00000000", "00", "0000000000001000"),
+        ],
     ),
     "position response": (
         POSITION_RESPONSE,
