@@ -1,0 +1,191 @@
+"""Goal: batches of a transaction leave only for partitions that are part of it, and none outlives it.
+
+Method: the real accumulator with the real state machine of transactions and a model of the coordinators; the test says
+what leaders answer.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from clients.backoff import Backoff
+from clients.config import ProducerConfig
+from clients.producer.accumulator import Accumulator
+from clients.producer.queues import Batch
+from clients.producer.transactions import State, Transactions
+from clients.producer.verdicts import AbortableError, Step, TransactionAborted
+from protocol.errors import ErrorCode, KafkaError
+from protocol.lineage import Lineage
+from protocol.records.batch import read_header
+from tests.clients.producer.coordinator import Coordinator, ask
+from tests.clients.producer.world import Receipt
+
+
+class Bench:
+    """A transactional producer of one ordered topic, and a clock that the test turns."""
+
+    def __init__(self, partitions: int = 1) -> None:
+        config = ProducerConfig(transactional_id="id", linger_ms=0, delivery_timeout_ms=10000)
+        self.accumulator = Accumulator(config, Backoff(initial_ms=100, jitter=0), random.Random(1))
+        found = self.accumulator.numbering.transactions
+        assert found is not None
+        self.transactions: Transactions = found
+        self.coordinator = Coordinator()
+        self.now = 0.0
+        self.resize((0, partitions))
+        self.transactions.initialize()
+        self.ask()
+        self.transactions.begin()
+
+    def resize(self, *history: tuple[int, int]) -> None:
+        lineage = Lineage(1, list(history))
+        self.accumulator.adopt("t", b"id", lineage, range(lineage.count))
+
+    def send(self, key_hash: int = 0) -> Receipt:
+        receipt = Receipt()
+        self.accumulator.append(self.accumulator.topic("t"), key_hash, b"k", b"v", (), 5, receipt, self.now)
+        return receipt
+
+    def drain(self) -> list[Batch]:
+        drained = self.accumulator.drain(self.now, lambda topic, partition: 0, lambda node: True)
+        return [batch for batches in drained.requests.values() for batch in batches]
+
+    def sent(self) -> list[Batch]:
+        """What goes out once the coordinator knows of the partitions."""
+        self.drain()
+        self.ask()
+        return self.drain()
+
+    def ask(self) -> list[Step]:
+        return ask(self.transactions, self.coordinator, settled=not self.accumulator.outstanding)
+
+    def answer(self, batch: Batch, code: ErrorCode = ErrorCode.NONE, *, generation: int = -1) -> None:
+        self.accumulator.complete(batch, code, self.now, base_offset=0, generation=generation)
+
+    def abort(self) -> list[Step]:
+        self.transactions.abort()
+        self.accumulator.drop_doomed()
+        return self.ask()
+
+
+def test_nothing_leaves_before_its_partition_is_part_of_the_transaction() -> None:
+    bench = Bench(partitions=2)
+    bench.send(0)
+    bench.send(1)
+    assert bench.drain() == []
+    assert bench.transactions.enlisting
+    assert bench.ask() == [Step.ADD_PARTITIONS]
+    batches = bench.drain()
+    assert [batch.queue.index for batch in batches] == [0, 1]
+    header = read_header(batches[0].bytes_with("none", transactional=True))
+    assert header.is_transactional
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 0, 0)
+
+
+def test_sequences_go_on_from_one_transaction_to_the_next() -> None:
+    bench = Bench()
+    for expected in range(3):
+        bench.send()
+        (batch,) = bench.sent()
+        assert (batch.producer_epoch, batch.base_sequence) == (0, expected)
+        bench.answer(batch)
+        bench.transactions.commit()
+        assert bench.ask() == [Step.END]
+        bench.transactions.begin()
+
+
+def test_an_abort_drops_what_was_not_sent_and_waits_for_what_was() -> None:
+    bench = Bench()
+    first = bench.send()
+    (batch,) = bench.sent()
+    second = bench.send()
+    assert bench.abort() == []
+    assert isinstance(second.error, TransactionAborted)
+    assert not first.done()
+    bench.answer(batch)
+    assert first.metadata is not None
+    assert bench.ask() == [Step.END]
+    assert bench.coordinator.ended == [False]
+    assert bench.transactions.identity == (7, 0)
+
+
+def test_what_comes_back_for_a_retry_while_aborting_is_not_sent_again() -> None:
+    bench = Bench()
+    receipt = bench.send()
+    (batch,) = bench.sent()
+    bench.abort()
+    bench.accumulator.lost(batch, bench.now)
+    assert isinstance(receipt.error, TransactionAborted)
+    assert bench.accumulator.outstanding == 0
+    assert bench.ask() == [Step.END, Step.INITIALIZE]
+    bench.transactions.begin()
+    bench.send()
+    (again,) = bench.sent()
+    assert (again.producer_epoch, again.base_sequence) == (1, 0), "a new epoch, because the old one has a hole"
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE]
+)
+def test_a_refused_batch_takes_the_whole_transaction_with_it(code: ErrorCode) -> None:
+    bench = Bench(partitions=2)
+    refused, other = bench.send(0), bench.send(1)
+    batch, beside = bench.sent()
+    waiting = bench.send(0)
+    bench.answer(batch, code)
+    assert isinstance(refused.error, KafkaError)
+    assert refused.error.code is code
+    assert isinstance(waiting.error, AbortableError)
+    assert bench.transactions.state is State.ABORTABLE_ERROR
+    assert not other.done(), "it is on the wire"
+    bench.answer(beside)
+    with pytest.raises(AbortableError, match=code.name):
+        bench.transactions.commit()
+    assert bench.abort() == [Step.END, Step.INITIALIZE]
+
+
+def test_a_sequence_error_behind_an_older_batch_heals() -> None:
+    bench = Bench()
+    bench.send()
+    (first,) = bench.sent()
+    bench.answer(first)
+    bench.send()
+    (second,) = bench.drain()
+    bench.send()
+    (third,) = bench.drain()
+    bench.accumulator.lost(second, bench.now)
+    bench.answer(third, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert bench.transactions.state is State.IN_TRANSACTION
+    bench.now = 1.0
+    assert bench.drain() == [second]
+
+
+def test_a_record_that_expires_dooms_the_transaction() -> None:
+    bench = Bench()
+    receipt = bench.send()
+    bench.now = 11.0
+    assert bench.drain() == []
+    assert isinstance(receipt.error, KafkaError)
+    assert bench.transactions.state is State.ABORTABLE_ERROR
+
+
+def test_a_resize_moves_records_to_partitions_that_join_the_transaction() -> None:
+    """E12: what the old partition refused is partitioned again; the child is added before anything is sent to it."""
+    bench = Bench()
+    bench.send(0)
+    (first,) = bench.sent()
+    bench.answer(first)
+    moved, stays = bench.send(1), bench.send(0)
+    (batch,) = bench.drain()
+    bench.answer(batch, ErrorCode.INVALID_PARTITION_METADATA, generation=1)
+    bench.resize((0, 1), (1, 2))
+    assert [one.queue.index for one in bench.drain()] == [0], "the child is not part of the transaction yet"
+    assert bench.ask() == [Step.ADD_PARTITIONS]
+    (child,) = bench.drain()
+    assert (child.queue.index, child.stamp, child.base_sequence) == (1, 1, 0)
+    bench.answer(child)
+    assert moved.metadata is not None
+    assert not stays.done()
+    assert len(bench.coordinator.partitions) == 2
