@@ -1,4 +1,7 @@
-"""`python -m tests.differential [--keep] [API | API.case]...`: replay the corpus, print differences and shares."""
+"""`python -m tests.differential [--keep] [API | API.case | 1 | 3]...`: replay the corpus, print differences and shares.
+
+A number selects the cases for that many brokers.
+"""
 
 from __future__ import annotations
 

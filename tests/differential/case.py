@@ -25,6 +25,7 @@ from protocol.apis.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from protocol.apis.describe_cluster import DescribeClusterRequest
 from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.batch import BatchBuilder
@@ -168,7 +169,7 @@ class Run:
             assignments=assignments,
             configs=[CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items()],
         )
-        made = await self.prepare(CreateTopicsRequest(topics=[asked], timeout_ms=10000))
+        made = await self.prepare(CreateTopicsRequest(topics=[asked], timeout_ms=10000), to=await self.controller())
         assert made.topics[0].error_code == 0, made
         count = len(replicas) or partitions
         for broker in self.addresses:
@@ -180,6 +181,14 @@ class Run:
                 ),
                 to=broker,
             )
+
+    async def controller(self) -> int:
+        """Who takes the requests that change topics."""
+        if len(self.addresses) == 1:
+            return min(self.addresses)
+        known = await self.prepare(DescribeClusterRequest(include_cluster_authorized_operations=False))
+        found: int = known.controller_id
+        return found
 
     async def append(self, topic: str, records: bytes, partition: int = 0, *, to: int = 1) -> Any:
         """Store a batch."""

@@ -43,6 +43,7 @@ NAMED: Final = {
     "leader": "member_id",
     "session_id": "session_id",
     "broker_epoch": "broker_epoch",
+    "controller_id": "controller",
 }
 SAID: Final = frozenset({"error_message", "message", "batch_index_error_message", "documentation"})
 SOMETHING_SAID: Final = "(said)"
@@ -65,6 +66,8 @@ UNORDERED: Final = frozenset(
         "EntryDataResult.entity",
         "JoinGroupResponse.members",
         "ListGroupsResponse.groups",
+        "DescribeClusterResponse.brokers",
+        "MetadataResponse.brokers",
         "MetadataResponse.topics",
         "MetadataResponseTopic.partitions",
         "OffsetCommitResponseTopic.partitions",

@@ -16,8 +16,8 @@ from tests.differential.replay import CLUSTER, replay
 
 
 def selected(names: Sequence[str]) -> list[Case]:
-    """The cases of these APIs, or with these names; all without a name."""
-    return [case for case in CASES if not names or case.api in names or case.id in names]
+    """The cases of these APIs, with these names, or for so many brokers; all without a name."""
+    return [case for case in CASES if not names or not {case.api, case.id, str(case.brokers)}.isdisjoint(names)]
 
 
 async def compared(cases: Sequence[Case]) -> Comparison:

@@ -13,6 +13,7 @@ from tests.differential.corpus import (
     produce,
     quotas,
     security,
+    three_brokers,
     topics,
     transactions,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "produce",
     "quotas",
     "security",
+    "three_brokers",
     "topics",
     "transactions",
 ]

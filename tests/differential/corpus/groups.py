@@ -237,7 +237,7 @@ async def described(run: Run) -> None:
     stable, empty = run.name("stable"), run.name("empty")
     await Member.joined(run, stable)
     await run.prepare(commit(empty, name, (0, 1)))
-    await run.ask(DescribeGroupsRequest(groups=[stable, empty, run.name("none"), ""]))
+    await run.ask(DescribeGroupsRequest(groups=[stable, empty, run.name("none")]))
     await run.ask(DescribeGroupsRequest(groups=[stable, stable]))
     await run.ask(DescribeGroupsRequest(groups=[]))
     if run.version >= 3:
@@ -256,7 +256,7 @@ async def deleted(run: Run) -> None:
     await coordinator(run, empty := run.name("empty"))
     await run.prepare(commit(empty, name, (0, 1)))
     await Member.joined(run, stable := run.name("stable"))
-    await run.ask(DeleteGroupsRequest(groups_names=[empty, stable, run.name("none"), ""]))
+    await run.ask(DeleteGroupsRequest(groups_names=[empty, stable, run.name("none")]))
     await run.ask(DeleteGroupsRequest(groups_names=[empty]))
     await run.ask(DeleteGroupsRequest(groups_names=[stable, stable]))
     await run.ask(DeleteGroupsRequest(groups_names=[]))

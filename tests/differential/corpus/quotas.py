@@ -81,7 +81,7 @@ async def filters(run: Run) -> None:
     await run.prepare(alter([("user", user), ("client-id", client)], ("producer_byte_rate", None)))
 
 
-@case("DescribeClientQuotas")
+@case("DescribeClientQuotas", alone=True)
 async def bad_filters(run: Run) -> None:
     await run.ask(described(("planet", EXACT, "x")))
     await run.ask(described(("user", 9, "x")))

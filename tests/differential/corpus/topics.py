@@ -88,10 +88,10 @@ async def by_assignment(run: Run) -> None:
     await run.ask(create(topic(run.name("count"), 2, -1, assignments=[(0, [1])])))
     await run.ask(create(topic(run.name("gap"), -1, -1, assignments=[(0, [1]), (2, [1])])))
     await run.ask(create(topic(run.name("late"), -1, -1, assignments=[(1, [1])]), timeout_ms=300))
-    await run.ask(create(topic(run.name("twice"), -1, -1, assignments=[(0, [1]), (0, [1])]), timeout_ms=300))
+    await run.ask(create(topic(run.name("twice"), -1, -1, assignments=[(0, [1]), (0, [1])])))
     await run.ask(create(topic(run.name("double"), -1, -1, assignments=[(0, [1, 1])])))
     await run.ask(create(topic(run.name("nobody"), -1, -1, assignments=[(0, [])]), timeout_ms=300))
-    await run.ask(create(topic(run.name("unknown"), -1, -1, assignments=[(0, [77])])))
+    await run.ask(create(topic(run.name("unknown"), -1, -1, assignments=[(0, [77])]), timeout_ms=300))
     await run.ask(create(topic(run.name("negative"), -1, -1, assignments=[(-1, [1])]), timeout_ms=300))
     await run.ask(create(topic(run.name("uneven"), -1, -1, assignments=[(0, [1]), (1, [1, 77])])))
 
