@@ -99,10 +99,10 @@ class Deliveries:
                     break
         return reached
 
-    def short_of_unknown_ends(self) -> set[TopicPartition]:
-        """The partitions whose positions cannot be at a boundary that nobody has told us the place of."""
-        unsure = {boundary.progress.partition for boundary in self.boundaries(maybe=True) if boundary.maybe}
-        return {progress.partition for progress in self._assignment} - unsure
+    def short_of_boundaries(self) -> set[TopicPartition]:
+        """The partitions whose positions pass nothing on: not at a boundary, nor where one may be."""
+        waiting = {boundary.progress.partition for boundary in self.boundaries(maybe=True)}
+        return {progress.partition for progress in self._assignment} - waiting
 
     def announcements(self) -> list[tuple[PartitionProgress, Segment]]:
         """The segments whose gates have opened and whose keys the application has not been told of."""

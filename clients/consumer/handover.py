@@ -112,9 +112,12 @@ class HandOver:
         await self._store(wanted)
 
     async def commit_positions(self) -> None:
-        """The commit that is due every now and then. Positions that may be at an end not yet known can wait."""
-        self_evident = self._deliveries.short_of_unknown_ends()
-        positions = {one: offset for one, offset in self._assignment.positions().items() if one in self_evident}
+        """The commit that is due every now and then. What stands at a boundary, or may, waits for its flush.
+
+        Also where the end is known: it may have become known only after the boundaries were last crossed.
+        """
+        short = self._deliveries.short_of_boundaries()
+        positions = {one: offset for one, offset in self._assignment.positions().items() if one in short}
         await self._store_quietly(positions)
 
     async def commit_starts(self, starts: Mapping[TopicPartition, int]) -> None:

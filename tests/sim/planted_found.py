@@ -148,3 +148,14 @@ def deny_the_unknown(planter: Planter) -> None:
         return await original(ctx, asked)
 
     original = planter.replace(delete_topics, "mark", mark)
+
+
+@plant("found: an end that is learned late is committed without a flush")
+def commit_at_a_late_end(planter: Planter) -> None:
+    from clients.consumer.delivery import Deliveries
+
+    def short(deliveries: Any) -> Any:
+        unsure = {one.progress.partition for one in deliveries.boundaries(maybe=True) if one.maybe}
+        return {progress.partition for progress in deliveries._assignment} - unsure
+
+    planter.replace(Deliveries, "short_of_boundaries", short)

@@ -165,6 +165,32 @@ def test_the_applications_own_commit_at_a_boundary_is_preceded_by_the_flush() ->
     against_a_cluster(story, brokers=1)
 
 
+def test_an_end_that_becomes_known_between_crossing_and_committing_is_not_committed_without_a_flush() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await a_backlog_with_a_cut(cluster, admin)
+        history = History(cluster, group="g")
+        flushed: list[TopicPartition] = []
+
+        class Watching(PartitionKeyRebalanceListener):
+            def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
+                flushed.extend(partitions)
+
+        async with consumer_of(cluster, Watching()) as consumer:
+            count = 0
+            while count < 20:
+                count += sum(map(len, (await consumer.getmany(timeout_ms=500)).values()))
+            while not consumer._deliveries.boundaries():  # asks for the end until it is known
+                await asyncio.sleep(0.005)
+            await consumer._handover.commit_positions()
+            assert history.committed(0) < 20
+            assert not flushed
+            await consumer.getmany(timeout_ms=500)
+            assert flushed == [WHERE]
+            assert history.committed(0) == 20
+
+    against_a_cluster(story, brokers=1)
+
+
 def test_without_auto_commit_what_was_never_handed_out_is_committed_for_the_application() -> None:
     """An empty parent has no record whose commit could open the child."""
 
