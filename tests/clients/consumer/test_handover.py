@@ -180,7 +180,8 @@ def test_an_end_that_becomes_known_between_crossing_and_committing_is_not_commit
             while count < 20:
                 count += sum(map(len, (await consumer.getmany(timeout_ms=500)).values()))
             while not consumer._deliveries.boundaries():  # asks for the end until it is known
-                await asyncio.sleep(0.005)
+                consumer._news.clear()
+                await consumer._news.wait()
             await consumer._handover.commit_positions()
             assert history.committed(0) < 20
             assert not flushed

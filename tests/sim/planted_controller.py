@@ -1,0 +1,131 @@
+"""Bugs of controllers, and of who believes them; see `planted`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.sim.planted import Planter, plant
+
+
+@plant("controller writes unfenced")
+def unfenced(planter: Planter) -> None:
+    from controller import znode_writer
+
+    async def write(session: Any, term: Any, ops: Any) -> Any:
+        return await session.multi(list(ops))
+
+    planter.replace(znode_writer, "fenced", write)
+
+
+@plant("requests of a deposed controller accepted")
+def stale_controller(planter: Planter) -> None:
+    from broker.services import ControllerFence
+
+    def admit(fence: Any, *, controller_epoch: int, broker_epoch: int) -> None:
+        fence.controller_epoch = controller_epoch
+
+    planter.replace(ControllerFence, "admit", admit)
+
+
+@plant("requests for an earlier life of a broker accepted")
+def earlier_life(planter: Planter) -> None:
+    from broker.services import ControllerFence
+
+    async def at_once(fence: Any) -> None:
+        return
+
+    def admit(fence: Any, *, controller_epoch: int, broker_epoch: int) -> None:
+        original(fence, controller_epoch=controller_epoch, broker_epoch=-1)
+
+    original = planter.replace(ControllerFence, "admit", admit)
+    planter.replace(ControllerFence, "registered", at_once)
+
+
+@plant("unclean election although it is off")
+def unclean(planter: Planter) -> None:
+    from controller import elections
+
+    def offline(assignment: Any, isr: Any, live: Any, *, unclean: bool) -> Any:
+        return original(assignment, [one for one in assignment if one in live][-1:] or isr, live, unclean=True)
+
+    original = planter.replace(elections, "offline", offline)
+
+
+@plant("an election keeps the leader epoch")
+def epoch_kept(planter: Planter) -> None:
+    from controller import partitions
+
+    def led(committed: Any, elected: Any, controller_epoch: int) -> Any:
+        after = original(committed, elected, controller_epoch)
+        return replace(after, leader_epoch=committed.state.leader_epoch)
+
+    original = planter.replace(partitions, "led", led)
+
+
+@plant("stale ISR accepted")
+def stale_isr(planter: Planter) -> None:
+    from controller import alter_partition
+    from controller.effects import PartitionWrite
+
+    def decide(state: Any, partition: Any, row: Any, *, by_id: bool) -> Any:
+        committed = state.partitions[partition]
+        isr = tuple(member.broker_id for member in row.new_isr_with_epochs)
+        if isr == committed.state.isr:
+            return None
+        return PartitionWrite(partition, replace(committed.state, isr=isr), committed.epoch)
+
+    planter.replace(alter_partition, "decide", decide)
+
+
+@plant("broker epochs in an ISR not compared (before KIP-903)")
+def kip_903_off(planter: Planter) -> None:
+    from broker.replication.partition import Partition
+    from controller import alter_partition
+
+    planter.replace(alter_partition, "eligible", lambda state, isr, row: True)
+    planter.replace(Partition, "_eligible", lambda partition, replica, follower: True)
+
+
+@plant("a restarted broker is taken for its earlier life")
+def lives_confused(planter: Planter) -> None:
+    from controller import machine
+
+    def on_brokers_read(state: Any, event: Any) -> Any:
+        known = {one: state.brokers.get(one, broker) for one, broker in event.brokers.items()}
+        return original(state, replace(event, brokers=known))
+
+    original = planter.replace(machine, "on_brokers_read", on_brokers_read)
+
+
+@plant("a watch that is not set again")
+def watch_lost(planter: Planter) -> None:
+    from controller.znode_reader import ZnodeReader
+
+    async def brokers(reader: Any) -> Any:
+        if reader.__dict__.setdefault("_asked", 0) >= 2:
+            session, reader._session = reader._session, _WithoutWatches(reader._session)
+            try:
+                return await original(reader)
+            finally:
+                reader._session = session
+        reader._asked += 1
+        return await original(reader)
+
+    original = planter.replace(ZnodeReader, "brokers", brokers)
+
+
+class _WithoutWatches:
+    """A session on which nobody watches."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    async def get(self, path: str, watch: Any = None) -> Any:
+        return await self._session.get(path)
+
+    async def children(self, path: str, watch: Any = None) -> Any:
+        return await self._session.children(path)
+
+    async def exists(self, path: str, watch: Any = None) -> Any:
+        return await self._session.exists(path)

@@ -1,0 +1,176 @@
+"""Bugs of replication and of logs; see `planted`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.sim.planted import Planter, plant
+
+
+@plant("acknowledge before replication")
+def acknowledge_early(planter: Planter) -> None:
+    from broker.replication.waiting import ReplicationWait
+    from protocol.errors import ErrorCode
+
+    def settled(wait: Any) -> bool:
+        wait.code = ErrorCode.NONE
+        return True
+
+    planter.replace(ReplicationWait, "settled", settled)
+
+
+@plant("acknowledge below min.insync.replicas")
+def acknowledge_alone(planter: Planter) -> None:
+    from broker.replication.partition import Partition
+
+    planter.replace(Partition, "effective_min_isr", property(lambda partition: 1))
+
+
+@plant("no truncation")
+def no_truncation(planter: Planter) -> None:
+    from broker.replication import fetcher
+
+    planter.replace(fetcher, "truncate", lambda partition, leader: None)
+
+
+@plant("truncation to the high watermark (before KIP-101)")
+def truncate_to_high_watermark(planter: Planter) -> None:
+    from broker.replication.fetcher import Fetcher
+
+    def follow(fetcher: Any, partition: Any) -> None:
+        partition.log.truncate_to(partition.high_watermark)
+        original(fetcher, partition)
+
+    original = planter.replace(Fetcher, "follow", follow)
+
+
+@plant("leader epoch of a fetch not checked (before KIP-320)")
+def epoch_not_checked(planter: Planter) -> None:
+    from broker.replication.partition import Partition
+
+    planter.replace(Partition, "check_epoch", lambda partition, believed: None)
+
+
+@plant("divergence of a fetch not checked")
+def divergence_not_checked(planter: Planter) -> None:
+    from clients.connection import Connection
+    from protocol.apis.fetch import FetchRequest
+
+    def send(connection: Any, request: Any, **options: Any) -> Any:
+        if isinstance(request, FetchRequest):
+            for topic in request.topics:
+                for row in topic.partitions:
+                    row.last_fetched_epoch = -1
+        return original(connection, request, **options)
+
+    original = planter.replace(Connection, "send", send)
+
+
+@plant("high watermark ignores a pending ISR")
+def ignore_pending_isr(planter: Planter) -> None:
+    from broker.replication.partition import Partition
+
+    planter.replace(Partition, "maximal_isr", property(lambda partition: partition.isr))
+    # The grace given to a replica that is about to join would hide it.
+    planter.replace(Partition, "_eligible", lambda partition, replica, follower: not partition.pending)
+
+
+@plant("high watermark from the fastest replica")
+def high_watermark_of_the_fastest(planter: Planter) -> None:
+    from broker.replication.partition import Partition, Role
+
+    def advance(partition: Any, now_ms: float) -> bool:
+        if partition.role is not Role.LEADER or not partition.followers:
+            return False
+        safe = min(partition.log.log_end_offset, max(one.log_end_offset for one in partition.followers.values()))
+        if safe <= partition.high_watermark:
+            return False
+        partition.high_watermark = safe
+        return True
+
+    planter.replace(Partition, "advance_high_watermark", advance)
+
+
+@plant("a replica joins the ISR before it has caught up")
+def join_early(planter: Planter) -> None:
+    from broker.replication.partition import Partition
+
+    def propose_expand(partition: Any, replica: int, own_broker_epoch: int) -> Any:
+        if partition.pending is not None or replica in partition.isr or not partition.is_leader:
+            return None
+        return partition._propose((*partition.isr, replica), own_broker_epoch)
+
+    planter.replace(Partition, "propose_expand", propose_expand)
+
+
+@plant("a follower takes over a lower high watermark")
+def high_watermark_back(planter: Planter) -> None:
+    from broker.replication.partition import Partition
+
+    def follow(partition: Any, offset: int) -> bool:
+        partition.high_watermark = min(offset, partition.log.log_end_offset)
+        return True
+
+    planter.replace(Partition, "follow_high_watermark", follow)
+
+
+@plant("consumers read above the high watermark")
+def read_uncommitted_tail(planter: Planter) -> None:
+    from broker.handlers import fetch
+
+    owner = next(one for one in vars(fetch).values() if isinstance(one, type) and "_limit" in vars(one))
+    planter.replace(owner, "_limit", lambda reader, partition: partition.log.log_end_offset)
+
+
+@plant("late answer to an ISR proposal applied")
+def late_answer(planter: Planter) -> None:
+    from broker.replication.partition import Partition, Verdict
+
+    def on_answer(partition: Any, change: Any, answer: Any) -> Any:
+        partition.isr = change.isr
+        partition.pending = None
+        return Verdict.COMMITTED
+
+    planter.replace(Partition, "on_answer", on_answer)
+
+
+@plant("duplicates of a producer not recognised")
+def duplicates_stored(planter: Planter) -> None:
+    from broker.storage.producer_state import ProducerStates
+
+    planter.replace(ProducerStates, "find_duplicate", lambda states, header: None)
+    planter.replace(ProducerStates, "check", lambda states, header, **options: None)
+
+
+@plant("producer state lost when a log is opened")
+def producer_state_lost(planter: Planter) -> None:
+    from broker.storage.log import PartitionLog
+    from broker.storage.producer_state import ProducerStates
+
+    def opened(cls: Any, *args: Any, **options: Any) -> Any:
+        log = original.__func__(cls, *args, **options)
+        log.producers = ProducerStates()
+        return log
+
+    original = planter.replace(PartitionLog, "open", classmethod(opened))
+
+
+@plant("epoch cache not cut with the log")
+def epochs_not_cut(planter: Planter) -> None:
+    from broker.storage.epochs import LeaderEpochCache
+
+    planter.replace(LeaderEpochCache, "truncate_from_end", lambda cache, end_offset: None)
+
+
+@plant("a flush that does nothing")
+def no_flush(planter: Planter) -> None:
+    from broker.storage.log import PartitionLog
+
+    planter.replace(PartitionLog, "flush", lambda log: None)
+
+
+@plant("a torn end kept when a log is opened")
+def torn_end_kept(planter: Planter) -> None:
+    import broker.storage.segment as segment
+
+    planter.replace(segment, "check_crc", lambda *args: True)
