@@ -319,8 +319,7 @@ def on_topic_written(state: ClusterState, event: TopicWritten) -> list[Effect]:
             told = resize.tell_published(state, name)
             return [*told, effects.Announce("resize published", detail), *resize_requests.proceed(state, name)]
         case resize.RETIRE:
-            index = next(one for one in event.body.retired if event.body.retired[one] != before.retired.get(one))
-            return resize.drop_replicas(state, TopicPartition(name, index))
+            return resize.resume_removal(state, state.topics[name])
         case reassignment.BEGIN | reassignment.COMPLETE:
             return [*reassignment.written(state, event, before), *resize_requests.proceed(state, name)]
         case resize.REMOVE:

@@ -245,6 +245,8 @@ def offset_reported(
         return []
     if partition not in victims(state, topic)[:1] or not committed.state.sealed or partitions.moving(state, partition):
         return []
+    if being_removed(topic, partition.partition, committed):
+        return []  # asked twice, and the first answers were enough
     if timestamp == EARLIEST:
         state.log_starts[partition] = (leader_epoch, offset)
         return []

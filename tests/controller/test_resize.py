@@ -322,6 +322,16 @@ def test_r13_a_drained_victim_leaves_a_stub_and_goes() -> None:
     assert all(3 not in image.topics["t"].partitions for image in world.images.values())
 
 
+def test_r13_a_victim_that_is_found_empty_twice_retires_once() -> None:
+    """The timer and the end of another removal may ask at one time; the second answers come when the stub is there."""
+    world, term = started(partitions=4)
+    term.resize("t", 3)
+    world.offsets[TopicPartition("t", 3)] = (70, 70)
+    term.happen(TimerFired("drained"), TimerFired("drained"))
+    assert sorted(world.topics["t"].body.assignment) == [0, 1, 2]
+    assert world.topics["t"].body.retired[3].end_offset == 70
+
+
 def test_r13_victims_go_from_the_highest_index_down() -> None:
     world, term = started(partitions=4)
     term.resize("t", 2)
