@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from clients.group_admin import committed_offsets, list_groups
 from clients.group_gates import segment_ends
+from clients.metadata import NO_LEADER
 from protocol.errors import ErrorCode, KafkaError
 from protocol.topic_partition import TopicPartition
 
@@ -98,7 +99,13 @@ async def _delete_before(admin: Admin, partition: TopicPartition, offset: int) -
     )
 
     async def once() -> None:
-        leader = await admin.network.leader_of(partition)
+        metadata = admin.network.metadata
+        if metadata.partition(*partition) is None:
+            return  # gone, and so are its records
+        leader = metadata.leader(*partition)
+        if leader == NO_LEADER:
+            await admin.network.refresh()
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, str(partition))
         response: DeleteRecordsResponse = await admin.network.call(leader, request)
         code = ErrorCode(response.topics[0].partitions[0].error_code)
         if code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):  # the latter: it is gone already

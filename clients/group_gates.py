@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from clients.consumer.gate import UNKNOWN, PartitionView, TopicGate
 from clients.group_admin import Group, Member
-from clients.metadata import Topic
+from clients.metadata import NO_LEADER, Topic
 from clients.network import Network
 from protocol.errors import ErrorCode, KafkaError
 from protocol.lineage import Segment
@@ -53,7 +53,7 @@ class ClosedGate:
 
 
 async def segment_ends(network: Network, topic: Topic) -> dict[Segment, int]:
-    """Where each cut segment of a topic ends, as its leader of today says (R7)."""
+    """Where each cut segment of a topic ends, as its leader of today says (R7). None for partitions gone meanwhile."""
     from protocol.apis.offset_for_leader_epoch import (
         OffsetForLeaderEpochRequest,
         OffsetForLeaderEpochResponse,
@@ -61,15 +61,19 @@ async def segment_ends(network: Network, topic: Topic) -> dict[Segment, int]:
         OffsetForLeaderTopic,
     )
 
-    async def end_of(segment: Segment, cut: int) -> int:
+    async def end_of(segment: Segment, cut: int) -> int | None:
         partition = TopicPartition(topic.name, segment.partition)
 
-        async def once() -> int:
-            leader = await network.leader_of(partition)
+        async def once() -> int | None:
             known = network.metadata.partition(*partition)
-            epoch = known.leader_epoch if known is not None else -1
+            if known is None:
+                return None  # drained and removed since the topic was described
+            leader = network.metadata.leader(*partition)
+            if leader == NO_LEADER:
+                await network.refresh()
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, str(partition))
             row = OffsetForLeaderPartition(
-                partition=segment.partition, current_leader_epoch=epoch, leader_epoch=cut - 1
+                partition=segment.partition, current_leader_epoch=known.leader_epoch, leader_epoch=cut - 1
             )
             request = OffsetForLeaderEpochRequest(
                 replica_id=-1, topics=[OffsetForLeaderTopic(topic=topic.name, partitions=[row])]
@@ -85,7 +89,8 @@ async def segment_ends(network: Network, topic: Topic) -> dict[Segment, int]:
         return await network.retry(once)
 
     gate = gate_of(topic)
-    return {segment: await end_of(segment, cut) for segment, cut in _cuts(gate, topic.partitions)}
+    found = {segment: await end_of(segment, cut) for segment, cut in _cuts(gate, topic.partitions)}
+    return {segment: end for segment, end in found.items() if end is not None}
 
 
 def gate_of(topic: Topic) -> TopicGate:
