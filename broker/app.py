@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from broker.client_quotas import QuotaWatch
     from broker.storage.files import Files
     from controller.controller import Controller
+    from controller.runner import ControllerEvent
     from controller.settings import ControllerSettings
     from controller.zk.session import ZkSession
 
@@ -70,6 +71,7 @@ class Node:
         self._rng = rng
         self._clock_ms = clock_ms
         self._failpoint = failpoint
+        self._on_controller_event: list[Callable[[ControllerEvent], None]] = []
         self._quota_watch: QuotaWatch | None = None
         self._renewal: asyncio.Task[None] | None = None
         self._stopping = False
@@ -90,6 +92,10 @@ class Node:
     def controller(self) -> Controller | None:
         """This node's candidate, if it is one."""
         return self.services.controller
+
+    def on_controller_event(self, listener: Callable[[ControllerEvent], None]) -> None:
+        """Call `listener(event)` for whatever this node's controller announces while it is active."""
+        self._on_controller_event.append(listener)
 
     async def start(self) -> None:
         """Bring the node up; returns when it is registered, which is before the controller has answered."""
@@ -230,7 +236,17 @@ class Node:
     def _candidate(self, session: ZkSession) -> Controller:
         from controller.controller import Controller
 
-        return Controller(session, self._controller_settings(), rng=self._rng, failpoint=self._failpoint)
+        return Controller(
+            session,
+            self._controller_settings(),
+            rng=self._rng,
+            listener=self._controller_announces,
+            failpoint=self._failpoint,
+        )
+
+    def _controller_announces(self, event: ControllerEvent) -> None:
+        for listener in self._on_controller_event:
+            listener(event)
 
     def _controller_settings(self) -> ControllerSettings:
         from controller.settings import ControllerSettings

@@ -67,10 +67,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """Note that bytes arrived and wake the serving task; stop reading when it cannot keep up."""
         core = self._core
         core.buffer_updated(nbytes)
-        self.last_active_s = self._server.loop.time()
+        server = self._server
+        server.received_bytes += nbytes
+        self.last_active_s = server.loop.time()
         if self._arrived is not None and not self._arrived.done():
             self._arrived.set_result(None)
-        elif core.buffered > self._server.buffered_bytes_max and not self._read_paused and self._transport is not None:
+        elif core.buffered > server.buffered_bytes_max and not self._read_paused and self._transport is not None:
             self._read_paused = True
             self._transport.pause_reading()
 
@@ -167,6 +169,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             chunks = core.answer(response)
             if chunks and self._transport is not None:
                 self._transport.writelines(chunks)
+                self._server.sent_bytes += sum(map(len, chunks))
             del request, response, chunks  # they may hold megabytes while the connection idles
             if muted_ms and self._transport is not None:
                 await self._stay_muted(muted_ms)

@@ -135,6 +135,8 @@ class Dispatcher:
         self._handlers: dict[int, Handler] = {}
         self.served: dict[int, tuple[int, int]] = {row.api.key: version_range(row.versions) for row in mine}
         """API key -> the version range that ApiVersions tells."""
+        self.requests: dict[int, int] = dict.fromkeys(self._rows, 0)
+        """API key -> how many requests were taken up."""
         self.throttling = services.throttling_if_broker
         self.long_polls: frozenset[int] = frozenset(row.api.key for row in mine if row.long_poll)
 
@@ -143,6 +145,7 @@ class Dispatcher:
         if request.body is None:
             return None  # ApiVersions in a version nobody knows: the connection itself answers (KIP-511)
         key = request.api.key
+        self.requests[key] += 1
         handler = self._handlers.get(key)
         if handler is None:
             handler = self._handlers[key] = self._rows[key].load()

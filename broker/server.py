@@ -26,6 +26,8 @@ class Server:
         self.buffered_bytes_max = 1 << 20
         """Bytes that may wait unprocessed before reading pauses; a frame in the making may exceed it."""
         self.port = settings.port
+        self.received_bytes = 0
+        self.sent_bytes = 0
         self.loop: asyncio.AbstractEventLoop
         self._host = settings.host
         self._idle_s = settings.connections_max_idle_ms / 1000

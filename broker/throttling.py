@@ -41,6 +41,9 @@ class Throttling:
         """`clock_s` measures how long the processor is busy; a request may be made to wait `request_longest_ms`."""
         self.quotas = quotas
         self.mutations = MutationQuotas(quotas)
+        self.throttled_requests = 0
+        self.throttled_ms = 0
+        """For how long connections were to be muted, all together."""
         self._clock_ms = clock_ms
         self._clock_s = clock_s
         self._request_longest_ms = request_longest_ms
@@ -73,6 +76,8 @@ class Throttling:
         wait_ms = max(bandwidth_ms, request_ms, getattr(response, "throttle_time_ms", 0))  # mutations say it themselves
         if not wait_ms:
             return response, 0
+        self.throttled_requests += 1
+        self.throttled_ms += wait_ms
         if what == FETCH:
             self.quotas.take_back(FETCH, client_id, size, now_ms)
             response = dataclasses.replace(response, responses=[])

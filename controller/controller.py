@@ -35,6 +35,7 @@ from protocol.apis.create_partitions import (
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from controller.state import ClusterState
     from controller.zk.znodes import ProducerIdBlock
     from protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest
     from protocol.apis.alter_partition_reassignments import (
@@ -92,6 +93,11 @@ class Controller:
     def epoch(self) -> int:
         """The controller epoch of the present, or last, term; 0 if there was none."""
         return 0 if self._term is None else self._term.epoch
+
+    @property
+    def state(self) -> ClusterState | None:
+        """What the active controller believes, to look at only; None while this one is not active."""
+        return self._runner.state if self._runner is not None and self.active else None
 
     async def start(self) -> None:
         """Become a candidate; returns before any election."""

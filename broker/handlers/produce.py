@@ -196,6 +196,7 @@ def refuse(
             for record, reason in error.record_errors
         ]
     elif error.code is ErrorCode.INVALID_PARTITION_METADATA:
+        ctx.services.replicas.refused_batches[topic] += 1
         row.generation = ctx.services.replicas.partition(topic, index).generation
     elif error.code in HINTED:
         leader, epoch = hints.leader_of(topic, index)

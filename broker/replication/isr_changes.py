@@ -39,6 +39,9 @@ class IsrChanges:
         self._broker_epoch = broker_epoch
         self._ask_controller = ask_controller
         self._settled = settled
+        self.expansions = 0
+        self.shrinks = 0
+        """Of ISRs, by proposals that were granted."""
         self._queue: list[Proposal] = []
         self._wanted = asyncio.Event()
         self._failing = False
@@ -101,7 +104,10 @@ class IsrChanges:
             if answer is None:
                 again.append((partition, change))
                 continue
+            members = len(partition.isr)
             verdict = partition.on_answer(change, answer)
+            self.expansions += len(partition.isr) > members
+            self.shrinks += len(partition.isr) < members
             log.info("%r: %s (%s)", partition, verdict.value, ErrorCode(answer.error_code).name)
             if verdict is Verdict.RETRY:
                 again.append((partition, change))

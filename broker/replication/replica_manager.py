@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -92,7 +93,9 @@ class ReplicaManager:
         self.fetchers = Fetchers(
             lambda: self.settings, metadata, broker_epoch=broker_epoch, progressed=self.fetches.check
         )
-        self._isr_changes = IsrChanges(settings.node_id, broker_epoch, alter_partition, self._isr_settled)
+        self.isr_changes = IsrChanges(settings.node_id, broker_epoch, alter_partition, self._isr_settled)
+        self.refused_batches: Counter[str] = Counter()
+        """Topic -> batches of clients that were partitioned for another generation than their partition serves."""
         self._on_leader: list[LeaderListener] = []
         self._on_resign: list[ResignListener] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -103,7 +106,7 @@ class ReplicaManager:
         """Read the checkpoints and begin the periodic work; logs are opened when the controller names them."""
         self._loop = asyncio.get_running_loop()
         self.logs.load_checkpoints()
-        self._isr_changes.start()
+        self.isr_changes.start()
         settings = self.settings
         for interval_ms, work in (
             (settings.replica_lag_time_max_ms / 2, self.shrink_isrs),
@@ -125,7 +128,7 @@ class ReplicaManager:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._isr_changes.stop()
+        await self.isr_changes.stop()
         await self.verifier.close()
         await self.fetchers.close()
         self._rooms.close()
@@ -305,7 +308,7 @@ class ReplicaManager:
         if replica not in partition.isr:
             change = partition.propose_expand(replica, self._broker_epoch())
             if change is not None:
-                self._isr_changes.submit(partition, change)
+                self.isr_changes.submit(partition, change)
 
     # -- what the controller says -------------------------------------------------------------------------------
 
@@ -421,7 +424,7 @@ class ReplicaManager:
         for partition in self._partitions.values():
             change = partition.propose_shrink(now, self._broker_epoch())
             if change is not None:
-                self._isr_changes.submit(partition, change)
+                self.isr_changes.submit(partition, change)
 
     def checkpoint(self) -> None:
         """Write every high watermark, so that a restart knows what was committed."""
