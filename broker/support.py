@@ -1,20 +1,25 @@
 """SUPPORT.md, written by `python -m broker.support`: what a broker serves, and where it is knowingly not like Kafka.
 
 The table is made of the dispatcher's rows, the registry and the first sentence of each handler. A difference names the
-test that shows it, so that the page cannot promise what nobody checks.
+test that shows it, so that the page cannot promise what nobody checks. How many answers are Kafka's own, and why the
+others are not, comes from the last comparison with Kafka itself (`python -m tests.differential --keep`).
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from typing import Final
+import json
+from pathlib import Path
+from typing import Any, Final
 
 from broker.dispatch import HANDLERS, Served
 from protocol.registry import APIS
 from protocol.values import value
 
 FIRST_OWN_KEY: Final = 2530
+COMPARED: Final = Path(__file__).parents[1] / "tests" / "differential" / "shares.json"
+"""What the comparison with Kafka found when somebody kept it."""
 
 
 @value
@@ -85,6 +90,8 @@ def page() -> str:
     kafkas = [row for row in HANDLERS if row.api.key < FIRST_OWN_KEY]
     whole = sum(is_whole(row) for row in kafkas)
     keys = sum(api.key < FIRST_OWN_KEY for api in APIS)
+    compared = json.loads(COMPARED.read_text())
+    asked, equal = (sum(one[what] for one in compared["apis"].values()) for what in ("answers", "equal"))
     return "\n".join(
         [
             "# Supported APIs",
@@ -93,13 +100,22 @@ def page() -> str:
             "",
             f"**{len(kafkas)} of {keys} API keys are served, {whole} of them in the whole range of their versions.**",
             "",
-            "| key | API | versions | Kafka 3.9 | what it does |",
-            "|---:|---|---|---|---|",
-            *(line(row) for row in HANDLERS),
+            f"The same {asked} requests were put to Apache Kafka 3.9.0 and to Anabranch, at every version and with every "
+            f"edge we could think of (`tests/differential`): **{equal / asked:.1%} of the answers are equal**, field by "
+            "field but for ids, times, addresses, the order of hash maps and the wording of messages. The last column "
+            "counts them.",
+            "",
+            "| key | API | versions | Kafka 3.9 | what it does | equal answers |",
+            "|---:|---|---|---|---|---:|",
+            *(line(row, compared["apis"]) for row in HANDLERS),
             "",
             "## Known differences",
             "",
             *(f"- {difference.what}" for difference in DIFFERENCES),
+            "",
+            "What else answers differently in the comparison:",
+            "",
+            *(f"- {api}: {why}." for api, why in compared["differences"]),
             "",
             "Every error code that a node may answer, with a request for it: `python -m tests.contracts.error_codes`.",
             "",
@@ -112,11 +128,13 @@ def is_whole(row: Served) -> bool:
     return row.versions == span(row.api.last_version)
 
 
-def line(row: Served) -> str:
+def line(row: Served, compared: dict[str, Any]) -> str:
     """One API."""
     api = row.api
+    counts = compared.get(api.name)
+    equal = f"{counts['equal']} of {counts['answers']}" if counts else ""
     theirs = span(api.last_version) if api.key < FIRST_OWN_KEY else "ours"
-    return f"| {api.key} | {api.name} | {row.versions} | {theirs} | {headline(row)} |"
+    return f"| {api.key} | {api.name} | {row.versions} | {theirs} | {headline(row)} | {equal} |"
 
 
 def headline(row: Served) -> str:
@@ -132,8 +150,6 @@ def span(last_version: int) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write the page."""
-    from pathlib import Path
-
     Path(arguments[0] if arguments else "SUPPORT.md").write_text(page())
     return 0
 

@@ -24,10 +24,11 @@ def main(words: list[str]) -> int:
     result = asyncio.run(compared(selected(names)))
     new = [one for one in result.differences if not any(row.explains(one) for row in KNOWN_DIFFERENCES)]
     print("\n".join(grouped(new)))
-    print(table(result))
+    gone = [] if names else [row for row in KNOWN_DIFFERENCES if not any(map(row.explains, result.differences))]
+    print("".join(f"no longer a difference: {row.pattern}\n" for row in gone) + table(result))
     if "--keep" in words:
         keep(result)
-    return 1 if new else 0
+    return 1 if new or gone else 0
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.differential.compare import Comparison
+from tests.differential.known import KNOWN_DIFFERENCES
 
 KEPT: Final = Path(__file__).with_name("shares.json")
 """The last whole comparison that somebody kept (`python -m tests.differential --keep`)."""
@@ -22,8 +23,9 @@ def table(result: Comparison) -> str:
 
 
 def keep(result: Comparison) -> None:
-    """Write the counts down, for the table of supported APIs."""
+    """Write down what SUPPORT.md tells: the counts, and why the rest differs."""
     counts = {
         api: {"answers": count, "equal": count - result.unequal[api]} for api, count in sorted(result.asked.items())
     }
-    KEPT.write_text(json.dumps(counts, indent=2) + "\n")
+    differences = sorted([row.api, row.why] for row in KNOWN_DIFFERENCES)
+    KEPT.write_text(json.dumps({"apis": counts, "differences": differences}, indent=2) + "\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from protocol.apis.consumer_group_describe import ConsumerGroupDescribeRequest
+from protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from protocol.apis.delete_groups import DeleteGroupsRequest
 from protocol.apis.describe_groups import DescribeGroupsRequest
 from protocol.apis.find_coordinator import FindCoordinatorRequest
@@ -261,3 +263,25 @@ async def deleted(run: Run) -> None:
     await run.ask(DeleteGroupsRequest(groups_names=[stable, stable]))
     await run.ask(DeleteGroupsRequest(groups_names=[]))
     await run.ask(fetch(run, empty, (name, [0])))
+
+
+@case("ConsumerGroupHeartbeat")
+async def the_next_protocol(run: Run) -> None:
+    await coordinator(run, group := run.name("g"))
+    await run.ask(
+        ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id="",
+            member_epoch=0,
+            rebalance_timeout_ms=1000,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        )
+    )
+
+
+@case("ConsumerGroupDescribe")
+async def groups_of_the_next_protocol(run: Run) -> None:
+    await Member.joined(run, group := run.name("g"))
+    await run.ask(ConsumerGroupDescribeRequest(group_ids=[group, run.name("none")], include_authorized_operations=True))
+    await run.ask(ConsumerGroupDescribeRequest(group_ids=[], include_authorized_operations=False))

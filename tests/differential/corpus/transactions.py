@@ -362,7 +362,7 @@ async def listed(run: Run) -> None:
         (["Nonsense"], []),
         (["Ongoing", "Nonsense", "Empty"], []),
         ([], [busy.id]),
-        ([], [busy.id, 99]),
+        ([], [busy.id, 2**40]),
         (["Empty"], [busy.id]),
         (["ongoing"], []),
     ):
