@@ -101,9 +101,9 @@ def page() -> str:
             f"**{len(kafkas)} of {keys} API keys are served, {whole} of them in the whole range of their versions.**",
             "",
             f"The same {asked} requests were put to Apache Kafka 3.9.0 and to Anabranch, at every version and with "
-            f"every edge we could think of (`tests/differential`): **{equal / asked:.1%} of the answers are equal**, field "
-            "by field but for ids, times, addresses, the order of hash maps and the wording of messages. The last column "
-            "counts them.",
+            "every edge we could think of (`tests/differential`): "
+            f"**{equal / asked:.1%} of the answers are equal**, field by field but for ids, times, addresses, the "
+            "order of hash maps and the wording of messages. The last column counts them.",
             "",
             "| key | API | versions | Kafka 3.9 | what it does | equal answers |",
             "|---:|---|---|---|---|---:|",

@@ -127,15 +127,15 @@ def install() -> None:
         folder.mkdir(exist_ok=True)
         for name in ("package.json", "package-lock.json"):
             shutil.copy(HERE / "drivers" / "kafkajs" / name, folder)
-        _try("kafkajs", ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder)])
+        _try("kafkajs", ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], folder)
     if shutil.which("go") is not None:
-        _try("franz-go", ["go", "build", "-C", str(HERE / "drivers" / "franz"), "-o", str(CACHE / "franz"), "."])
+        _try("franz-go", ["go", "build", "-o", str(CACHE / "franz"), "."], HERE / "drivers" / "franz")
 
 
-def _try(what: str, command: list[str]) -> None:
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+def _try(what: str, command: list[str], folder: Path = ROOT) -> None:
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if ran.returncode != 0:
-        print(f"{what} could not be installed: {' '.join(command)}\n{ran.stderr[-2000:]}", file=sys.stderr)
+        print(f"{what} could not be installed: {' '.join(command)}\n{ran.stderr[:2000]}", file=sys.stderr)
 
 
 if __name__ == "__main__":
