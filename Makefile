@@ -9,6 +9,8 @@ READY  := $(VENV)/.ready
 EXTRAS := audit,fast,demo,testing,dev
 PORT   ?= 9092
 SEED   ?=
+SCENARIO  ?= everything
+SCHEDULES ?= $(if $(filter resize,$(SCENARIO)),1000,500)
 DURATION ?= 600
 RECORDS ?= 10000000
 export SPARK_LOCAL_IP ?= 127.0.0.1
@@ -37,8 +39,8 @@ check: $(READY)  ## ruff, mypy --strict, import contracts
 bench: $(READY)  ## figures, each beside a peer measured in the same run
 	$(BIN)/python -m benchmarks
 
-sim: $(READY)  ## 500 seeded schedules of simulated clusters under faults (SEED=n: one, with its story)
-	$(BIN)/python -m tests.sim $(if $(SEED),$(SEED),--schedules 500)
+sim: $(READY)  ## 500 seeded schedules of simulated clusters under faults (SEED=n: one, with its story; SCENARIO=resize)
+	$(BIN)/python -m tests.sim --scenario $(SCENARIO) $(if $(SEED),$(SEED),--schedules $(SCHEDULES))
 
 model: $(READY)  ## explicit-state models of the resize: every state of small instances, every known defect found
 	$(BIN)/python -m tests.model

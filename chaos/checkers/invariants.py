@@ -1,7 +1,7 @@
 """The invariants of resizes, I0 to I15: what each says, which checkers hold it, and how much a history has to show.
 
 A checker that had nothing to look at has shown nothing, so every invariant counts its evidence; the resize scenario of
-the simulation fails when one of them has none. I11 and I12 are promises of progress: the run itself waits for them (L1).
+the simulation fails when one of them has none. I11 and I12 promise progress: the run itself waits for them (L1).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ INVARIANTS: Final = (
     Invariant(
         "I6 exactly once",
         "no record twice over all partitions; every acknowledged one is there",
-        ("A2 duplicate", "A3 lost-write", "A4 unseen", "A26 sequences"),
+        ("A2 duplicate", "A3 lost-write", "A4 unseen", "A25 sequence-gap"),
         lambda h: sum(send.outcome == "ok" for send in h.sends),
     ),
     Invariant(

@@ -26,7 +26,8 @@ def b14_boundary_moved(history: History) -> Iterator[str]:
     for record in history.stored:
         for epoch, end, node in set(told.get(record.place, ())):
             if record.leader_epoch <= epoch and record.offset >= end:
-                yield f"{at(record.place, record.offset)} of epoch {record.leader_epoch}: {node} said {epoch} ends at {end}"
+                where = at(record.place, record.offset)
+                yield f"{where} of epoch {record.leader_epoch}: {node} said that {epoch} ends at {end}"
 
 
 def b15_replay_order(history: History) -> Iterator[str]:
@@ -79,13 +80,14 @@ def b17_index_reused(history: History) -> Iterator[str]:
     """An index that is used again begins in an epoch, or at an offset, that its earlier life had (I7)."""
     for stub in history.resizes.retired:
         for state in history.states:
-            if state.place == stub.place and state.order > stub.order and state.leader_epoch <= stub.leader_epoch:
+            begins = state.version == 0 and state.place == stub.place and state.order > stub.order
+            if begins and state.leader_epoch <= stub.leader_epoch:
                 yield f"{state.place} has epoch {state.leader_epoch} again, it was removed in {stub.leader_epoch}"
         for record in history.stored:
             new_life = record.leader_epoch > stub.leader_epoch
             if record.place == stub.place and new_life != (record.offset >= stub.end_offset):
                 where = at(record.place, record.offset)
-                yield f"{where} of epoch {record.leader_epoch}; before, it ended at {stub.end_offset} in {stub.leader_epoch}"
+                yield f"{where} of epoch {record.leader_epoch}; it ended at {stub.end_offset} in {stub.leader_epoch}"
 
 
 def b18_shown_too_early(history: History) -> Iterator[str]:
@@ -98,11 +100,12 @@ def b18_shown_too_early(history: History) -> Iterator[str]:
         for index, epoch in one.epochs.items():
             serves = max((g for first, g in begun[one.topic, index] if first <= epoch), default=0)
             if serves > one.generation:
-                yield f"{one.process} sees {one.topic}-{index} in epoch {epoch}, of {serves}, and generation {one.generation}"
+                where = f"{one.topic}-{index} in epoch {epoch}, which is of {serves}"
+                yield f"{one.process} sees {where}, and generation {one.generation}"
 
 
 def b19_removed_too_early(history: History) -> Iterator[str]:
-    """A partition is removed that is not sealed, not empty, or has a transaction open; or something is added after (I10)."""
+    """A partition is removed that is not sealed, not empty, or has a transaction open; or is written to later (I10)."""
     for stub in history.resizes.retired:
         if not stub.sealed:
             yield f"{stub.place} is removed in epoch {stub.leader_epoch} and is not sealed"
@@ -136,7 +139,7 @@ def b20_unaffected_touched(history: History) -> Iterator[str]:
     for refusal in history.resizes.refused:
         lineage = history.lineage(refusal.place[0])
         if lineage is not None and not _refusable(lineage, refusal.place[1], refusal.stamp, refusal.generation):
-            yield f"{refusal.place} in generation {refusal.generation} refuses a batch of {refusal.stamp}: the same keys"
+            yield f"{refusal.place} of generation {refusal.generation} refuses {refusal.stamp}, with the same keys"
     for gate in history.resizes.gated:
         lineage = history.lineage(gate.topic)
         if lineage is not None and not _waits_for_anything(lineage, gate.segment):

@@ -1,4 +1,4 @@
-"""The simulation's command line: many seeds in several processes, one seed with its story, planted bugs."""
+"""The simulation's command line: many seeds, one seed with its story, planted bugs, defects, crash points."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
-from tests.sim.effects import silent
 from tests.sim.planted import PLANTS, Caught, catch, planted
-from tests.sim.schedule import Schedule
+from tests.sim.scenarios import SCENARIOS
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Result:
     resizes: int
 
 
-def run_one(seed: int) -> Result:
+def run_one(seed: int, scenario: str = "everything") -> Result:
     """Run one schedule quietly."""
-    verdict = Schedule(seed).run()
+    verdict = SCENARIOS[scenario].schedule(seed).run()
     acknowledged = sum(send.outcome == "ok" for send in verdict.history.sends)
     return Result(
         seed,
@@ -45,25 +45,27 @@ def run_one(seed: int) -> Result:
     )
 
 
-def run_many(seeds: Iterable[int], processes: int) -> Iterator[Result]:
+def run_many(seeds: Iterable[int], processes: int, scenario: str = "everything") -> Iterator[Result]:
     """Run schedules, in the order of their seeds."""
+    once = partial(run_one, scenario=scenario)
     if processes == 1:
-        yield from map(run_one, seeds)
+        yield from map(once, seeds)
         return
-    with multiprocessing.get_context("fork").Pool(processes, initializer=_begin) as pool:
-        yield from pool.imap(run_one, seeds, chunksize=4)
+    with multiprocessing.get_context("fork").Pool(processes, initializer=begin_process) as pool:
+        yield from pool.imap(once, seeds, chunksize=4)
 
 
-def _begin() -> None:
+def begin_process() -> None:
+    """What every process of a pool does first."""
     logging.getLogger().setLevel(logging.ERROR)
     gc.freeze()
 
 
-def tell(seed: int, bug: str | None) -> int:
+def tell(seed: int, bug: str | None, scenario: str) -> int:
     """Run one schedule and print its story."""
     logging.getLogger().setLevel(logging.INFO)
     with planted(bug):
-        verdict = Schedule(seed).run()
+        verdict = SCENARIOS[scenario].schedule(seed).run()
     for at_s, line in verdict.history.story:
         print(f"{at_s:9.3f}  {line}")
     print(f"seed {seed}: fingerprint {verdict.fingerprint}, {verdict.simulated_s:.1f} s simulated")
@@ -73,14 +75,14 @@ def tell(seed: int, bug: str | None) -> int:
     return 1 if verdict.violations else 0
 
 
-def sweep(first: int, count: int, processes: int) -> int:
+def sweep(first: int, count: int, processes: int, scenario: str) -> int:
     """Run many schedules and sum them up."""
     began = time.monotonic()
     fired: Counter[str] = Counter()
     guilty = []
     simulated_s = acknowledged = resizes = 0.0
     done = 0
-    for result in run_many(range(first, first + count), processes):
+    for result in run_many(range(first, first + count), processes, scenario):
         done += 1
         fired += result.fired
         simulated_s += result.simulated_s
@@ -96,20 +98,20 @@ def sweep(first: int, count: int, processes: int) -> int:
     print(f"simulated {simulated_s / 3600:.1f} h, {acknowledged:.0f} acknowledged records, {resizes:.0f} resizes")
     for name, times in sorted(fired.items(), key=lambda row: -row[1]):
         print(f"  {times:8d}  {name}")
-    never = silent(fired)
+    never = SCENARIOS[scenario].silent(fired)
     if never:
         print(f"never happened: {', '.join(never)}")
     for seed in guilty:
-        print(f"repeat with: make sim SEED={seed}")
+        print(f"repeat with: make sim {'' if scenario == 'everything' else f'SCENARIO={scenario} '}SEED={seed}")
     return 1 if guilty or (never and count >= 100) else 0
 
 
-def table(names: list[str], limit: int, processes: int) -> int:
+def table(names: list[str], limit: int, processes: int, scenario: str) -> int:
     """Plant each bug and print after how many schedules it was caught, and by which checker."""
     rows: list[Caught] = []
-    with multiprocessing.get_context("fork").Pool(processes, initializer=_begin) as pool:
+    with multiprocessing.get_context("fork").Pool(processes, initializer=begin_process) as pool:
         print("| planted bug | schedules | caught by |\n|---|---:|---|")
-        for row in pool.imap_unordered(_catch, [(name, limit) for name in names]):
+        for row in pool.imap_unordered(partial(catch, limit=limit, scenario=scenario), names):
             rows.append(row)
             print(f"| {row.name} | {row.schedules} | {row.checker or 'NOT CAUGHT'} |", flush=True)
     missed = [row.name for row in rows if not row.found]
@@ -117,15 +119,14 @@ def table(names: list[str], limit: int, processes: int) -> int:
     return 1 if missed else 0
 
 
-def _catch(asked: tuple[str, int]) -> Caught:
-    return catch(asked[0], limit=asked[1])
-
-
 def main(arguments: list[str] | None = None) -> int:
     """What `python -m tests.sim` does."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     parser.add_argument("seed", nargs="?", type=int, help="run this schedule and print its story")
     parser.add_argument("--schedules", type=int, default=500, help="how many to run (500)")
+    parser.add_argument(
+        "--scenario", choices=sorted(SCENARIOS), default="everything", help="of which kind (everything)"
+    )
     parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--planted", nargs="*", metavar="BUG", help="plant bugs, all or these, and print the table")
@@ -133,10 +134,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     logging.getLogger().setLevel(logging.ERROR)
     if options.planted is not None:
-        return table(options.planted or list(PLANTS), options.schedules, options.processes)
+        return table(options.planted or list(PLANTS), options.schedules, options.processes, options.scenario)
     if options.seed is not None:
-        return tell(options.seed, options.bug)
-    return sweep(options.first, options.schedules, options.processes)
+        return tell(options.seed, options.bug, options.scenario)
+    return sweep(options.first, options.schedules, options.processes, options.scenario)
 
 
 if __name__ == "__main__":

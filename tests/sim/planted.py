@@ -63,13 +63,13 @@ def planted(name: str | None) -> Iterator[None]:
         yield
 
 
-def catch(name: str, *, limit: int = 500, first_seed: int = 0) -> Caught:
+def catch(name: str, *, limit: int = 500, first_seed: int = 0, scenario: str = "everything") -> Caught:
     """Run schedules until one finds the bug."""
-    from tests.sim.schedule import Schedule
+    from tests.sim.scenarios import SCENARIOS
 
     for count in range(1, limit + 1):
         with planted(name):
-            violations = Schedule(first_seed + count - 1).run().violations
+            violations = SCENARIOS[scenario].schedule(first_seed + count - 1).run().violations
         if violations:
             # Of several, the checkers say more than "it did not converge" or an exception somewhere.
             told = next((one for one in violations if not one.startswith("run: ")), violations[0])

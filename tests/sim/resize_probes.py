@@ -1,6 +1,6 @@
 """Watches resizes in a simulation from inside: what ZooKeeper commits, leaders answer and clients are shown.
 
-Like `probes`: each wrapper records and changes nothing, and names what it wraps, so one that no longer fits fails loudly.
+As in `probes`, each wrapper records and changes nothing, and one that no longer fits the product fails loudly.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ResizeProbes:
         self._events = cluster.history.resizes
         self._stubs: dict[str, dict[int, int]] = {}
         self._shown: dict[tuple[str, str], tuple[int, dict[int, int]]] = {}
-        self._seen: dict[tuple[str, str], int] = {}
+        self._steps = 0
 
     # --- ZooKeeper
 
@@ -159,7 +159,8 @@ class ResizeProbes:
             # Of this client alone: a process may have several, and each begins with what it is told first.
             before = metadata.topics.get(name)
             if before is not None and before.topic_id == known.topic_id and known.generation != before.generation:
-                what = f"generation of {name} {known.topic_id.hex()} in client {id(metadata.lineages)}"
+                self._steps += 1
+                what = f"generation of {name} as a client knows it, change {self._steps}"
                 self._history.seen.append(Seen(self._history.tick(), process, what, before.generation))
                 self._history.seen.append(Seen(self._history.tick(), process, what, known.generation))
         return after

@@ -1,0 +1,225 @@
+"""What was done about resizes: the smallest bad history of each checker, and its near miss; and the list I0 to I15."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.checkers import CHECKERS as ALL
+from chaos.checkers.invariants import INVARIANTS, PROGRESS
+from chaos.checkers.resizes import CHECKERS
+from chaos.resize_events import BoundaryTold, Gated, Refused, Retired, Shown, TopicWritten
+from protocol.lineage import Segment
+from tests.chaos.checkers.story import MOVED, Build, Cases, P, Q, Story, split
+
+case = Cases(CHECKERS)
+Plan = tuple[int, int, int]
+
+
+def topic(
+    s: Story, generation: int, count: int, plan: Plan | None = None, *, indices: tuple[int, ...] = (0, 1)
+) -> None:
+    row = TopicWritten(s.history.tick(), "t", generation, 1, 1, count, plan, indices, {})
+    s.history.resizes.topics.append(row)
+
+
+def retired(
+    s: Story, *, epoch: int = 3, end: int = 5, sealed: bool = True, log: tuple[int, int, int] = (5, 5, 5)
+) -> None:
+    s.history.resizes.retired.append(Retired(s.history.tick(), P, epoch, end, 1, sealed, {1: log}))
+
+
+@case("B14 boundary-moved")
+def _() -> tuple[Build, Build]:
+    def told(end: int) -> Build:
+        def build(s: Story) -> None:
+            s.history.resizes.boundaries.append(BoundaryTold(s.history.tick(), 2, P, 4, 3, end))
+            s.stored("a", P, 5, epoch=3)
+
+        return build
+
+    return told(5), told(6)
+
+
+@case("B15 replay-order")
+def _() -> tuple[Build, Build]:
+    def again(younger_too: bool) -> Build:
+        def build(s: Story) -> None:
+            split(s)
+            if younger_too:
+                s.begin(Q)
+            s.begin(P)
+            s.deliver("a", P, 0, key=MOVED)
+
+        return build
+
+    return again(younger_too=False), again(younger_too=True)
+
+
+@case("B15 replay-order")
+def _() -> tuple[Build, Build]:
+    def by(consumer: str) -> Build:
+        def build(s: Story) -> None:  # who lost the partition without knowing may repeat what it had read
+            split(s)
+            s.begin(P, 1, consumer="s")
+            s.begin(P, 0, consumer="r")
+            if consumer == "s":
+                s.begin(P, 1, consumer="s")
+            s.deliver("a", P, 0, key=MOVED)
+
+        return build
+
+    return by("r"), by("s")
+
+
+@case("B16 generation-falls")
+def _() -> tuple[Build, Build]:
+    def epochs(first: int, second: int) -> Build:
+        return lambda s: (s.stored("a", P, 0, epoch=first), s.stored("b", P, 1, epoch=second))
+
+    return epochs(2, 1), epochs(1, 2)
+
+
+@case("B17 index-reused")
+def _() -> tuple[Build, Build]:
+    return (
+        lambda s: (retired(s), s.stored("a", P, 4, epoch=4)),
+        lambda s: (retired(s), s.stored("a", P, 5, epoch=4)),
+    )
+
+
+@case("B17 index-reused")
+def _() -> tuple[Build, Build]:
+    return lambda s: (retired(s), s.state(epoch=3)), lambda s: (retired(s), s.state(epoch=4))
+
+
+@case("B18 shown-too-early")
+def _() -> tuple[Build, Build]:
+    def shown(epoch: int) -> Build:
+        def build(s: Story) -> None:
+            s.serves(P, 0, 0)
+            s.serves(P, 1, 1)
+            s.history.resizes.shown.append(Shown(s.history.tick(), "c", "t", 0, {0: epoch}))
+
+        return build
+
+    return shown(1), shown(0)
+
+
+@case("B19 removed-too-early")
+def _() -> tuple[Build, Build]:
+    return lambda s: retired(s, sealed=False), retired
+
+
+@case("B19 removed-too-early")
+def _() -> tuple[Build, Build]:
+    return lambda s: retired(s, log=(5, 5, 4)), retired  # a transaction is open
+
+
+@case("B19 removed-too-early")
+def _() -> tuple[Build, Build]:
+    def appended(offset: int) -> Build:
+        return lambda s: (retired(s), s.send("a", P, offset))
+
+    return appended(4), appended(5)  # the latter is in the next life of the index
+
+
+@case("B20 unaffected-touched")
+def _() -> tuple[Build, Build]:
+    def bumped(index: int) -> Build:
+        def build(s: Story) -> None:  # 2 -> 3 moves keys of partition 0 only
+            s.state(place=("t", index))
+            topic(s, 0, 2, (1, 2, 3))
+            s.serves(("t", index), 1, 1)
+
+        return build
+
+    return bumped(1), bumped(0)
+
+
+@case("B20 unaffected-touched")
+def _() -> tuple[Build, Build]:
+    def fenced(count: int) -> Build:
+        def build(s: Story) -> None:
+            s.state(place=Q)
+            topic(s, 0, 2, (1, 2, count))
+            s.state(place=Q, epoch=1)
+            topic(s, 1, count)
+
+        return build
+
+    return fenced(3), fenced(4)
+
+
+@case("B20 unaffected-touched")
+def _() -> tuple[Build, Build]:
+    def refused(index: int) -> Build:
+        def build(s: Story) -> None:
+            s.resized(1, 2, 3)
+            s.history.resizes.refused.append(Refused(s.history.tick(), 1, ("t", index), 1, 2, False))
+
+        return build
+
+    return refused(1), refused(0)
+
+
+@case("B20 unaffected-touched")
+def _() -> tuple[Build, Build]:
+    def gated(segment: Segment) -> Build:
+        def build(s: Story) -> None:
+            s.resized(2, 3)
+            s.history.resizes.gated.append(Gated(s.history.tick(), "r", "t", segment))
+
+        return build
+
+    return gated(Segment(0, 1)), gated(Segment(2, 1))
+
+
+@case("B21 step-repeated")
+def _() -> tuple[Build, Build]:
+    def generations(*served: int) -> Build:
+        return lambda s: [s.serves(P, epoch, generation) for epoch, generation in enumerate(served)] and None
+
+    return generations(0, 1, 0), generations(0, 1, 1, 2)
+
+
+@case("B21 step-repeated")
+def _() -> tuple[Build, Build]:
+    def planned(plan: Plan) -> Build:
+        return lambda s: (topic(s, 0, 1), topic(s, 0, 1, plan), topic(s, 1, 2))
+
+    return planned((2, 1, 2)), planned((1, 1, 2))
+
+
+@case("B21 step-repeated")
+def _() -> tuple[Build, Build]:
+    return lambda s: (retired(s), retired(s)), lambda s: (retired(s), retired(s, epoch=4))
+
+
+@case("B22 legacy-touched")
+def _() -> tuple[Build, Build]:
+    def sealed(plan: Plan | None) -> Build:
+        return lambda s: (topic(s, 0, 2, plan), s.serves(P, 1, 1, sealed=True))
+
+    return sealed(None), sealed((1, 2, 1))
+
+
+@pytest.mark.parametrize(("checker", "bad", "near"), case.rows)
+def test_a_checker_flags_its_bad_history_and_not_the_near_miss(checker: str, bad: Build, near: Build) -> None:
+    case.hold(checker, bad, near)
+
+
+def test_every_checker_has_a_case() -> None:
+    assert case.are_complete()
+
+
+def test_every_invariant_of_resizes_has_a_checker_and_every_checker_of_resizes_an_invariant() -> None:
+    assert [one.name.split()[0] for one in INVARIANTS] == [
+        "I0", "I1", "I2", "I3", "I4", "I4'", *(f"I{n}" for n in range(5, 16)),
+    ]  # fmt: skip
+    named = {checker for one in INVARIANTS for checker in one.checkers}
+    assert named <= {*ALL, PROGRESS}
+    assert named >= CHECKERS.keys()
+
+
+def test_a_history_without_events_is_no_evidence() -> None:
+    assert [one.name for one in INVARIANTS if one.evidence(Story().history)] == []

@@ -1,0 +1,219 @@
+"""The resize scenario: short schedules in which a topic is resized all the time and everything else goes wrong.
+
+What differs from `schedule`: who resizes and drains (`resizer`), faults that wait for a resize to be under way, and
+that every invariant is judged with what `resize_probes` saw. Disks and clocks are left to the other scenario.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+from broker.app import Node
+from chaos.checkers.invariants import INVARIANTS
+from chaos.checkers.transactions import COPIERS
+from controller.failpoints import STEPS
+from protocol import linear_hashing
+from tests.sim import resize_probes
+from tests.sim.chores import Caretaker
+from tests.sim.clients import TOPIC, Operator, Reader, Writer
+from tests.sim.cluster import SimCluster
+from tests.sim.copiers import OUT, Auditor, Copier
+from tests.sim.faults import FAULTS, Fault
+from tests.sim.resizer import KINDS, Drainer, Resizer, kinds_of, walk
+from tests.sim.schedule import Schedule, Shape, Verdict
+
+DRAINED_CHECK_INTERVAL_MS: Final = 400
+RESIZE_STEPS: Final = tuple(step for step in STEPS if step.startswith(("resize:", "remove:")))
+BORROWED: Final = (
+    "kill",
+    "stop in order",
+    "freeze",
+    "expire session",
+    "unseat the controller",
+    "cut off from zookeeper",
+    "delay watches",
+    "partition",
+    "slow link",
+    "reset connections",
+    "client dies",
+    "client freezes",
+    "copier replaced",
+)
+"""Faults of the other scenario."""
+RESIZE_FAULTS: Final[dict[str, Fault]] = {name: FAULTS[name] for name in BORROWED}
+
+
+def _fault(name: str) -> Any:
+    def enter(function: Any) -> Any:
+        RESIZE_FAULTS[name] = function
+        return function
+
+    return enter
+
+
+@_fault("controller fails in a resize")
+async def controller_fails(schedule: ResizeSchedule) -> bool:
+    """The next controller to take a step of a resize dies there, or freezes, or loses its session."""
+    rng, machines = schedule.rng, list(schedule.cluster.machines.values())
+    point = rng.choice(RESIZE_STEPS)
+    if rng.random() < 0.5:
+        point = f"{point}:{rng.choice((1, 1, 2, 3))}"
+    how = rng.choice(("killed", "killed", "frozen", "expired"))
+    for machine in machines:
+        machine.failpoint, machine.at_failpoint = point, how
+    schedule.cluster.tell(f"controllers will be {how} after {point}")
+    await asyncio.sleep(2 + 2 * rng.random())
+    unhurt = all(machine.failpoint == point for machine in machines)
+    for machine in machines:
+        machine.failpoint = ""
+    return not unhurt
+
+
+@_fault("leaders of affected partitions die one after another")
+async def leaders_die(schedule: ResizeSchedule) -> bool:
+    """While a plan is under way: whoever leads a partition that it affects, and perhaps whoever leads it next."""
+    cluster, rng = schedule.cluster, schedule.rng
+    place = await schedule.affected_place()
+    if place is None:
+        return False
+    down = []
+    for _ in range(rng.choice((1, 1, 2))):
+        leader = cluster.leader(*place)
+        if leader <= 0 or not cluster.machines[leader].up or leader in down:
+            break
+        cluster.tell(f"kill node {leader}, which leads {place[0]}-{place[1]}")
+        cluster.crash(leader)
+        down.append(leader)
+        deadline = cluster.now() + 4
+        while cluster.leader(*place) in (leader, -1) and cluster.now() < deadline:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(rng.random() * 0.3)
+    for leader in down:
+        cluster.boot(leader)
+    return bool(down)
+
+
+@_fault("a leader of an affected partition freezes")
+async def leader_freezes(schedule: ResizeSchedule) -> bool:
+    """It goes on later as a leader that has not heard of the resize."""
+    cluster, rng = schedule.cluster, schedule.rng
+    place = await schedule.affected_place()
+    leader = -1 if place is None else cluster.leader(*place)
+    if leader <= 0 or not cluster.machines[leader].up:
+        return False
+    process = cluster.machines[leader].process
+    cluster.tell(f"freeze node {leader}, which leads {place}")
+    cluster.freeze(leader)
+    await asyncio.sleep(rng.choice((0.3, 1.0, 2.5, 3.5)))
+    if cluster.machines[leader].process is process:
+        cluster.thaw(leader)
+    return True
+
+
+def shape_of(rng: Any) -> Shape:
+    """Draw a schedule's character."""
+    copiers = rng.choice((0, 0, 0, 0, 1, 1, 2))
+    kinds = [kind for kind in RESIZE_FAULTS if copiers or kind != "copier replaced"]
+    return Shape(
+        spares=rng.choice((0, 1, 1, 2)),
+        fault_s=rng.uniform(3, 6),
+        counts=[],
+        brokers=3,
+        weights={kind: rng.random() ** 2 for kind in kinds if rng.random() < 0.6},
+        chores={},
+        pace_s=rng.choice((0.3, 0.6, 1.0)),
+        readers=rng.choice((1, 2, 3)),
+        keys=rng.choice((3, 8, 20)),
+        flushes=False,
+        copiers=copiers,
+        aborts=rng.choice((0.0, 0.1, 0.4)),
+        copies=rng.choice(([2], [1, 3], [2, 3, 1], [4, 2, 5])),
+    )
+
+
+class ResizeSchedule(Schedule):
+    """One run of the scenario."""
+
+    def __init__(self, seed: int | str) -> None:
+        self.seed = f"resize-{seed}"
+        probe = SimCluster.__new__(SimCluster)
+        probe.seed = self.seed
+        self.rng = probe.rng("schedule")
+        shape = self.shape = shape_of(self.rng)
+        self.cluster = SimCluster(self.seed, brokers=shape.brokers, spares=shape.spares)
+        length = self.rng.choice((3, 4, 5, 6))
+        pause_s = shape.fault_s / (length + 2)
+        first, steps = walk(self.rng, length)
+        groups = {COPIERS} if shape.copiers else set()
+        self.operators = [
+            Resizer(self.cluster, first, steps, pause_s=pause_s),
+            Drainer(self.cluster, groups, pause_s=self.rng.choice((0.3, 0.6, 1.2))),
+        ]
+        if shape.copiers:
+            copies = Operator(self.cluster, shape.copies, pause_s=pause_s, topic=OUT, name="operator of copies")
+            self.operators.append(copies)
+        self.writers = [Writer(self.cluster, "writer-1", keys=shape.keys, pause_s=0.1)]
+        self.readers = [Reader(self.cluster, f"reader-{n}") for n in range(1, shape.readers + 1)]
+        self.caretaker = Caretaker(self.cluster, {}, pause_s=shape.pace_s)
+        self.copiers = [Copier(self.cluster, f"copier-{n}", aborts=shape.aborts) for n in range(1, shape.copiers + 1)]
+        self.auditors = [Auditor(self.cluster, "auditor")] if self.copiers else []
+        self.busy: dict[str, int] = {}
+        self.fragile = False
+
+    def run(self) -> Verdict:
+        with _removals_soon(), resize_probes.watching(self.cluster):
+            verdict = super().run()
+        for kind, times in kinds_of(verdict.history).items():
+            verdict.fired[f"resize: {kind}"] = times
+        for invariant in INVARIANTS:
+            verdict.fired[f"judged: {invariant.name}"] = invariant.evidence(verdict.history)
+        return verdict
+
+    async def affected_place(self) -> tuple[str, int] | None:
+        """A partition whose keys a resize moves that is under way; None if none comes up in time."""
+        deadline = self.cluster.now() + 2
+        while self.cluster.now() < deadline:
+            for name, body in self.cluster.topics():
+                if name == TOPIC and body.plan is not None:
+                    moved = linear_hashing.affected(body.base, body.plan.before, body.plan.after)
+                    known = [place for place, _ in self.cluster.states() if place[0] == name and place[1] in moved]
+                    return self.rng.choice(known) if known else None
+            await asyncio.sleep(0.01)
+        return None
+
+    async def _fault(self, kind: str) -> None:
+        self.busy[kind] = self.busy.get(kind, 0) + 1
+        try:
+            if await RESIZE_FAULTS[kind](self):
+                self.cluster.fired[f"fault: {kind}"] += 1
+        finally:
+            self.busy[kind] -= 1
+
+
+def silent(fired: Counter[str]) -> list[str]:
+    """The faults and kinds of resizes that never happened, and the invariants that had nothing to look at."""
+    wanted = [f"fault: {name}" for name in RESIZE_FAULTS]
+    wanted += [f"resize: {name}" for name in KINDS]
+    wanted += [f"judged: {one.name}" for one in INVARIANTS]
+    wanted += ["batch refused for its generation", "gate closed", "gate opened", "truncation"]
+    return [name for name in wanted if not fired[name]]
+
+
+@contextlib.contextmanager
+def _removals_soon() -> Iterator[None]:
+    """Controllers look for drained partitions more often than in life; there is no setting of the node for it."""
+    original = Node._controller_settings
+
+    def settings(node: Node) -> Any:
+        return dataclasses.replace(original(node), drained_check_interval_ms=DRAINED_CHECK_INTERVAL_MS)
+
+    Node._controller_settings = settings  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Node._controller_settings = original  # type: ignore[method-assign]
