@@ -90,8 +90,9 @@ class Deliveries:
                         reached.append(Boundary(progress, segment, handed_over, end, maybe=True))
                     break
                 at = self._reached(progress)
-                # Both: after a seek backwards the group has been here, but its application is here again.
-                if min(progress.committed, at) >= end:
+                # After a seek backwards the group has been here, but its application is here again: to flush and commit.
+                behind = progress.read_from >= end or (segment in progress.flushed and not progress.rewound)
+                if min(progress.committed, at) >= end and behind:
                     progress.crossed.add(segment)
                 elif at >= end:
                     reached.append(Boundary(progress, segment, handed_over, end))

@@ -91,7 +91,8 @@ class HandOver:
         for partition, offset in committed.items():
             progress = self._assignment.get(partition)
             if progress is not None:
-                progress.committed = max(progress.committed, offset)
+                if offset > progress.committed or (progress.rewound and offset != progress.committed):
+                    progress.note_committed(offset)
 
     async def announce(self) -> None:
         """Tell of the gates that have opened, before anything behind them is handed out."""
@@ -195,7 +196,7 @@ class HandOver:
             for partition, offset in offsets.items():
                 progress = self._assignment.get(partition)
                 if progress is not None:
-                    progress.committed = offset
+                    progress.note_committed(offset)
                 gate = self._gatekeeper.gate(partition.topic)
                 if gate is not None:
                     gate.note_committed(partition.partition, offset)

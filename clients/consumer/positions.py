@@ -56,6 +56,10 @@ class PartitionProgress:
     """Below it every transaction has ended: where reading committed records stops."""
     handed_out: int = UNKNOWN
     """Where the application has to commit to, for everything it was given to count as processed. UNKNOWN: nothing."""
+    read_from: int = UNKNOWN
+    """Where reading last began, by assignment or by a seek."""
+    rewound: bool = False
+    """Whether the application went back behind what was committed, and nothing was committed since."""
     unflushed: bool = False
     """Whether records were handed out since the application was last told to flush."""
     paused: bool = False
@@ -83,6 +87,8 @@ class PartitionProgress:
     @property
     def processed(self) -> bool:
         """Whether the application has itself committed everything that it was given."""
+        if self.rewound and self.handed_out > self.read_from:
+            return False  # what was committed before it went back says nothing of what it was given since
         return self.handed_out == UNKNOWN or self.committed >= self.handed_out
 
     @property
@@ -94,14 +100,20 @@ class PartitionProgress:
         """Start where the group, or the reset policy, says: nobody has been given anything of this partition yet."""
         self.seek(offset)
         self.handed_out = UNKNOWN
-        self.committed = committed
+        self.note_committed(committed)
+
+    def note_committed(self, offset: int) -> None:
+        """The group has this offset now."""
+        self.committed = offset
+        self.rewound = False
 
     def seek(self, offset: int) -> None:
         """Continue at `offset`; what was fetched ahead is forgotten, and gates are looked at afresh (R11).
 
         Where to begin is the application's word now: it counts as processed only when it has committed it.
         """
-        self.position = self.fetch_offset = self.handed_out = offset
+        self.position = self.fetch_offset = self.handed_out = self.read_from = offset
+        self.rewound = offset < self.committed
         self.out_of_range = False
         self.buffered.clear()
         self.buffered_bytes = 0

@@ -192,6 +192,43 @@ def test_an_end_that_becomes_known_between_crossing_and_committing_is_not_commit
     against_a_cluster(story, brokers=1)
 
 
+@pytest.mark.parametrize("automatic", [True, False], ids=["auto-commit", "own commits"])
+def test_who_goes_back_behind_a_boundary_flushes_and_commits_there_again(automatic: bool) -> None:
+    """F8: that the group has committed the boundary says nothing of what was read since."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await a_backlog_with_a_cut(cluster, admin)
+        flushed: list[TopicPartition] = []
+
+        class Watching(PartitionKeyRebalanceListener):
+            def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
+                flushed.extend(partitions)
+
+        async with consumer_of(cluster, Watching(), automatic=automatic) as consumer:
+
+            async def read(count: int) -> None:
+                while count > 0:
+                    batch = await consumer.getmany(timeout_ms=500, max_records=5)
+                    count -= sum(map(len, batch.values()))
+                    if not automatic:
+                        await consumer.commit()
+
+            await read(40)
+            before = len(flushed)
+            consumer.seek(WHERE, 10)
+            again = 0
+            while again < 10:
+                again += sum(map(len, (await consumer.getmany(timeout_ms=500, max_records=5)).values()))
+            assert again == 10
+            if not automatic:
+                assert await consumer.getmany(timeout_ms=50) == {}, "it has not said that these are processed"
+                await consumer.commit()
+            await read(9)
+            assert flushed[before:] == [WHERE]
+
+    against_a_cluster(story, brokers=1)
+
+
 def test_without_auto_commit_what_was_never_handed_out_is_committed_for_the_application() -> None:
     """An empty parent has no record whose commit could open the child."""
 
