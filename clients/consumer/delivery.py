@@ -90,7 +90,7 @@ class Deliveries:
                         reached.append(Boundary(progress, segment, handed_over, end, maybe=True))
                     break
                 at = self._reached(progress)
-                # After a seek backwards the group has been here, but its application is here again: to flush and commit.
+                # After a seek backwards the group has been here, but its application is here again, with a flush due.
                 behind = progress.read_from >= end or (segment in progress.flushed and not progress.rewound)
                 if min(progress.committed, at) >= end and behind:
                     progress.crossed.add(segment)

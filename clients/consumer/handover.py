@@ -90,9 +90,10 @@ class HandOver:
             return
         for partition, offset in committed.items():
             progress = self._assignment.get(partition)
-            if progress is not None:
-                if offset > progress.committed or (progress.rewound and offset != progress.committed):
-                    progress.note_committed(offset)
+            if progress is None:
+                continue
+            if offset > progress.committed or (progress.rewound and offset != progress.committed):
+                progress.note_committed(offset)
 
     async def announce(self) -> None:
         """Tell of the gates that have opened, before anything behind them is handed out."""
