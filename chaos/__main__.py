@@ -216,7 +216,7 @@ async def long_run(options: argparse.Namespace) -> int:
     """A marathon with a verdict."""
     from chaos.marathon import Course, marathon, report
 
-    course = Course(records=options.records, resizes=options.resizes, seed=options.seed, pause_s=options.pace)
+    course = Course(records=options.records, resizes=options.resizes, seed=options.seed, faults=options.faults)
     outcome = await marathon(course, say=say)
     for line in report(outcome):
         say(line)
@@ -304,7 +304,7 @@ class Commands:
         one.add_argument("--records", type=int, default=10_000_000)
         one.add_argument("--resizes", type=int, default=100)
         one.add_argument("--seed", type=int, default=0, help="which faults, when and where")
-        one.add_argument("--pace", type=float, default=4.0, help="mean seconds between faults; 0: none")
+        one.add_argument("--faults", type=int, default=150)
 
 
 def lasting(one: argparse.ArgumentParser) -> argparse.ArgumentParser:

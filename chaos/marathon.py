@@ -1,8 +1,8 @@
 """Millions of keyed records through a hundred resizes, while every role is killed; judged as they are delivered.
 
 Three brokers, two spare controllers and an ensemble of three ZooKeeper servers, each a process. Two producers send as
-fast as the readers follow; the topic is resized each time another share of the records is stored; every few seconds
-somebody is killed, frozen, or loses its ZooKeeper session. Unlike `chaos.run` nothing is kept of a record but a number
+fast as the readers follow; the topic is resized, and somebody is killed, frozen or loses its ZooKeeper session, each time
+another share of the records is stored. Unlike `chaos.run` nothing is kept of a record but a number
 per key (`chaos.ledger`), so the length is limited by patience alone.
 """
 
@@ -59,8 +59,7 @@ class Course:
     seed: int = 0
     keys: int = 200
     readers: int = 2
-    pause_s: float = 4.0
-    """Mean time between faults; 0: no faults."""
+    faults: int = 150
     gates: bool = True
     """False: the readers do not wait for what came before, which must be noticed."""
 
@@ -198,8 +197,7 @@ class Runner:
         """One resize each time another share of the records is stored."""
         rng, loop, count = self.chance("resizes"), asyncio.get_running_loop(), FIRST_COUNT
         for number in range(self.course.resizes):
-            while self.stored < self.course.records * (number + 0.5) / (self.course.resizes + 1):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+            await self._reached(self.course.records * (number + 0.5) / (self.course.resizes + 1))
             count = rng.choice([one for one in COUNTS if one != count])
             begun_s = loop.time()
             while True:
@@ -216,9 +214,7 @@ class Runner:
     # --- faults
 
     async def disturb(self) -> None:
-        """One fault after another, until cancelled; what was killed is started again first."""
-        if not self.course.pause_s:
-            await asyncio.Event().wait()
+        """A fault each time another share of the records is stored; what was killed is started again first."""
         rng = self.chance("faults")
         faults: dict[str, Callable[[random.Random], Awaitable[bool]]] = {
             "SIGKILL of a broker": self._kill_broker,
@@ -227,8 +223,9 @@ class Runner:
             "SIGSTOP of a broker": self._freeze,
             "a reader crashed": self._crash_reader,
         }
-        while True:
-            await asyncio.sleep(rng.expovariate(1 / self.course.pause_s))
+        while self.faults.total() < self.course.faults:
+            await self._reached(self.course.records * (self.faults.total() + 0.3) / self.course.faults)
+            await asyncio.sleep(rng.uniform(0, 1))
             name = rng.choice(list(faults))
             if await asyncio.shield(asyncio.ensure_future(faults[name](rng))):
                 self.faults[name] += 1
@@ -284,10 +281,10 @@ class Runner:
             loop.create_task(self.write("w1", self.course.records - half)),
             loop.create_task(self.resize()),
         ]
-        others = [loop.create_task(self.disturb()), loop.create_task(self._tell(begun_s))]
+        work.append(loop.create_task(self.disturb()))
+        others = [loop.create_task(self._tell(begun_s))]
         try:
             await self._all_of(work, [*reading, *others])
-            others[0].cancel()
             await self._caught_up()
         finally:
             self.stopping = True
@@ -307,6 +304,10 @@ class Runner:
             loop.time() - begun_s,
             self.trouble,
         )
+
+    async def _reached(self, records: float) -> None:
+        while self.stored < records:  # noqa: ASYNC110 -- a thousand acknowledgements a second are no events
+            await asyncio.sleep(0.05)
 
     async def _all_of(self, work: list[asyncio.Task[None]], others: list[asyncio.Task[None]]) -> None:
         """Wait for the work; a bug in anything else ends it."""
