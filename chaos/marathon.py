@@ -1,9 +1,9 @@
 """Millions of keyed records through a hundred resizes, while every role is killed; judged as they are delivered.
 
 Three brokers, two spare controllers and an ensemble of three ZooKeeper servers, each a process. Two producers send as
-fast as the readers follow; the topic is resized, and somebody is killed, frozen or loses its ZooKeeper session, each time
-another share of the records is stored. Unlike `chaos.run` nothing is kept of a record but a number
-per key (`chaos.ledger`), so the length is limited by patience alone.
+fast as the readers follow. Each time another share of the records is stored, the topic is resized, or somebody is
+killed, frozen or loses its ZooKeeper session. Unlike `chaos.run` nothing is kept of a record but a number per key
+(`chaos.ledger`), so the length is limited by patience alone.
 """
 
 from __future__ import annotations
