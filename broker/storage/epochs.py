@@ -3,7 +3,8 @@
 A sorted list of (epoch, start offset): both grow from entry to entry. It is saved with every change in the format of
 Kafka's `leader-epoch-checkpoint` (a version line, a count line, one line per entry).
 A full disk does not stop an epoch from beginning: the checkpoint is written at the next chance, and at the latest
-before the log's recovery point moves past the batches that would tell the epoch again.
+before the log's recovery point moves past the batches that would tell the epoch again. By then it is on the disk, too:
+with an old checkpoint and trusted batches an epoch would seem to have begun at the recovery point.
 Sources: KIP-101, KIP-279, `LeaderEpochFileCache` of Kafka.
 """
 
@@ -32,11 +33,18 @@ class EpochEntry(NamedTuple):
 class LeaderEpochCache:
     """The epochs of one log, oldest first."""
 
-    __slots__ = ("_entries", "_save", "unsaved")
+    __slots__ = ("_entries", "_flush", "_save", "_unflushed", "unsaved")
 
-    def __init__(self, entries: Sequence[EpochEntry] = (), save: Callable[[bytes], None] | None = None) -> None:
+    def __init__(
+        self,
+        entries: Sequence[EpochEntry] = (),
+        save: Callable[[bytes], None] | None = None,
+        flush: Callable[[], None] | None = None,
+    ) -> None:
         self._entries = list(entries)
         self._save = save
+        self._flush = flush
+        self._unflushed = bool(entries)  # whoever saved them may not have come to that
         self.unsaved = False
         """Whether memory knows more than the checkpoint, because the disk refused it."""
 
@@ -109,6 +117,15 @@ class LeaderEpochCache:
         if self._save is not None:
             self._save(format_checkpoint(self._entries))
         self.unsaved = False
+        self._unflushed = True
+
+    def flush(self) -> None:
+        """Come back when the checkpoint survives a power failure. Raises OSError."""
+        if self.unsaved:
+            self.save()
+        if self._unflushed and self._flush is not None:
+            self._flush()
+        self._unflushed = False
 
     def save_if_possible(self) -> None:
         """Write the checkpoint now, or later if the disk refuses."""

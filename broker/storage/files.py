@@ -64,6 +64,9 @@ class Files(Protocol):
     def write_file(self, path: str, content: bytes) -> None:
         """Replace a small file's content as one step: readers see the old or the new one, also after a crash."""
 
+    def flush_file(self, path: str) -> None:
+        """Come back when what `write_file` wrote survives a power failure, the new file's name included."""
+
     def remove(self, path: str) -> None:
         """Remove a file; nothing happens if there is none."""
 
@@ -157,6 +160,9 @@ class MemoryFiles:
         """See `Files`."""
         names, _ = self._entry(path)
         self._put(names, path, MemoryFile(content))
+
+    def flush_file(self, path: str) -> None:
+        """See `Files`."""
 
     def remove(self, path: str) -> None:
         """See `Files`."""
@@ -300,6 +306,16 @@ class OsFiles:
         draft.write_bytes(content)
         draft.replace(target)
         self.close_descriptor(path)  # it would go on to show the file that was replaced
+
+    def flush_file(self, path: str) -> None:
+        """See `Files`."""
+        target = Path(self._at(path))
+        for one in (target, target.parent):
+            descriptor = os.open(one, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def remove(self, path: str) -> None:
         """See `Files`."""

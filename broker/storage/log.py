@@ -465,8 +465,7 @@ class PartitionLog:
         for segment, end in zip(self.segments, self.segments.ends(self.log_end_offset), strict=True):
             if end > self.recovery_point:
                 segment.file.flush()
-        if self.epochs.unsaved:
-            self.epochs.save()
+        self.epochs.flush()
         self.recovery_point = self.log_end_offset
         self._unflushed = 0
 
@@ -476,8 +475,7 @@ class PartitionLog:
                 self.flush()
             else:
                 flush()
-                if self.epochs.unsaved:
-                    self.epochs.save()
+                self.epochs.flush()
                 self.recovery_point = max(self.recovery_point, recovery_point)
         except OSError as reason:
             if reason.errno not in (errno.ENOSPC, errno.EDQUOT):

@@ -148,7 +148,7 @@ class _Loader:
         path = f"{directory}/{CHECKPOINT_NAME}"
         known = _read_epochs(files, path)
         self._knows_epochs = known is not None
-        self._epochs = LeaderEpochCache(known or (), _writer(files, path))
+        self._epochs = LeaderEpochCache(known or (), _writer(files, path), lambda: files.flush_file(path))
         self._producers = ProducerStates()
 
     def load_trusted(self, bases: list[int], recovery_point: int, clean: bool) -> int:

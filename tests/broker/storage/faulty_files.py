@@ -53,6 +53,10 @@ class FaultyFiles:
         self.count(len(content))
         self.inner.write_file(path, content)
 
+    def flush_file(self, path: str) -> None:
+        self.count()
+        self.inner.flush_file(path)
+
     def remove(self, path: str) -> None:
         if self.inner.exists(path):
             self.count()

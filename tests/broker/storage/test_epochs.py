@@ -93,6 +93,18 @@ def test_every_change_is_saved_and_nothing_else() -> None:
     assert [parse_checkpoint(content) for content in saved[2:]] == [[(1, 0)], [(1, 2)], []]
 
 
+def test_what_changed_is_flushed_once_and_what_was_found_too() -> None:
+    flushed: list[int] = []
+    cache = LeaderEpochCache((EpochEntry(0, 0),), lambda content: None, lambda: flushed.append(len(cache.entries)))
+    cache.flush()
+    cache.flush()
+    assert flushed == [1], "who saved what was found may have died before the disk had it"
+    cache.assign(1, 10)
+    cache.flush()
+    cache.flush()
+    assert flushed == [1, 2]
+
+
 def test_checkpoint_format() -> None:
     content = b"0\n2\n1 0\n5 120\n"
     assert parse_checkpoint(content) == [(1, 0), (5, 120)]

@@ -50,6 +50,14 @@ def test_content_survives_closing(files: Files) -> None:
     assert file.read(0, 10) == b"kept!"
 
 
+def test_a_file_that_was_replaced_can_be_flushed(files: Files) -> None:
+    files.make_directory("t-0")
+    files.write_file("t-0/note", b"x")
+    files.write_file("t-0/note", b"y")
+    files.flush_file("t-0/note")
+    assert files.read_file("t-0/note") == b"y"
+
+
 def test_directories(files: Files) -> None:
     assert files.names("t-0") == []
     with pytest.raises(FileNotFoundError):
