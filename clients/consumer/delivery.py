@@ -154,7 +154,8 @@ class Deliveries:
         # Without a group nobody else commits: order can be kept among the partitions that are read here (F10).
         ours = [one for one in gate.waits(segment) if TopicPartition(topic, one.segment.partition) in self._assignment]
         for wait in ours:
-            self._gatekeeper.want_end(topic, wait.segment)
+            if wait.end == UNKNOWN:  # to be told the same again would be news, which leads here again
+                self._gatekeeper.want_end(topic, wait.segment)
         return not ours
 
     def _needs_announcing(self, gate: TopicGate, progress: PartitionProgress, segment: Segment) -> bool:
