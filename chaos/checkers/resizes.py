@@ -148,9 +148,9 @@ def b20_unaffected_touched(history: History) -> Iterator[str]:
 
 def b21_step_repeated(history: History) -> Iterator[str]:
     """A step of a resize has an effect twice: a plan, a cut, a publication or a removal (I14)."""
-    entered: dict[Place, list[int]] = defaultdict(list)
+    entered: dict[tuple[Place, str], list[int]] = defaultdict(list)
     for state in history.states:
-        known = entered[state.place]
+        known = entered[state.place, state.topic_id]
         if not known or known[-1] != state.generation:
             if known and state.generation <= max(known):
                 yield f"{state.place} goes from generation {known[-1]} to {state.generation}"

@@ -184,6 +184,19 @@ def _() -> tuple[Build, Build]:
 
 @case("B21 step-repeated")
 def _() -> tuple[Build, Build]:
+    def recreated(topic_id: str) -> Build:
+        def build(s: Story) -> None:
+            for generation, identity in ((0, "one"), (1, "one"), (0, topic_id)):
+                row = s.state(place=P, epoch=generation)
+                row.generation, row.topic_id = generation, identity
+
+        return build
+
+    return recreated("one"), recreated("another")
+
+
+@case("B21 step-repeated")
+def _() -> tuple[Build, Build]:
     def planned(plan: Plan) -> Build:
         return lambda s: (topic(s, 0, 1), topic(s, 0, 1, plan), topic(s, 1, 2))
 
