@@ -1,0 +1,148 @@
+"""The rules of the ordered resize, and for each the test that fails without it: the table of DESIGN.md.
+
+`python -m tests.contracts.rules` prints the table; a test holds DESIGN.md to it, and the names to the tests there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+
+class Rule(NamedTuple):
+    """One rule: what it says, and where it is held."""
+
+    number: str
+    says: str
+    tests: tuple[str, ...]
+
+
+RESIZE: Final = "controller/test_resize.py"
+RULES: Final = (
+    Rule(
+        "R1",
+        "a generation per resize, never reused",
+        (f"{RESIZE}::test_r1_each_resize_is_one_generation_of_the_history",),
+    ),
+    Rule(
+        "R2",
+        "epoch and generation of a partition change in one write",
+        (f"{RESIZE}::test_r2_epoch_and_generation_change_in_one_write_and_only_where_keys_move",),
+    ),
+    Rule(
+        "R3",
+        "plan, then execute: every step can be taken again",
+        (f"{RESIZE}::test_r3_a_new_controller_finishes_what_was_begun_whichever_effect_was_the_last",),
+    ),
+    Rule(
+        "R4",
+        "children, victims, parents, then publish",
+        (f"{RESIZE}::test_r4_a_resize_is_published_only_when_every_affected_leader_has_confirmed",),
+    ),
+    Rule(
+        "R5",
+        "duplicates first, then the generation of the batch",
+        (
+            "broker/handlers/test_produce.py::test_a_duplicate_of_an_old_generation_is_answered_with_its_old_offset",
+            "broker/replication/test_partition.py::test_a_batch_must_be_partitioned_for_the_served_generation",
+        ),
+    ),
+    Rule(
+        "R6",
+        "sealed partitions refuse clients' batches, and take markers",
+        (
+            "broker/handlers/test_produce.py::test_a_sealed_partition_takes_nothing_new",
+            "broker/handlers/test_write_txn_markers.py::test_a_transaction_ends_also_where_a_resize_has_sealed_the_partition",
+        ),
+    ),
+    Rule(
+        "R7",
+        "a boundary is the exclusive end by a leader that has the cut",
+        ("clients/consumer/test_gate.py::test_r7_a_boundary_is_asked_again_after_a_leader_change",),
+    ),
+    Rule(
+        "R8",
+        "the producer's switch is a barrier",
+        ("clients/producer/test_switch.py::test_each_known_mistake_is_caught",),
+    ),
+    Rule(
+        "R9",
+        "a segment opens when all before it are committed, recursively",
+        (
+            "clients/consumer/test_gate.py::test_r9_a_child_opens_when_its_parent_is_committed_to_the_cut",
+            "model/test_models.py::test_the_products_gate_is_held_against_the_models",
+        ),
+    ),
+    Rule(
+        "R10",
+        "who reaches a boundary flushes and commits",
+        ("clients/consumer/test_consumer.py::test_r10_a_boundary_is_committed_when_it_is_reached",),
+    ),
+    Rule(
+        "R11",
+        "gates are looked at afresh after a seek, and at newer batches",
+        (
+            "clients/consumer/test_positions.py::test_r11_a_seek_forgets_what_was_announced_flushed_and_crossed",
+            "clients/consumer/test_gate.py::test_r11_a_batch_newer_than_metadata_has_no_segment_yet",
+        ),
+    ),
+    Rule(
+        "R12",
+        "no metadata shows an epoch ahead of its generation",
+        (f"{RESIZE}::test_r12_until_published_clients_see_neither_children_nor_new_epochs",),
+    ),
+    Rule("R13", "a removed partition leaves a stub", (f"{RESIZE}::test_r13_a_drained_victim_leaves_a_stub_and_goes",)),
+    Rule(
+        "R14",
+        "an index that returns goes on with its epochs and offsets",
+        (f"{RESIZE}::test_r14_a_recreated_index_continues_epochs_and_offsets",),
+    ),
+    Rule(
+        "R15",
+        "compacted topics grow, and do not shrink",
+        (
+            "broker/test_resized_compacted_topics.py::test_r15_a_compacted_topic_grows_and_the_newest_value_comes_last",
+            "controller/test_resize_requests.py::test_compacted_topics_do_not_shrink",
+        ),
+    ),
+    Rule(
+        "R16",
+        "producers without generations by the topic's policy",
+        ("broker/handlers/test_produce.py::test_producers_without_generations_after_a_resize",),
+    ),
+    Rule(
+        "R17",
+        "resizes wait until every broker fences",
+        (
+            "controller/test_resize_requests.py::"
+            "test_r17_a_topic_is_resized_only_when_every_broker_fences_old_generations",
+        ),
+    ),
+    Rule(
+        "R18",
+        "gates rest on commits, whoever stores the offsets",
+        ("clients/consumer/test_handover.py::test_without_auto_commit_a_boundary_waits_for_the_application",),
+    ),
+    Rule(
+        "R19",
+        "members know at least what their leader knew",
+        ("clients/consumer/test_offsets.py::test_r19_a_member_waits_for_what_its_leader_knew",),
+    ),
+    Rule(
+        "R20",
+        "a new partition is read from its start",
+        ("clients/consumer/test_offsets.py::test_r20_a_child_is_read_from_its_start_by_whoever_gets_it",),
+    ),
+)
+
+
+def table() -> Iterator[str]:
+    """The table of DESIGN.md, line by line."""
+    yield "| rule | says | fails without it (`tests/`) |"
+    yield "|---|---|---|"
+    for rule in RULES:
+        yield f"| {rule.number} | {rule.says} | {', '.join(f'`{one}`' for one in rule.tests)} |"
+
+
+if __name__ == "__main__":
+    print("\n".join(table()))  # noqa: T201
