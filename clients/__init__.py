@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from clients.consumer.consumer import Consumer
     from clients.consumer.delivery import ConsumerRecord
     from clients.consumer.listener import PartitionKeyRebalanceListener
+    from clients.consumer.metrics import ConsumerMetrics
     from clients.group_metadata import ConsumerGroupMetadata
+    from clients.producer.metrics import ProducerMetrics
     from clients.producer.producer import Producer
     from clients.producer.queues import RecordMetadata
     from clients.producer.verdicts import AbortableError, FatalError, ProducerFenced
@@ -24,12 +26,14 @@ _HOMES = {
     "Admin": "clients.admin",
     "Consumer": "clients.consumer.consumer",
     "ConsumerGroupMetadata": "clients.group_metadata",
+    "ConsumerMetrics": "clients.consumer.metrics",
     "ConsumerRecord": "clients.consumer.delivery",
     "FatalError": "clients.producer.verdicts",
     "NewTopic": "clients.admin",
     "PartitionKeyRebalanceListener": "clients.consumer.listener",
     "Producer": "clients.producer.producer",
     "ProducerFenced": "clients.producer.verdicts",
+    "ProducerMetrics": "clients.producer.metrics",
     "RecordMetadata": "clients.producer.queues",
     "TopicPartition": "protocol.topic_partition",
 }
@@ -39,12 +43,14 @@ __all__ = [
     "Admin",
     "Consumer",
     "ConsumerGroupMetadata",
+    "ConsumerMetrics",
     "ConsumerRecord",
     "FatalError",
     "NewTopic",
     "PartitionKeyRebalanceListener",
     "Producer",
     "ProducerFenced",
+    "ProducerMetrics",
     "RecordMetadata",
     "TopicPartition",
 ]

@@ -25,6 +25,7 @@ from clients.consumer.gatekeeper import Gatekeeper, GateOpening, GateView
 from clients.consumer.handover import HandOver
 from clients.consumer.listener import PartitionKeyRebalanceListener
 from clients.consumer.membership import Membership
+from clients.consumer.metrics import ConsumerMetrics, metrics_of
 from clients.consumer.offsets import ISOLATION_LEVELS, OffsetResets
 from clients.consumer.ownership import Ownership
 from clients.consumer.positions import Assignment
@@ -102,6 +103,7 @@ class Consumer:
         self._session: GroupSession | None = None
         self._commit_due = 0.0
         self._started = False
+        self._delivered = 0
 
     # life
 
@@ -221,6 +223,7 @@ class Consumer:
             self._fetcher.poke()
             if taken:
                 await self._write_audit(taken)
+                self._delivered += sum(map(len, taken.values()))
                 return taken
             try:
                 async with asyncio.timeout_at(deadline):
@@ -284,6 +287,12 @@ class Consumer:
     def gate_openings(self) -> list[GateOpening]:
         """The gates that opened lately, with how long each was closed."""
         return list(self._gatekeeper.openings)
+
+    def metrics(self) -> ConsumerMetrics:
+        """How far this consumer is, what waits behind gates, and how long gates were closed."""
+        if not hasattr(self, "_ownership"):
+            return ConsumerMetrics()  # not started
+        return metrics_of(self._assignment, self._gatekeeper, self._ownership, self._session, delivered=self._delivered)
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """Commit the positions, or these offsets. `KafkaError` when the group has moved on.

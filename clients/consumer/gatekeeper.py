@@ -17,6 +17,7 @@ from typing import Final
 
 from clients.consumer.gate import UNKNOWN, PartitionView, TopicGate, Wait
 from clients.consumer.session import GroupSession
+from clients.durations import Durations
 from clients.metadata import ClusterMetadata
 from clients.network import POSITIONS, Network
 from protocol.apis.offset_for_leader_epoch import (
@@ -77,6 +78,8 @@ class Gatekeeper:
         self._closed: dict[tuple[str, Segment], float] = {}
         self.openings: deque[GateOpening] = deque(maxlen=OPENINGS_KEPT)
         """The gates that have opened lately, oldest first."""
+        self.handoffs = Durations()
+        """All that have opened."""
         self._ends_wanted: set[tuple[str, Segment]] = set()
         self._ends_news = asyncio.Event()
         self._positions_news = asyncio.Event()
@@ -123,6 +126,7 @@ class Gatekeeper:
             if closed_at is not None:
                 opening = GateOpening(topic, segment, closed_at, self._loop.time())
                 self.openings.append(opening)
+                self.handoffs.record(opening.opened_at_s - closed_at)
                 log.info("%s-%s opened after %.3f s", topic, segment, opening.opened_at_s - closed_at)
             return True
         if (topic, segment) not in self._closed:

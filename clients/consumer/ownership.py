@@ -63,6 +63,7 @@ class Ownership:
         self._made_from: dict[str, TopicShape] | None = None
         self._told = True
         self._again: asyncio.TimerHandle | None = None
+        self.rebalances = 0
 
     def close(self) -> None:
         """Look for nothing any more."""
@@ -116,6 +117,7 @@ class Ownership:
         self._assignment.replace(())
         self._gatekeeper.forget()
         assigned = await self._session.join()
+        self.rebalances += 1
         if not await self._learn(assigned, self._session):
             return
         # A leader that knew less than we do is noticed by the difference, and asked again with what is known by then.

@@ -76,6 +76,8 @@ class GroupSession:
         self._worked_at = self._loop.time()
         self._asking = False
         self._left = False
+        self.commits = 0
+        """How many were accepted."""
         self.failure: BaseException | None = None
         """Why the group will never have this member again: another took its instance id, or it may not take part."""
 
@@ -180,6 +182,7 @@ class GroupSession:
                 if code in CONVERSATION:
                     self._heard(code, asked_as)
                 raise KafkaError(code, f"commit of {topic.name}-{row.partition_index}")
+        self.commits += 1
 
     async def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """The group's committed offsets; -1 where there is none.

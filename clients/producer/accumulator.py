@@ -26,6 +26,7 @@ from clients.config import ProducerConfig
 from clients.partitioner import Sticky
 from clients.producer import switch
 from clients.producer.drained import Drained, Statistics
+from clients.producer.metrics import Stalls
 from clients.producer.numbering import Numbering
 from clients.producer.queues import (
     UNKEYED,
@@ -70,6 +71,7 @@ class Accumulator:
         self.config = config
         self.topics: dict[str, TopicQueues] = {}
         self.statistics = Statistics()
+        self.stalls = Stalls()
         self.numbering = Numbering(config, self.statistics)
         self.outstanding = 0
         self.buffered_bytes = 0
@@ -191,6 +193,7 @@ class Accumulator:
         """Take what may be transmitted now. Each batch returned counts as on the wire until its outcome is told."""
         self._expire(now)
         drained = Drained()
+        self.stalls.look(self.topics.values(), now)
         for topic in self.topics.values():
             if topic.returned:
                 self._wait_for_place(topic, drained)
@@ -289,6 +292,7 @@ class Accumulator:
             if batch.stamp == queue.stamp:
                 queue.established = True
             batch.stored(base_offset, log_append_time_ms)
+            self.statistics.acknowledged_records += len(batch.records)
             self._resolved(queue, batch.records)
         elif code == ErrorCode.INVALID_PARTITION_METADATA and switch.refusal_is_final(batch, generation):
             self.statistics.refused_batches += 1
@@ -378,8 +382,10 @@ class Accumulator:
             self._settle(topic)
 
     def _settle(self, topic: TopicQueues, *, force: bool = False) -> None:
-        sticky = self._stickies[topic.name]
-        for record in switch.settle(topic, sticky.current, self.config.batch_bytes, force=force):
+        sticky, homeward = self._stickies[topic.name], len(topic.returned)
+        homeless = switch.settle(topic, sticky.current, self.config.batch_bytes, force=force)
+        self.statistics.rehashed_records += homeward - len(topic.returned) - len(homeless)
+        for record in homeless:
             error = _not_live(topic, chosen_partition(record.route))
             self._missing(error)
             self._fail([record], error)

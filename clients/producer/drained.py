@@ -12,6 +12,8 @@ class Statistics:
     """Counters since the start, for people and benchmarks."""
 
     records: int = 0
+    acknowledged_records: int = 0
+    rehashed_records: int = 0
     batches: int = 0
     retries: int = 0
     refused_batches: int = 0

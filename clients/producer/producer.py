@@ -20,6 +20,7 @@ from clients.metadata import ClusterMetadata
 from clients.network import Network
 from clients.producer.accumulator import Accumulator
 from clients.producer.drained import Statistics
+from clients.producer.metrics import ProducerMetrics, metrics_of
 from clients.producer.queues import UNKEYED, Record, RecordMetadata, TopicQueues, explicit_route
 from clients.producer.sender import Sender
 from clients.producer.transactor import TransactionScope, Transactor
@@ -265,6 +266,10 @@ class Producer:
     def statistics(self) -> Statistics:
         """Counters since the start."""
         return self._accumulator.statistics
+
+    def metrics(self) -> ProducerMetrics:
+        """How much was sent, and what resizes cost."""
+        return metrics_of(self._accumulator)
 
     @property
     def metadata(self) -> ClusterMetadata:

@@ -1,0 +1,20 @@
+"""How often something took how long: what remains of many durations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Durations:
+    """Count, last and longest."""
+
+    count: int = 0
+    last_ms: float = 0.0
+    longest_ms: float = 0.0
+
+    def record(self, taken_s: float) -> None:
+        """One more is over."""
+        self.count += 1
+        self.last_ms = taken_s * 1000
+        self.longest_ms = max(self.longest_ms, self.last_ms)

@@ -1,0 +1,75 @@
+"""What a producer tells of itself, and how long its switches to newer generations make records wait.
+
+A topic *stalls* from the moment at which records of it have no partition to go to, or must not overtake older ones of
+their keys (`switch`, steps c and d), until none is left. Only keys that a resize moves stall. Looked at when batches
+are drained: a switch that finds nothing under way, and makes nothing wait, is no stall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clients.durations import Durations
+
+if TYPE_CHECKING:
+    from clients.producer.accumulator import Accumulator
+    from clients.producer.queues import TopicQueues
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerMetrics:
+    """A producer at one moment; counts are since its start."""
+
+    records_sent: int
+    """Accepted by `send`."""
+    records_acknowledged: int
+    """Stored, as far as `acks` asks for it."""
+    records_failed: int
+    """Refused, given up or aborted; the rest is under way."""
+    records_rehashed: int
+    """Partitioned again because their topic was resized before they were stored."""
+    batches_refused: int
+    """Refused by a leader because their partition had moved to a newer generation."""
+    switches: int
+    """Newer generations taken up that changed the keys of a partition in use."""
+    stalls: int
+    """Times that records of a topic had to wait for a switch."""
+    last_stall_ms: float
+    longest_stall_ms: float
+    buffered_bytes: int
+    """Of records that are under way."""
+
+
+class Stalls:
+    """Which topics stall, and how long others did."""
+
+    def __init__(self) -> None:
+        self.over = Durations()
+        self._since: dict[str, float] = {}
+
+    def look(self, topics: Iterable[TopicQueues], now: float) -> None:
+        """Note which topics stall now."""
+        for topic in topics:
+            if topic.returned or topic.closed:
+                self._since.setdefault(topic.name, now)
+            elif topic.name in self._since:
+                self.over.record(now - self._since.pop(topic.name))
+
+
+def metrics_of(accumulator: Accumulator) -> ProducerMetrics:
+    """The metrics of the producer that owns this accumulator."""
+    statistics, stalls = accumulator.statistics, accumulator.stalls.over
+    return ProducerMetrics(
+        records_sent=accumulator.order,
+        records_acknowledged=statistics.acknowledged_records,
+        records_failed=statistics.records - statistics.acknowledged_records,
+        records_rehashed=statistics.rehashed_records,
+        batches_refused=statistics.refused_batches,
+        switches=statistics.switches,
+        stalls=stalls.count,
+        last_stall_ms=stalls.last_ms,
+        longest_stall_ms=stalls.longest_ms,
+        buffered_bytes=accumulator.buffered_bytes,
+    )

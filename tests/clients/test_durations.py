@@ -1,0 +1,12 @@
+"""Of many durations the count, the last and the longest remain."""
+
+from __future__ import annotations
+
+from clients.durations import Durations
+
+
+def test_the_longest_stays_and_the_last_changes() -> None:
+    durations = Durations()
+    for taken_s in (0.25, 0.5, 0.125):
+        durations.record(taken_s)
+    assert durations == Durations(count=3, last_ms=125.0, longest_ms=500.0)
