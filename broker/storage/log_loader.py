@@ -187,14 +187,17 @@ class _Loader:
             following = bases[slot + 1 :]
             promised = segment.promised_end(following[0]) if following else base_offset
             for position, header in segment.recover(
-                index_interval_bytes=self._settings.index_interval_bytes, verify=True
+                index_interval_bytes=self._settings.index_interval_bytes,
+                verify=True,
+                limit_offset=following[0] if following else None,
             ):
                 self._epochs.replay(header.partition_leader_epoch, header.base_offset)
                 note_stored(self._producers, segment, position, header)
                 self._log_end_offset = header.next_offset
             self._scanned.append(segment)
             lost_bytes = written_bytes - segment.file.size_bytes
-            if lost_bytes or promised > self._log_end_offset:
+            complete = bool(following) and self._log_end_offset == following[0]
+            if not complete and (lost_bytes or promised > self._log_end_offset):
                 self._cut(lost_bytes, following)
                 return
 

@@ -323,14 +323,20 @@ class Segment:
             raise ValueError("it has no transaction index")
         return decode_aborted(content)
 
-    def recover(self, *, index_interval_bytes: int, verify: bool) -> Iterator[tuple[int, BatchHeader]]:
+    def recover(
+        self, *, index_interval_bytes: int, verify: bool, limit_offset: int | None = None
+    ) -> Iterator[tuple[int, BatchHeader]]:
         """Rebuild the indexes and cut off what is no batch; yields the batches that stay.
 
-        `verify` also compares checksums. Iterate to the end: the cut is the last step.
+        `verify` also compares checksums. `limit_offset` is where the next segment begins: what reaches beyond was
+        truncated before that was made, and a power failure brought it back. Iterate to the end: the cut is the last
+        step.
         """
         self._reset()
         end = 0
         for position, header in self.headers():
+            if limit_offset is not None and header.base_offset >= limit_offset:
+                break
             if verify and not check_crc(self.read_batch(position, header), 0, header):
                 break
             self._note(header.last_offset, position, header.size_bytes, header.max_timestamp, index_interval_bytes)

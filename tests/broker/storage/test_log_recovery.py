@@ -58,6 +58,24 @@ def test_a_flipped_bit_in_the_last_segment_is_found_at_every_position(files: Fil
         again.close()
 
 
+def test_a_truncation_that_a_power_failure_undid_is_done_again(files: Files) -> None:
+    """Schedule 371: a log is cut within a segment and goes on in the next, and then the first one comes back whole."""
+    log = written(files)
+    before = sorted(f"t-0/{name}" for name in files.names("t-0") if name.endswith(".log"))
+    uncut = files.read_file(before[1])
+    assert uncut is not None
+    cut = int(before[2][4:24]) - 2
+    log.truncate_to(cut)
+    log.roll(cut)
+    append(log, batch(2, producer=(8, 0, 0)), epoch=9)
+    log.close()
+    files.write_file(before[1], uncut)
+    again = opened(files)
+    assert again.log_end_offset == cut + 2
+    assert [header.base_offset for header in everything(again)] == list(range(0, cut + 2, 2))
+    assert everything(again)[-1].partition_leader_epoch == 9
+
+
 def test_a_hole_in_an_older_segment_ends_the_log_there(files: Files) -> None:
     log = written(files)
     assert log.segment_count >= 3
