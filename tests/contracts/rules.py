@@ -145,4 +145,4 @@ def table() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(table()))  # noqa: T201
+    print("\n".join(table()))
