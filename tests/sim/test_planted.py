@@ -18,6 +18,8 @@ from tests.sim.planted import PLANTS, catch, planted
         ("generation of a batch not checked", ("B3",)),
         ("gates are always open", ("B1", "B2")),
         ("boundaries are crossed without a flush", ("B12",)),
+        ("transactions: open ones do not hold readers back", ("A27", "A28")),
+        ("transactions: their offsets are kept in memory only", ("A29", "A31")),
     ],
 )
 def test_a_planted_bug_is_caught_by_the_checker_of_its_rule(bug: str, checkers: tuple[str, ...]) -> None:
