@@ -60,7 +60,8 @@ async def downgrade(ctx: RequestContext, request: FetchRequest, answer: list[Fet
                     error_code=error.code,
                     high_watermark=-1,
                     aborted_transactions=[],
-                    records=None,
+                    # Kafka says null in old versions too, which librdkafka cannot read: its user hears of no error.
+                    records=None if ctx.version >= FIRST_VERSION_WITH_BATCHES else b"",
                 )
             if row.error_code == ErrorCode.KAFKA_STORAGE_ERROR and ctx.version <= LAST_VERSION_WITHOUT_STORAGE_ERRORS:
                 row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
