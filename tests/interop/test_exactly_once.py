@@ -21,6 +21,8 @@ GROUP, TRANSACTION = 0, 1
 KILLS = 10 if os.environ.get("ANABRANCH_INTEROP") else 2
 """The short form belongs to `make test`, the whole one to `make interop`."""
 COPIERS = 2
+AFTER_KILL_S = 90
+"""A session, the timeout of a transaction, and librdkafka's own patience may add up."""
 
 pytestmark = [
     pytest.mark.interop,
@@ -63,7 +65,7 @@ def test_every_record_is_copied_once_while_coordinators_die(world: World) -> Non
             world.kill(victim)
             world.until(lambda key=key, kind=kind, v=victim: world.coordinator(key, kind) not in (v, -1), "another")
             before = copied()
-            copiers[0].until(lambda before=before: copied() >= before + 20, "copies after the kill")
+            copiers[0].until(lambda before=before: copied() >= before + 20, "copies after the kill", AFTER_KILL_S)
             world.heal(source, target, "__transaction_state")
         producer.stop()
         assert not producer.told("failed")

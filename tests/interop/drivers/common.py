@@ -8,7 +8,7 @@ It writes one JSON object per line to stdout, and ends when its work is done or 
     consume    servers topic group assignor instance isolation session_ms
                                           -> assigned | revoked {partitions}, record {partition, offset, key, value}
     transact   servers topic transactional_id transactions per -> committed | aborted {values}
-    copy       servers topic target group transactional_id     -> copied {values} | aborted | restarted {error}
+    copy       servers topic target group transactional_id -> copied {values} | retried | aborted | restarted {error}
     admin      servers topic                                   -> step {name, seen}
 
 `count` 0 produces until stdin is closed. Record n has the key "key-{n % 7}" and the value "{n:08d}".

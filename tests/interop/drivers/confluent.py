@@ -105,7 +105,13 @@ def copy(asked: Arguments) -> None:
     """From topic to topic: offsets and records in one transaction; what fails is done again from what was committed."""
     consumer = consumer_of(asked)
     while not asked.stopped:
-        producer = Producer({"bootstrap.servers": asked.servers, "transactional.id": asked.transactional_id})
+        producer = Producer(
+            {
+                "bootstrap.servers": asked.servers,
+                "transactional.id": asked.transactional_id,
+                "transaction.timeout.ms": 20000,
+            }
+        )
         try:
             retried(lambda producer=producer: producer.init_transactions(CALL_S))
             while not asked.stopped:
@@ -146,6 +152,7 @@ def retried(call: Any) -> None:
         except KafkaException as error:
             if not error.args[0].retriable():
                 raise
+            emit("retried", error=str(error))
         else:
             return
 
