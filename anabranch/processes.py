@@ -65,6 +65,7 @@ class NodeProcess:
     log_level: str = "info"
     environment: Mapping[str, str] | None = None
     module: str = "anabranch.main"
+    metrics_port: int | None = None
     process: asyncio.subprocess.Process | None = field(default=None, init=False)
 
     @property
@@ -94,6 +95,8 @@ class NodeProcess:
         words += ["--zookeeper", self.zookeeper, "--listen", self.address, "--log-level", self.log_level]
         if "broker" in self.roles:
             words += ["--data-dir", str(self.directory / f"node-{self.node_id}")]
+        if self.metrics_port is not None:
+            words += ["--metrics-port", str(self.metrics_port)]
         for name, value in self.properties.items():
             words += ["--config", f"{name}={value}"]
         return words
@@ -180,6 +183,7 @@ class ProcessCluster:
         properties: Mapping[str, str] | None = None,
         first_start: Mapping[int, Mapping[str, str]] | None = None,
         log_level: str = "info",
+        metrics_port: int | None = None,
     ) -> None:
         self._first_start = first_start or {}
         """Properties of single nodes that count until they are started again: how a planned crash is asked for."""
@@ -199,6 +203,7 @@ class ProcessCluster:
         self._host = host
         self._port = port
         self._log_level = log_level
+        self._metrics_port = metrics_port
         self._zookeeper = zookeeper
         self._server: LocalZooKeeper | None = None
 
@@ -235,6 +240,7 @@ class ProcessCluster:
                 zookeeper=self.zookeeper,
                 properties=self._properties,
                 log_level=self._log_level,
+                metrics_port=None if self._metrics_port is None else self._metrics_port + place,
             )
         # Spare controllers go first: one of them is the active controller, and can be killed without killing data.
         for spares in (True, False):
@@ -327,6 +333,7 @@ async def serve_processes(
     zookeeper: str,
     properties: Mapping[str, str],
     log_level: str,
+    metrics_port: int | None = None,
 ) -> None:
     """Run a cluster of processes until told to stop, or until one of them ends."""
     from anabranch.running import StopSignal
@@ -343,6 +350,7 @@ async def serve_processes(
         directory=data_dir,
         properties=properties,
         log_level=log_level,
+        metrics_port=metrics_port,
     )
     stop = StopSignal()
     async with cluster:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from anabranch.metrics import metrics_endpoint
 from anabranch.running import LOG_LEVELS, run, settle_memory, until_told_to_stop
 from broker.config import BrokerSettings, ConfigError, parse_properties, with_properties
 
@@ -26,6 +27,8 @@ Examples:
   anabranch node --id 1 --zookeeper 127.0.0.1:2181 --listen 127.0.0.1:9092 --data-dir ./data/1
   anabranch node --id 9 --roles controller --zookeeper 127.0.0.1:2181 --listen 127.0.0.1:9099
       a spare controller: holds no data, and can be killed without killing any
+  anabranch node --id 1 --zookeeper 127.0.0.1:2181 --metrics-port 9464
+      metrics at http://127.0.0.1:9464/metrics
 """,
 )
 @click.option("--id", "node_id", required=True, type=click.IntRange(0), help="Unique in the cluster.")
@@ -38,6 +41,11 @@ Examples:
 )
 @click.option("--rack", default="", help="Where the node stands; replicas are spread over racks.")
 @click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A broker property; may be repeated.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Tell Prometheus at http://HOST:PORT/metrics, on the host of --listen. 0: a free one.",
+)
 @click.option("--log-level", default="info", show_default=True, type=click.Choice(LOG_LEVELS), help="To stderr.")
 def command(
     node_id: int,
@@ -48,6 +56,7 @@ def command(
     data_dir: str | None,
     rack: str,
     config: tuple[str, ...],
+    metrics_port: int | None,
     log_level: str,
 ) -> None:
     """Run one node until SIGINT or SIGTERM; leaderships move away before it stops."""
@@ -68,7 +77,7 @@ def command(
             rack=rack,
             data_dir=data_dir or "",
         )
-        run(lambda: serve(settings, zookeeper), log_level=log_level)
+        run(lambda: serve(settings, zookeeper, metrics_port), log_level=log_level)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
     except (ZkError, OSError, TimeoutError) as error:
@@ -83,7 +92,7 @@ def address(text: str, option: str = "--listen") -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-async def serve(settings: BrokerSettings, zookeeper: str) -> None:
+async def serve(settings: BrokerSettings, zookeeper: str, metrics_port: int | None = None) -> None:
     """Run the node until told to stop."""
     from broker.app import Node
     from broker.registration import DuplicateBroker
@@ -99,24 +108,26 @@ async def serve(settings: BrokerSettings, zookeeper: str) -> None:
         rng=random.Random(),
         clock_ms=follow_loop_ms(),
     )
-    try:
-        await node.start()
-    except DuplicateBroker as error:
-        raise ConfigError(str(error)) from None
-    announcement = asyncio.ensure_future(announce(node))
-    try:
-        await until_told_to_stop(node.failed)
-    finally:
-        announcement.cancel()
-        await node.stop()
+    async with metrics_endpoint(settings.host, metrics_port) as metrics:
+        try:
+            await node.start()
+        except DuplicateBroker as error:
+            raise ConfigError(str(error)) from None
+        metrics.show(node)
+        announcement = asyncio.ensure_future(announce(node, metrics.ready))
+        try:
+            await until_told_to_stop(node.failed)
+        finally:
+            announcement.cancel()
+            await node.stop()
 
 
-async def announce(node: Node) -> None:
+async def announce(node: Node, more: str = "") -> None:
     """Print the ready line once the node can serve: a broker when a controller knows it, a controller at once."""
     settings = node.settings
     if settings.is_broker and not await node.ready(READY_TIMEOUT_MS):
         sys.stderr.write(f"no controller has accepted broker {settings.node_id} yet; still waiting\n")
         await node.ready(None)
     settle_memory()
-    sys.stdout.write(f"ready node={settings.node_id} listen={settings.reachable_host}:{node.port}\n")
+    sys.stdout.write(f"ready node={settings.node_id} listen={settings.reachable_host}:{node.port}{more}\n")
     sys.stdout.flush()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from anabranch.metrics import metrics_endpoint
 from anabranch.running import LOG_LEVELS, StopSignal, postpone_collection, run, settle_memory
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ Examples:
   anabranch up --brokers 1 --port 0             one broker on a free port; the ready line tells which
   anabranch up --data-dir ./data                logs that outlive the process
   anabranch up --config num.partitions=4        any broker property
+  anabranch up --metrics-port 9464              metrics at http://127.0.0.1:9464/metrics
   anabranch up --processes --zookeeper local    one process per broker, and a real ZooKeeper (needs Java)
 """,
 )
@@ -36,6 +38,11 @@ Examples:
 @click.option("--processes", is_flag=True, help="One process per broker; needs --zookeeper.")
 @click.option("--zookeeper", metavar="local|HOST:PORT", help="With --processes: start one here, or use this one.")
 @click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A broker property; may be repeated.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Tell Prometheus at http://HOST:PORT/metrics; with --processes each broker at the next port. 0: a free one.",
+)
 @click.option("--log-level", default="warning", show_default=True, type=click.Choice(LOG_LEVELS), help="To stderr.")
 def command(
     brokers: int,
@@ -46,6 +53,7 @@ def command(
     processes: bool,
     zookeeper: str | None,
     config: tuple[str, ...],
+    metrics_port: int | None,
     log_level: str,
 ) -> None:
     """Start a cluster, print one `ready` line, run until SIGINT or SIGTERM."""
@@ -61,6 +69,8 @@ def command(
         raise click.UsageError("--advertise is for a cluster in one process; write --host with --processes")
     if processes and not zookeeper:
         raise click.UsageError("--processes needs --zookeeper local (starts one, needs Java) or --zookeeper HOST:PORT")
+    if processes and metrics_port == 0:
+        raise click.UsageError("--metrics-port with --processes is the port of the first broker; write one")
     try:
         properties = parse_properties(config)
         if processes:
@@ -76,6 +86,7 @@ def command(
                     zookeeper=zookeeper,
                     properties=properties,
                     log_level=log_level,
+                    metrics_port=metrics_port,
                 ),
                 log_level=log_level,
             )
@@ -91,7 +102,7 @@ def command(
                 data_dir=data_dir,
                 properties=properties,
             )
-            run(lambda: serve(cluster), log_level=log_level)
+            run(lambda: serve(cluster, host, metrics_port), log_level=log_level)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
     except OSError as error:
@@ -100,16 +111,13 @@ def command(
         ) from None
 
 
-async def serve(cluster: Cluster) -> None:
+async def serve(cluster: Cluster, host: str, metrics_port: int | None) -> None:
     """Run a single-process cluster until told to stop."""
     stop = StopSignal()
-    async with cluster:
+    async with metrics_endpoint(host, metrics_port) as metrics, cluster:
+        for node in cluster.nodes.values():
+            metrics.show(node)
         settle_memory()
-        print_ready(cluster.bootstrap_servers)
+        sys.stdout.write(f"ready bootstrap={cluster.bootstrap_servers}{metrics.ready}\n")
+        sys.stdout.flush()
         await stop.wait(*(node.failed for node in cluster.nodes.values()))
-
-
-def print_ready(bootstrap_servers: str) -> None:
-    """The one line on stdout that others wait for."""
-    sys.stdout.write(f"ready bootstrap={bootstrap_servers}\n")
-    sys.stdout.flush()

@@ -50,5 +50,7 @@ def test_a_follower_that_stops_fetching_is_dropped_and_acks_all_goes_on() -> Non
         row = await cluster.produce(1, batch("b"))
         assert row.error_code == 0
         assert cluster.assigned["t", 0].isr == (1, 2)
+        changes = cluster.brokers[1].replicas.isr_changes
+        assert (changes.shrinks, changes.expansions) == (1, 0)
 
     run(scenario, replica_lag_time_max_ms=200)

@@ -1,0 +1,158 @@
+"""`http://HOST:PORT/metrics`: the metrics of the nodes of this process, as Prometheus wants them.
+
+The one module that knows prometheus_client, which writes the formats; the HTTP around it is a GET, an answer and the
+end of the connection. It runs on the nodes' loop, so that a scrape sees them between two events and never in the middle
+of one. A scrape that fails is answered with 500 and one story in the log: no node notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from prometheus_client import CollectorRegistry, Metric, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from broker.metrics.fences import Histogram
+from broker.metrics.readings import COUNTER, FAMILIES, Family, Reading, WatchedNode
+
+if TYPE_CHECKING:
+    from broker.app import Node
+
+log: Final = logging.getLogger(__name__)
+
+PATH: Final = "/metrics"
+HEAD_BYTES_MAX: Final = 16384
+PATIENCE_S: Final = 5.0
+"""For a client that connects and then says, or reads, nothing."""
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+class Endpoint:
+    """Shows nodes; an async context manager. Port 0: a free one, which `url` tells."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+        self._nodes = _Nodes()
+        self._registry = CollectorRegistry()
+        self._registry.register(self._nodes)
+        ProcessCollector(registry=self._registry)
+        self._listener: asyncio.Server | None = None
+        self._answering: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        """Where to scrape."""
+        return f"http://{self._host}:{self._port}{PATH}"
+
+    def show(self, node: Node) -> None:
+        """From now on tell of a node, which is started."""
+        self._nodes.watched[node.settings.node_id] = WatchedNode(node)
+
+    async def start(self) -> None:
+        """Listen. Raises OSError."""
+        self._listener = await asyncio.start_server(self._serve, self._host, self._port, limit=HEAD_BYTES_MAX)
+        self._port = self._listener.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Listen no more; answers under way are given up."""
+        if self._listener is not None:
+            self._listener.close()
+        for task in self._answering:
+            task.cancel()
+        await asyncio.gather(*self._answering, return_exceptions=True)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._answering.add(task)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
+                await writer.drain()
+        except (ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            log.info("a scrape that came to nothing: %r", error)
+        finally:
+            self._answering.discard(task)
+            writer.close()
+
+    def _answer(self, head: bytes) -> bytes:
+        """The whole answer to a request's head."""
+        line, *fields = head.decode("latin-1").split("\r\n")
+        words = line.split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/"):
+            return answer("400 Bad Request", TEXT, b"this is an HTTP server\n")
+        method, target, _ = words
+        if target.partition("?")[0] != PATH:
+            return answer("404 Not Found", TEXT, f"there is {PATH}\n".encode())
+        if method not in ("GET", "HEAD"):
+            return answer("405 Method Not Allowed", TEXT, b"GET it\n")
+        pairs = (field.partition(":") for field in fields)
+        accepts = ",".join(value.strip() for name, _, value in pairs if name.strip().lower() == "accept")
+        encode, content_type = choose_encoder(accepts)
+        try:
+            body = encode(self._registry)
+        except Exception:
+            log.exception("bug while reading the metrics")
+            return answer("500 Internal Server Error", TEXT, b"the log tells why\n")
+        return answer("200 OK", content_type, body, with_body=method == "GET")
+
+
+def answer(status: str, content_type: str, body: bytes, *, with_body: bool = True) -> bytes:
+    """An HTTP answer after which the connection ends."""
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + (body if with_body else b"")
+
+
+def bound_text(bound: float) -> str:
+    """A bucket's bound as Prometheus writes it."""
+    return "+Inf" if math.isinf(bound) else str(bound)
+
+
+class _Nodes(Collector):
+    """All families of all nodes, read when asked."""
+
+    def __init__(self) -> None:
+        self.watched: dict[int, WatchedNode] = {}
+
+    def describe(self) -> list[Metric]:
+        """Nothing: what there is, is seen by asking."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family once, with the samples of each node."""
+        readings = [(str(node_id), Reading(watched)) for node_id, watched in sorted(self.watched.items())]
+        for family in FAMILIES:
+            metric = Metric(family.full_name.removesuffix("_total"), family.help, family.kind)
+            for node, reading in readings:
+                _add(metric, family, node, reading)
+            yield metric
+
+
+def _add(metric: Metric, family: Family, node: str, reading: Reading) -> None:
+    for more, value in family.samples(reading):
+        labels = {"node": node, **more}
+        if isinstance(value, Histogram):
+            for bound, count in value.cumulative():
+                metric.add_sample(f"{metric.name}_bucket", {**labels, "le": bound_text(bound)}, count)
+            metric.add_sample(f"{metric.name}_count", labels, value.count)
+            metric.add_sample(f"{metric.name}_sum", labels, value.sum)
+        else:
+            metric.add_sample(f"{metric.name}_total" if family.kind == COUNTER else metric.name, labels, value)

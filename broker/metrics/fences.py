@@ -1,0 +1,81 @@
+"""How long producers of a partition are refused by a resize: the fence, as the partition's leader sees it.
+
+    closed   the leader takes up a class generation above the topic's published one: whatever producers know, it refuses
+    open     this broker's metadata shows that generation published: producers who ask hear of it
+
+Only partitions that the published generation writes to are fenced: a child that a growth creates, or a victim that it
+wakes, has no producers to refuse. A leader that resigns is not asked how it went on; its successor takes up the same
+generation and has a fence of its own. Rules R4 and R12 of the resize design.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from broker.metadata_cache import ClusterImage
+
+BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Histogram:
+    """How many observations there were up to each bound, and their sum."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    @property
+    def count(self) -> int:
+        """All observations."""
+        return sum(self._counts)
+
+    def observe(self, value: float) -> None:
+        """Take one in; a bound counts what is equal to it."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self.sum += value
+
+    def cumulative(self) -> Iterator[tuple[float, int]]:
+        """(bound, how many were not above it), ending with (infinity, all)."""
+        total = 0
+        for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
+            total += count
+            yield bound, total
+
+
+class Fences:
+    """The fences of the partitions that one broker leads."""
+
+    def __init__(self, clock_s: Callable[[], float]) -> None:
+        self.lengths_s = Histogram(BOUNDS_S)
+        """Of those that have opened."""
+        self._clock_s = clock_s
+        self._closed: dict[tuple[str, int], tuple[int, float]] = {}
+
+    @property
+    def closed(self) -> int:
+        """How many partitions refuse their producers now."""
+        return len(self._closed)
+
+    def on_leader(self, topic: str, index: int, generation: int, image: ClusterImage) -> None:
+        """This broker leads a partition that serves `generation`, while clients are shown `image`."""
+        shown = image.topics.get(topic)
+        if shown is None or generation <= shown.generation or index >= shown.undeleted_partition_count:
+            self._closed.pop((topic, index), None)
+        elif self._closed.get((topic, index), (-1, 0.0))[0] != generation:
+            self._closed[topic, index] = generation, self._clock_s()
+
+    def on_resign(self, topic: str, index: int) -> None:
+        """This broker does not lead a partition (any more)."""
+        self._closed.pop((topic, index), None)
+
+    def on_metadata(self, _: ClusterImage, after: ClusterImage) -> None:
+        """Clients are shown another image."""
+        for (topic, index), (generation, since_s) in list(self._closed.items()):
+            shown = after.topics.get(topic)
+            if shown is not None and shown.generation >= generation:
+                del self._closed[topic, index]
+                self.lengths_s.observe(self._clock_s() - since_s)

@@ -1,0 +1,289 @@
+"""Every metric of a node: its name, what it means, and how it is read from the node's state when somebody asks.
+
+Nothing is kept for a metric that can be told from what is there; a scrape looks at each partition once. `FAMILIES` is
+the whole list, and DESIGN.md's table names each (`tests/broker/metrics/test_readings.py`). Topics are labels and
+partitions are not: a cluster of many would drown its own monitoring.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from broker.coordinators.group_state import DEAD, GroupState
+from broker.coordinators.transactions import ONGOING, PREPARE_ABORT, PREPARE_COMMIT
+from broker.metrics.fences import Fences, Histogram
+from broker.metrics.resizes import Resizes
+from controller.model import PartitionPhase
+from protocol.registry import BY_KEY
+
+if TYPE_CHECKING:
+    from broker.app import Node
+    from controller.state import ClusterState
+
+Samples = Iterable[tuple[Mapping[str, str], float | Histogram]]
+
+
+class WatchedNode:
+    """A node, and what has to be seen when it happens because nothing of it is left when somebody asks."""
+
+    def __init__(self, node: Node) -> None:
+        """`node` is started."""
+        self.node = node
+        self.clock_s = asyncio.get_running_loop().time
+        self.fences = Fences(self.clock_s)
+        self.resizes = Resizes(self.clock_s())
+        node.on_controller_event(self.resizes.on_event)
+        if node.settings.is_broker:
+            node.services.metadata.on_change(self.fences.on_metadata)
+            node.services.replicas.on_leader(self._on_leader)
+            node.services.replicas.on_resign(self.fences.on_resign)
+            for partition in node.services.replicas.partitions():
+                if partition.is_leader:
+                    self._on_leader(partition.topic, partition.index, partition.leader_epoch)
+
+    def _on_leader(self, topic: str, index: int, _leader_epoch: int) -> None:
+        services = self.node.services
+        self.fences.on_leader(
+            topic, index, services.replicas.partition(topic, index).generation, services.metadata.image
+        )
+
+
+@dataclass(slots=True)
+class ReplicaCounts:
+    """The replicas of a broker, counted."""
+
+    led: int = 0
+    followed: int = 0
+    under_replicated: int = 0
+    under_min_isr: int = 0
+    draining: int = 0
+    size_bytes: Counter[str] = field(default_factory=Counter)
+    end_offsets: Counter[str] = field(default_factory=Counter)
+
+
+class Reading:
+    """One look at a node."""
+
+    def __init__(self, watched: WatchedNode) -> None:
+        node = watched.node
+        self.node = node
+        self.fences = watched.fences
+        self.resizes = watched.resizes
+        self.services = node.services
+        self.now_s = watched.clock_s()
+        self.is_broker = node.settings.is_broker
+        self.controller = None if node.controller is None else node.controller.state
+        self.replicas = self._count_replicas()
+
+    def _count_replicas(self) -> ReplicaCounts:
+        counts = ReplicaCounts()
+        for partition in self.services.replicas.partitions() if self.is_broker else ():
+            counts.size_bytes[partition.topic] += partition.log.size_bytes
+            if not partition.is_leader:
+                counts.followed += 1
+                continue
+            counts.led += 1
+            counts.under_replicated += len(partition.isr) < len(partition.replicas)
+            counts.under_min_isr += len(partition.isr) < partition.effective_min_isr
+            counts.draining += partition.sealed
+            counts.end_offsets[partition.topic] += partition.log.log_end_offset
+        return counts
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric; `read` gives a value, or one for each set of labels."""
+
+    name: str
+    kind: str
+    help: str
+    read: Callable[[Reading], float | Histogram | Samples]
+
+    @property
+    def full_name(self) -> str:
+        """As Prometheus knows it."""
+        return f"anabranch_{self.name}"
+
+    def samples(self, reading: Reading) -> Samples:
+        """Its values, with their labels."""
+        found = self.read(reading)
+        return [({}, found)] if isinstance(found, int | float | Histogram) else found
+
+
+def by_topic(counts: Mapping[str, float]) -> Samples:
+    """One value for each topic."""
+    return [({"topic": topic}, value) for topic, value in sorted(counts.items())]
+
+
+def groups(reading: Reading) -> Samples:
+    """How many groups are in each state; none is missing, so that a graph has no holes."""
+    found = Counter(group.state for group in reading.services.groups.groups()) if reading.is_broker else Counter()
+    return [({"state": state.value}, found[state]) for state in GroupState if state is not DEAD]
+
+
+def open_transactions(reading: Reading) -> Samples:
+    """How many transactions are open in each state."""
+    coordinator = reading.services.transactions_if_any
+    known = () if coordinator is None else coordinator.transactions()
+    found = Counter(one.state for one in known)
+    return [({"state": state.title}, found[state]) for state in (ONGOING, PREPARE_COMMIT, PREPARE_ABORT)]
+
+
+def requests(reading: Reading) -> Samples:
+    """How many requests of each API were taken up; APIs that nobody has asked for are left out."""
+    taken_up = reading.node.server.dispatcher.requests
+    return [({"api": BY_KEY[key].name}, count) for key, count in taken_up.items() if count]
+
+
+def offline(reading: Reading) -> int:
+    """Partitions without a leader, as the active controller believes."""
+    state = reading.controller
+    if state is None:
+        return 0
+    return sum(state.phase(one) is PartitionPhase.OFFLINE for one in state.all_partitions())
+
+
+def controller_epoch(reading: Reading) -> int:
+    """The newest that this node has heard of, or holds."""
+    own = reading.node.controller.epoch if reading.node.controller is not None else 0
+    return max(own, reading.services.fence.controller_epoch)
+
+
+def generations(reading: Reading) -> Samples:
+    """The published generation of each topic that has one."""
+    topics = reading.services.metadata.image.topics.values()
+    return by_topic({topic.name: topic.generation for topic in topics if topic.generation >= 0})
+
+
+def plan_ages(reading: Reading) -> Samples:
+    """How long ago the resizes that are under way were planned."""
+    if reading.controller is None:
+        return []
+    planned = planned_topics(reading.controller)
+    return by_topic(dict(reading.resizes.ages_s(planned, reading.now_s)))
+
+
+def planned_topics(state: ClusterState) -> list[str]:
+    """The topics that are being resized."""
+    return [name for name, topic in state.topics.items() if topic.body.plan is not None and name not in state.deleting]
+
+
+def throttled_requests(reading: Reading) -> int:
+    """How many answers told their client to wait; a node without quotas has none."""
+    throttling = reading.services.throttling_if_broker
+    return 0 if throttling is None else throttling.throttled_requests
+
+
+def throttled_s(reading: Reading) -> float:
+    """For how long they told it to."""
+    throttling = reading.services.throttling_if_broker
+    return 0.0 if throttling is None else throttling.throttled_ms / 1000
+
+
+def isr_shrinks(reading: Reading) -> int:
+    """Granted to this broker as a leader."""
+    return reading.services.replicas.isr_changes.shrinks if reading.is_broker else 0
+
+
+def isr_expansions(reading: Reading) -> int:
+    """Granted to this broker as a leader."""
+    return reading.services.replicas.isr_changes.expansions if reading.is_broker else 0
+
+
+def refused_batches(reading: Reading) -> Samples:
+    """Batches refused with INVALID_PARTITION_METADATA."""
+    return by_topic(reading.services.replicas.refused_batches) if reading.is_broker else []
+
+
+GAUGE: Final = "gauge"
+COUNTER: Final = "counter"
+HISTOGRAM: Final = "histogram"
+FAMILIES: Final[tuple[Family, ...]] = (
+    Family("brokers", GAUGE, "Live brokers that the node knows.", lambda r: len(r.services.metadata.image.brokers)),
+    Family(
+        "controller_active", GAUGE, "1 on the node that is the active controller.", lambda r: int(bool(r.controller))
+    ),
+    Family("controller_epoch", GAUGE, "The newest controller epoch that the node knows.", controller_epoch),
+    Family("partitions_led", GAUGE, "Partitions that the broker leads.", lambda r: r.replicas.led),
+    Family("partitions_followed", GAUGE, "Partitions that the broker follows.", lambda r: r.replicas.followed),
+    Family(
+        "partitions_under_replicated",
+        GAUGE,
+        "Partitions that the broker leads and of which not every replica is in sync.",
+        lambda r: r.replicas.under_replicated,
+    ),
+    Family(
+        "partitions_under_min_isr",
+        GAUGE,
+        "Partitions that the broker leads and that take no record with acks=all.",
+        lambda r: r.replicas.under_min_isr,
+    ),
+    Family("partitions_offline", GAUGE, "Partitions without a leader; told by the active controller.", offline),
+    Family("isr_shrinks_total", COUNTER, "Replicas that fell out of sync with the broker as leader.", isr_shrinks),
+    Family("isr_expansions_total", COUNTER, "Replicas that came in sync with the broker as leader.", isr_expansions),
+    Family(
+        "topic_log_size_bytes",
+        GAUGE,
+        "Size of the broker's logs of a topic.",
+        lambda r: by_topic(r.replicas.size_bytes),
+    ),
+    Family(
+        "topic_log_end_offset",
+        GAUGE,
+        "Sum of the log end offsets of the partitions of a topic that the broker leads.",
+        lambda r: by_topic(r.replicas.end_offsets),
+    ),
+    Family("groups", GAUGE, "Consumer groups that the broker coordinates, by state.", groups),
+    Family("transactions_open", GAUGE, "Open transactions that the broker coordinates, by state.", open_transactions),
+    Family("connections", GAUGE, "Connections to the node.", lambda r: r.node.server.connection_count),
+    Family("requests_total", COUNTER, "Requests taken up, by API.", requests),
+    Family("received_bytes_total", COUNTER, "Bytes read from connections.", lambda r: r.node.server.received_bytes),
+    Family("sent_bytes_total", COUNTER, "Bytes written to connections.", lambda r: r.node.server.sent_bytes),
+    Family(
+        "throttled_requests_total", COUNTER, "Requests whose client was told to wait by a quota.", throttled_requests
+    ),
+    Family("throttled_seconds_total", COUNTER, "For how long clients were told to wait by quotas.", throttled_s),
+    Family(
+        "topic_generation", GAUGE, "How often the count of a topic was changed: its published generation.", generations
+    ),
+    Family(
+        "reshard_planned_total", COUNTER, "Resizes that the node planned as controller.", lambda r: r.resizes.planned
+    ),
+    Family(
+        "reshard_published_total",
+        COUNTER,
+        "Resizes that the node published as controller.",
+        lambda r: r.resizes.published,
+    ),
+    Family(
+        "reshard_plan_age_seconds",
+        GAUGE,
+        "How long ago the resize of a topic that is under way was planned, or its controller elected.",
+        plan_ages,
+    ),
+    Family(
+        "reshard_fence_seconds",
+        HISTOGRAM,
+        "How long a resize made the broker refuse the producers of a partition.",
+        lambda r: r.fences.lengths_s,
+    ),
+    Family(
+        "reshard_fenced_partitions", GAUGE, "Partitions whose producers are refused now.", lambda r: r.fences.closed
+    ),
+    Family(
+        "reshard_draining_partitions",
+        GAUGE,
+        "Partitions that the broker leads and that take no records any more.",
+        lambda r: r.replicas.draining,
+    ),
+    Family(
+        "reshard_refused_batches_total",
+        COUNTER,
+        "Batches refused because they were partitioned for another generation.",
+        refused_batches,
+    ),
+)

@@ -1,0 +1,236 @@
+"""Every number of a cluster's metrics, scraped while the thing that it counts happens."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from anabranch.cluster import Cluster
+from broker.metrics.endpoint import Endpoint
+from broker.metrics.readings import COUNTER, FAMILIES
+from broker.quotas import PRODUCE
+from clients import Admin, Consumer, NewTopic, Producer
+from protocol import linear_hashing
+from tests.broker.metrics.scraping import Scrape, scrape
+
+DESIGN = Path(__file__).parents[3] / "DESIGN.md"
+TOPIC = "t"
+REPLICAS = 3
+Story = Callable[[Cluster, Admin, Endpoint], Awaitable[None]]
+
+
+def with_metrics(story: Story, *, brokers: int = 3, **properties: str) -> None:
+    async def whole() -> None:
+        settings = {name.replace("_", "."): value for name, value in properties.items()}
+        async with (
+            asyncio.timeout(60),
+            Endpoint("127.0.0.1", 0) as endpoint,
+            Cluster(brokers, seed=1, properties=settings) as cluster,
+            Admin(cluster.bootstrap_servers) as admin,
+        ):
+            for node in cluster.nodes.values():
+                endpoint.show(node)
+            await story(cluster, admin, endpoint)
+
+    asyncio.run(whole())
+
+
+async def scrape_until(endpoint: Endpoint, condition: Callable[[Scrape], bool]) -> Scrape:
+    while not condition(seen := await scrape(endpoint)):  # noqa: ASYNC110 nothing but a scrape tells
+        await asyncio.sleep(0.01)  # as a scraper would, only sooner
+    return seen
+
+
+async def load(producer: Producer) -> None:
+    """Records of many keys, until cancelled."""
+    while True:
+        for number in range(32):
+            await producer.send(TOPIC, b"v", b"key-%d" % number)
+        await asyncio.sleep(0.001)
+
+
+def fenced(before: int, after: int) -> int:
+    """How many partitions with producers a resize touches."""
+    return sum(one < before for one in linear_hashing.affected(1, before, after))
+
+
+def test_a_resize_under_load() -> None:
+    """Goal: each fence is observed once, where it was; the rest of the numbers are those of the cluster."""
+
+    async def story(cluster: Cluster, admin: Admin, endpoint: Endpoint) -> None:
+        loop = asyncio.get_running_loop()
+        await admin.create_topics([NewTopic(name=TOPIC, partitions=4, replication_factor=REPLICAS)])
+        await admin.wait_for_topic(TOPIC, replicas=REPLICAS)
+        active = next(str(n) for n, node in cluster.nodes.items() if node.controller and node.controller.active)
+        async with Producer(cluster.bootstrap_servers) as producer:
+            loading = asyncio.create_task(load(producer))
+            await producer.send_and_wait(TOPIC, b"v", b"key")
+            begun_s, expected = loop.time(), 0
+            for step, (before, after) in enumerate(((4, 6), (6, 5)), 1):
+                await admin.create_partitions(TOPIC, after, allow_shrink=True)
+                expected += fenced(before, after)
+                seen = await scrape_until(
+                    endpoint,
+                    lambda seen, step=step: all(
+                        one == step for one in seen.of("anabranch_topic_generation", topic=TOPIC).values()
+                    ),
+                )
+                assert seen.total("anabranch_reshard_fence_seconds_count") == expected
+                assert seen.of("anabranch_reshard_planned_total") == {n: step * (n == active) for n in "123"}
+                assert seen.of("anabranch_reshard_published_total") == {n: step * (n == active) for n in "123"}
+                assert seen.total("anabranch_reshard_fenced_partitions") == 0
+            took_s = loop.time() - begun_s
+            assert 0 < seen.total("anabranch_reshard_fence_seconds_sum") < took_s * expected
+            assert seen.total("anabranch_reshard_fence_seconds_bucket", le="+Inf") == expected
+            assert seen.total("anabranch_reshard_draining_partitions") == 1, "the victim of the shrink holds records"
+            assert not any(name == "anabranch_reshard_plan_age_seconds" for name, _ in seen.values)
+            loading.cancel()
+            await producer.flush()
+            told = producer.metrics()
+        seen = await scrape(endpoint)
+        assert told.records_acknowledged == told.records_sent
+        assert seen.total("anabranch_topic_log_end_offset", topic=TOPIC) == told.records_sent
+        assert seen.total("anabranch_reshard_refused_batches_total", topic=TOPIC) >= told.batches_refused > 0
+        assert (told.switches, told.stalls >= 1) == (2, True)
+        assert 0 < told.longest_stall_ms < took_s * 1000
+        led = {
+            str(n): sum(one.is_leader for one in node.services.replicas.partitions())
+            for n, node in cluster.nodes.items()
+        }
+        assert seen.of("anabranch_partitions_led") == led
+        assert sum(led.values()) == 6
+        assert seen.total("anabranch_partitions_followed") == 6 * (REPLICAS - 1)
+        assert seen.total("anabranch_requests_total", api="Produce") > 0
+        assert seen.total("anabranch_received_bytes_total") > 8 * told.records_sent
+        assert seen.total("anabranch_sent_bytes_total") > 8 * told.records_sent, "followers fetch what was produced"
+
+    with_metrics(story)
+
+
+def test_a_resize_that_is_held_up_is_seen() -> None:
+    """Goal: what a plan and a fence wait for shows while they wait. Method: one broker takes up nothing of what the
+    controller says: first nothing at all, then nothing after the bump of the partition that it leads."""
+
+    async def story(cluster: Cluster, admin: Admin, endpoint: Endpoint) -> None:
+        await admin.create_topics([NewTopic(name=TOPIC, assignments={0: [1], 1: [2]})])
+        await admin.wait_for_topic(TOPIC)
+        turn = cluster.nodes[2].services.fence.turn
+        held: list[asyncio.Task[bool]] = []
+
+        def hold(topic: str, index: int, _epoch: int) -> None:
+            if (topic, index) == (TOPIC, 1):
+                held.append(asyncio.ensure_future(turn.acquire()))
+
+        await turn.acquire()
+        resizing = asyncio.create_task(admin.create_partitions(TOPIC, 4))
+        seen = await scrape_until(
+            endpoint, lambda seen: bool(seen.of("anabranch_reshard_plan_age_seconds", topic=TOPIC))
+        )
+        (age_s,) = seen.of("anabranch_reshard_plan_age_seconds", topic=TOPIC).values()
+        assert age_s >= 0
+        later = await scrape(endpoint)
+        assert later.total("anabranch_reshard_plan_age_seconds", topic=TOPIC) > age_s
+        assert later.total("anabranch_reshard_planned_total") == 1
+        assert later.total("anabranch_reshard_published_total") == 0
+        cluster.nodes[2].services.replicas.on_leader(hold)
+        turn.release()
+        seen = await scrape_until(endpoint, lambda seen: seen.total("anabranch_reshard_published_total") == 1)
+        assert seen.of("anabranch_reshard_fenced_partitions") == {"1": 0, "2": 1}
+        assert seen.of("anabranch_reshard_fence_seconds_count") == {"1": 1, "2": 0}
+        assert await held[0]
+        turn.release()
+        await resizing
+        seen = await scrape_until(endpoint, lambda seen: seen.total("anabranch_reshard_fenced_partitions") == 0)
+        assert seen.of("anabranch_reshard_fence_seconds_count") == {"1": 1, "2": 1}
+
+    with_metrics(story, brokers=2)
+
+
+def test_a_broker_that_is_gone() -> None:
+    async def story(cluster: Cluster, admin: Admin, endpoint: Endpoint) -> None:
+        await admin.create_topics(
+            [
+                NewTopic(name=TOPIC, partitions=3, replication_factor=3, configs={"min.insync.replicas": "3"}),
+                NewTopic(name="alone", assignments={0: [3]}),
+            ]
+        )
+        await admin.wait_for_topic(TOPIC, replicas=3)
+        seen = await scrape_until(endpoint, lambda seen: seen.total("anabranch_partitions_led") == 4)
+        assert seen.of("anabranch_brokers") == {"1": 3, "2": 3, "3": 3}
+        assert seen.total("anabranch_partitions_under_replicated") == 0
+        await cluster.crash_broker(3)
+        seen = await scrape_until(
+            endpoint,
+            lambda seen: (
+                seen.of("anabranch_brokers").items() >= {("1", 2), ("2", 2)}
+                and seen.total("anabranch_partitions_offline") == 1
+            ),
+        )
+        under = [seen.of(f"anabranch_partitions_under_{what}") for what in ("replicated", "min_isr")]
+        assert [one["1"] + one["2"] for one in under] == [3, 3]
+        assert sum(seen.of("anabranch_controller_active")[n] for n in "12") == 1
+        await cluster.start_broker(3)
+        endpoint.show(cluster.nodes[3])
+        seen = await scrape_until(endpoint, lambda seen: seen.total("anabranch_partitions_under_replicated") == 0)
+        assert seen.total("anabranch_isr_expansions_total") == 3
+        assert seen.total("anabranch_partitions_offline") == 0
+        epochs = {node.services.fence.controller_epoch for node in cluster.nodes.values()}
+        assert set(seen.of("anabranch_controller_epoch").values()) == epochs
+
+    with_metrics(story)
+
+
+def test_groups_transactions_and_quotas() -> None:
+    async def story(cluster: Cluster, admin: Admin, endpoint: Endpoint) -> None:
+        await admin.create_topics([NewTopic(name=TOPIC, partitions=1, replication_factor=1)])
+        await admin.wait_for_topic(TOPIC)
+        servers = cluster.bootstrap_servers
+        async with (
+            Consumer(TOPIC, bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest") as consumer,
+            Producer(servers, transactional_id="tx") as producer,
+        ):
+            await producer.begin_transaction()
+            await producer.send_and_wait(TOPIC, b"v" * 1000)
+            await consumer.getone()
+            seen = await scrape(endpoint)
+            assert seen.total("anabranch_transactions_open", state="Ongoing") == 1
+            assert seen.total("anabranch_groups", state="Stable") == 1
+            assert seen.of("anabranch_connections")["1"] >= 3
+            assert seen.total("anabranch_topic_log_size_bytes", topic=TOPIC) > 1000
+            assert seen.total("anabranch_throttled_requests_total") == 0
+            await producer.commit_transaction()
+        seen = await scrape_until(
+            endpoint, lambda seen: not any(seen.total("anabranch_transactions_open", state=one) for one in STATES)
+        )
+        assert (seen.total("anabranch_groups", state="Stable"), seen.total("anabranch_groups", state="Empty")) == (0, 1)
+        throttling = cluster.nodes[1].services.throttling_if_broker
+        assert throttling is not None
+        throttling.quotas.set_limits((None, "greedy"), {PRODUCE: 10_000.0})
+        async with Producer(servers, client_id="greedy", batch_bytes=1 << 20) as producer:
+            await producer.send_and_wait(TOPIC, b"v" * 200_000)
+        seen = await scrape(endpoint)
+        assert seen.total("anabranch_throttled_requests_total") == 1
+        assert seen.total("anabranch_throttled_seconds_total") > 1
+
+    with_metrics(story, brokers=1)
+
+
+STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
+
+
+def test_names_follow_the_conventions() -> None:
+    """Counters end in _total, units are base units and last, and every metric has a help line."""
+    assert len({family.name for family in FAMILIES}) == len(FAMILIES)
+    for family in FAMILIES:
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", family.name), family.name
+        assert family.name.endswith("_total") == (family.kind == COUNTER), family.name
+        assert not re.search(r"_(ms|millis|kb|count)(_|$)", family.name), family.name
+        assert family.help.endswith("."), family.name
+
+
+def test_the_table_of_the_design_names_every_metric() -> None:
+    table = DESIGN.read_text().partition("## What a node tells")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`([a-z_]+)`", table))
+    assert {family.name for family in FAMILIES} <= named

@@ -1,0 +1,30 @@
+"""Resizes are counted from what a controller announces, over all its terms."""
+
+from __future__ import annotations
+
+from broker.metrics.resizes import Resizes
+from controller.runner import ControllerEvent
+
+
+def event(kind: str, at_s: float, topic: str = "") -> ControllerEvent:
+    return ControllerEvent(kind, at_s, 1, 1, {"topic": topic} if topic else {})
+
+
+def test_plans_grow_older_until_they_are_published() -> None:
+    resizes = Resizes(5.0)
+    for one in (event("elected", 10), event("resize planned", 20, "a"), event("resize planned", 25, "b")):
+        resizes.on_event(one)
+    resizes.on_event(event("resize fenced", 26, "a"))
+    assert (resizes.planned, resizes.published) == (2, 0)
+    assert dict(resizes.ages_s(["a", "b"], 30)) == {"a": 10, "b": 5}
+    resizes.on_event(event("resize published", 31, "a"))
+    assert (resizes.planned, resizes.published) == (2, 1)
+    assert dict(resizes.ages_s(["b"], 40)) == {"b": 15}
+
+
+def test_the_plan_of_a_predecessor_counts_from_taking_over() -> None:
+    resizes = Resizes(5.0)
+    assert dict(resizes.ages_s(["a"], 8)) == {"a": 3}
+    resizes.on_event(event("resize planned", 10, "a"))
+    resizes.on_event(event("elected", 100))  # somebody else was in office meanwhile: who knows what became of "a"
+    assert dict(resizes.ages_s(["a"], 103)) == {"a": 3}
