@@ -312,11 +312,13 @@ class Consumer:
         return None if offset < 0 else offset
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this member is now, for `producer.send_offsets_to_transaction`: a later generation refuses it."""
+        """As whom this member reads, for `producer.send_offsets_to_transaction`: a later generation refuses it.
+
+        Also when the membership has lapsed meanwhile: without member and generation nobody would be refused.
+        """
         if self._session is None:
             raise ValueError("there is no group without a group_id")
-        member = self._session.membership
-        return ConsumerGroupMetadata(member.group_id, member.generation, member.member_id, member.instance_id)
+        return self._session.membership.owner
 
     # inside
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from clients.consumer.assignors import ASSIGNORS, Assignment, MemberView, TopicView
+from clients.group_metadata import ConsumerGroupMetadata
 from protocol.apis.heartbeat import HeartbeatRequest
 from protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
@@ -107,6 +108,8 @@ class Membership:
         self._session_timeout_ms = session_timeout_ms
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self.instance_id = group_instance_id
+        self.owner = ConsumerGroupMetadata(group_id, group_instance_id=group_instance_id)
+        """Who this member was when it was last given partitions: what it hands out, it hands out as that one."""
         self._members: tuple[MemberView, ...] = ()
         self._owned: tuple[TopicPartition, ...] = ()
 
@@ -207,6 +210,7 @@ class Membership:
         )
         self.state = State.STABLE
         self._owned = partitions
+        self.owner = ConsumerGroupMetadata(self.group_id, self.generation, self.member_id, self.instance_id)
         return fate, Assigned(partitions, _generations(decoded.user_data))
 
     def heartbeat_request(self) -> HeartbeatRequest:

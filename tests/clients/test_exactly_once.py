@@ -154,6 +154,29 @@ def test_offsets_of_an_old_generation_are_refused() -> None:
     against_a_cluster(story)
 
 
+def test_offsets_of_a_member_that_the_group_has_dropped_are_refused() -> None:
+    """It learns that before its application commits what it was given, and must not commit as nobody in particular."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        where = TopicPartition("in", 0)
+        async with (
+            Producer(cluster.bootstrap_servers, transactional_id="id") as producer,
+            reader(cluster, group="g", topic="in", enable_auto_commit=False) as dropped,
+        ):
+            await dropped.getmany(timeout_ms=100)
+            before, session = dropped.group_metadata(), dropped._session
+            assert session is not None and before.generation_id >= 0
+            await session.leave()  # forgets its identity, as when a heartbeat hears that the group has dropped it
+            assert session.membership.generation == -1
+            assert dropped.group_metadata() == before
+            await producer.begin_transaction()
+            with pytest.raises(AbortableError, match="UNKNOWN_MEMBER_ID"):
+                await producer.send_offsets_to_transaction({where: 4}, dropped.group_metadata())
+            await producer.abort_transaction()
+
+    against_a_cluster(story)
+
+
 async def copy(cluster: Cluster, name: str, done: Callable[[], bool]) -> None:
     """Copies from `in` to `out`, exactly once; begins again with a new consumer and producer when something breaks."""
     while not done():

@@ -159,3 +159,36 @@ def commit_at_a_late_end(planter: Planter) -> None:
         return {progress.partition for progress in deliveries._assignment} - unsure
 
     planter.replace(Deliveries, "short_of_boundaries", short)
+
+
+@plant("found: the leader epochs are written and not flushed")
+def epochs_not_flushed(planter: Planter) -> None:
+    from broker.storage.epochs import LeaderEpochCache
+
+    def flush(cache: Any) -> None:
+        if cache.unsaved:
+            cache.save()
+
+    planter.replace(LeaderEpochCache, "flush", flush)
+
+
+@plant("found: a segment reaches into the next one after a power failure")
+def segments_overlap(planter: Planter) -> None:
+    from broker.storage.segment import Segment
+
+    def recover(segment: Any, *, limit_offset: int | None = None, **options: Any) -> Any:
+        return original(segment, **options)
+
+    original = planter.replace(Segment, "recover", recover)
+
+
+@plant("found: a member that was dropped commits in a transaction as nobody")
+def commit_as_nobody(planter: Planter) -> None:
+    from clients.consumer.consumer import Consumer
+    from clients.group_metadata import ConsumerGroupMetadata
+
+    def now(consumer: Any) -> Any:
+        member = consumer._session.membership
+        return ConsumerGroupMetadata(member.group_id, member.generation, member.member_id, member.instance_id)
+
+    planter.replace(Consumer, "group_metadata", now)
