@@ -35,37 +35,22 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from clients.config import NetworkConfig
 from clients.connection import Connection
+from clients.coordinators import Coordinators
+from clients.links import DATA, GROUP, POSITIONS, Address, Links
 from clients.metadata import NO_LEADER, ClusterMetadata
 from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.errors import ErrorCode, KafkaError
 from protocol.topic_partition import TopicPartition
 
+__all__ = ["DATA", "GROUP", "POSITIONS", "Network", "make_rng"]
+
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-
-DATA: Final = 0
-GROUP: Final = 1
-POSITIONS: Final = 2
-"""Channels: connections to the same node that do not wait for each other."""
-
-
-class _Link:
-    """The connection to one node, or the attempt to get one."""
-
-    __slots__ = ("address", "attempt", "channel", "connection", "failures", "retry_at")
-
-    def __init__(self, address: tuple[str, int], channel: int) -> None:
-        self.address = address
-        self.channel = channel
-        self.connection: Connection | None = None
-        self.attempt: asyncio.Task[Connection] | None = None
-        self.failures = 0
-        self.retry_at = 0.0
 
 
 class Network:
@@ -76,7 +61,8 @@ class Network:
         self.metadata = ClusterMetadata()
         self._rng = rng
         self._loop = asyncio.get_running_loop()
-        self._links: dict[tuple[int, int], _Link] = {}
+        self._links = Links(config, rng, address_of=self._address_of, on_failure=self.request_refresh)
+        self._coordinators = Coordinators(self)
         self._topics: dict[str, None] = {}
         self._all_topics = False
         self._create_topics = True
@@ -85,8 +71,6 @@ class Network:
         self._refresh_failures = 0
         self._wake_up: asyncio.TimerHandle | None = None
         self._listeners: list[Callable[[ClusterMetadata], None]] = []
-        self._connection_listeners: list[Callable[[int], None]] = []
-        self._coordinators: dict[tuple[str, int], int] = {}
         self._closed = False
 
     # life
@@ -112,16 +96,11 @@ class Network:
         self._closed = True
         if self._wake_up is not None:
             self._wake_up.cancel()
-        tasks: list[asyncio.Task[Any]] = [link.attempt for link in self._links.values() if link.attempt is not None]
-        if self._refreshing is not None:
-            tasks.append(self._refreshing)
-        for task in tasks:
+        refreshing = [] if self._refreshing is None else [self._refreshing]
+        for task in refreshing:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        links, self._links = self._links, {}
-        for link in links.values():
-            if link.connection is not None:
-                await link.connection.close()
+        await self._links.close()
+        await asyncio.gather(*refreshing, return_exceptions=True)
 
     # metadata
 
@@ -148,7 +127,7 @@ class Network:
 
     def on_connection(self, listener: Callable[[int], None]) -> None:
         """Call `listener` with a node id when its connection is ready, or when another attempt may be made."""
-        self._connection_listeners.append(listener)
+        self._links.listeners.append(listener)
 
     async def refresh(self) -> ClusterMetadata:
         """A snapshot asked for after this call began. `ConnectionError` when no node answers."""
@@ -159,7 +138,7 @@ class Network:
             self._begin_refresh()
         task = self._refreshing
         assert task is not None, "a refresh was begun"
-        return await self._outcome(task)
+        return await self._links.outcome(task)
 
     def request_refresh(self) -> None:
         """Refresh soon, without waiting; failures are retried with backoff until one succeeds."""
@@ -189,32 +168,11 @@ class Network:
 
     def ready(self, node_id: int, *, channel: int = DATA) -> Connection | None:
         """The open connection to a node, or None after making sure that somebody is working on it."""
-        link = self._link(node_id, channel)
-        if link is None or self._closed:
-            return None
-        if link.connection is not None and not link.connection.closed:
-            return link.connection
-        if link.attempt is None and self._loop.time() >= link.retry_at:
-            self._connect(node_id, link)
-        return None
+        return self._links.ready(node_id, channel)
 
     async def connection(self, node_id: int, *, channel: int = DATA) -> Connection:
         """The connection to a node; `ConnectionError` when it cannot be reached now."""
-        link = self._link(node_id, channel)
-        if link is None:
-            raise ConnectionError(f"node {node_id} is not in the metadata")
-        if self._closed:
-            raise ConnectionError("the client is closed")
-        if link.connection is not None and not link.connection.closed:
-            return link.connection
-        if link.attempt is None:
-            wait_s = link.retry_at - self._loop.time()
-            if wait_s > 0:
-                await asyncio.sleep(wait_s)
-                return await self.connection(node_id, channel=channel)
-            self._connect(node_id, link)
-        assert link.attempt is not None, "an attempt was begun"
-        return await self._outcome(link.attempt)
+        return await self._links.connection(node_id, channel)
 
     async def call(
         self,
@@ -254,16 +212,11 @@ class Network:
 
     async def coordinator(self, key: str, *, key_type: int = 0) -> int:
         """The node that coordinates a group (key type 0) or a transactional id (1). Cached until forgotten."""
-        known = self._coordinators.get((key, key_type))
-        if known is not None and known in self.metadata.nodes:
-            return known
-        node_id = await self.retry(lambda: self._find_coordinator(key, key_type))
-        self._coordinators[key, key_type] = node_id
-        return node_id
+        return await self._coordinators.find(key, key_type)
 
     def forget_coordinator(self, key: str, *, key_type: int = 0) -> None:
         """The cached coordinator turned out wrong or dead: look it up next time."""
-        self._coordinators.pop((key, key_type), None)
+        self._coordinators.forget(key, key_type)
 
     async def call_coordinator(
         self,
@@ -276,23 +229,9 @@ class Network:
         channel: int = GROUP,
     ) -> Any:
         """Send to the coordinator, again to its successor if it moved. Other errors are left in the response."""
-
-        async def once() -> Any:
-            node_id = await self.coordinator(key, key_type=key_type)
-            try:
-                response = await self.call(node_id, request, timeout_ms=timeout_ms, channel=channel)
-            except (ConnectionError, TimeoutError):
-                self.forget_coordinator(key, key_type=key_type)
-                raise
-            code = ErrorCode(error_of(response))
-            if code in _COORDINATOR_MOVED:
-                self.forget_coordinator(key, key_type=key_type)
-                raise KafkaError(code, f"coordinator of {key!r}")
-            if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                raise KafkaError(code, f"coordinator of {key!r}")
-            return response
-
-        return await self.retry(once)
+        return await self._coordinators.call(
+            key, request, error_of, key_type=key_type, timeout_ms=timeout_ms, channel=channel
+        )
 
     async def call_controller(
         self,
@@ -358,15 +297,6 @@ class Network:
 
     # inside
 
-    async def _outcome(self, task: asyncio.Task[Result]) -> Result:
-        """Wait for a shared task. Its end by `close` is a lost connection to those who wait, not their cancellation."""
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if self._closed and task.cancelled():
-                raise ConnectionError("the client is closed") from None
-            raise
-
     async def _pause(self, failures: int) -> None:
         if failures:
             await asyncio.sleep(self.config.retry_backoff.wait_ms(failures, self._rng) / 1000)
@@ -378,7 +308,7 @@ class Network:
         failure: Exception | None = None
         for address in addresses:
             try:
-                connection = await self._open(address)
+                connection = await self._links.open(address)
                 try:
                     self._apply(await connection.call(self._metadata_request()))
                 finally:
@@ -391,66 +321,14 @@ class Network:
                 failure = ConnectionError(f"{address[0]}:{address[1]} knows no broker yet")
         return failure
 
-    async def _open(self, address: tuple[str, int]) -> Connection:
-        return await Connection.open(
-            *address,
-            client_id=self.config.client_id,
-            request_timeout_ms=self.config.request_timeout_ms,
-            connect_timeout_ms=self.config.connect_timeout_ms,
-        )
-
-    def _link(self, node_id: int, channel: int) -> _Link | None:
+    def _address_of(self, node_id: int) -> Address | None:
         node = self.metadata.nodes.get(node_id)
-        link = self._links.get((node_id, channel))
-        if node is None:
-            return link if link is not None and link.connection is not None and not link.connection.closed else None
-        address = (node.host, node.port)
-        if link is not None and link.address == address:
-            return link
-        if link is not None and link.connection is not None:
-            link.connection.abort(f"node {node_id} moved to {node.host}:{node.port}")
-        link = self._links[node_id, channel] = _Link(address, channel)
-        return link
-
-    def _connect(self, node_id: int, link: _Link) -> None:
-        task = link.attempt = self._loop.create_task(self._open(link.address), name=f"connect to node {node_id}")
-        task.add_done_callback(lambda done: self._connected(node_id, link, done))
-
-    def _connected(self, node_id: int, link: _Link, task: asyncio.Task[Connection]) -> None:
-        link.attempt = None
-        if task.cancelled():
-            return
-        error = task.exception()
-        if error is None:
-            if self._closed or self._links.get((node_id, link.channel)) is not link:
-                task.result().abort("no longer wanted")
-                return
-            link.connection = task.result()
-            link.failures = 0
-        else:
-            link.failures += 1
-            wait_ms = self.config.retry_backoff.wait_ms(link.failures, self._rng)
-            link.retry_at = self._loop.time() + wait_ms / 1000
-            expected = isinstance(error, ConnectionError | TimeoutError | KafkaError)
-            log.log(logging.DEBUG if expected else logging.ERROR, "node %d: %s", node_id, error)
-            self.request_refresh()
-            self._loop.call_at(link.retry_at, self._tell, node_id)
-        self._tell(node_id)
-
-    def _tell(self, node_id: int) -> None:
-        for listener in self._connection_listeners:
-            listener(node_id)
+        return None if node is None else (node.host, node.port)
 
     def _nodes_by_preference(self) -> list[int]:
         nodes = list(self.metadata.nodes)
         self._rng.shuffle(nodes)
-        return sorted(nodes, key=self._reluctance)
-
-    def _reluctance(self, node_id: int) -> tuple[bool, float]:
-        link = self._links.get((node_id, DATA))
-        if link is None:
-            return True, 0.0
-        return link.connection is None or link.connection.closed, link.retry_at
+        return sorted(nodes, key=self._links.reluctance)
 
     def _metadata_request(self) -> MetadataRequest:
         asked = None if self._all_topics else [MetadataRequestTopic(name=topic) for topic in self._topics]
@@ -475,11 +353,7 @@ class Network:
 
     def _apply(self, response: MetadataResponse) -> None:
         self.metadata = self.metadata.updated(response, complete=self._all_topics)
-        for key, link in list(self._links.items()):
-            # A listing may lag behind: an open connection still serves those who use it.
-            gone = key[0] not in self.metadata.nodes
-            if gone and link.attempt is None and (link.connection is None or link.connection.closed):
-                del self._links[key]
+        self._links.prune()
         for listener in list(self._listeners):
             listener(self.metadata)
 
@@ -504,27 +378,6 @@ class Network:
         if self._wake_up is not None:
             self._wake_up.cancel()
         self._wake_up = self._loop.call_later(wait_ms / 1000, self.request_refresh)
-
-    async def _find_coordinator(self, key: str, key_type: int) -> int:
-        from protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-
-        request = FindCoordinatorRequest(key=key, key_type=key_type, coordinator_keys=[key])
-        response: FindCoordinatorResponse = await self.call_any(request)
-        if response.coordinators:
-            found = response.coordinators[0]
-            code, node_id = ErrorCode(found.error_code), found.node_id
-        else:
-            code, node_id = ErrorCode(response.error_code), response.node_id
-        if code != ErrorCode.NONE:
-            raise KafkaError(code, f"coordinator of {key!r}")
-        if node_id not in self.metadata.nodes:
-            await self.refresh()
-            if node_id not in self.metadata.nodes:
-                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"node {node_id} is not known yet")
-        return node_id
-
-
-_COORDINATOR_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
 def make_rng(rng: random.Random | None) -> random.Random:

@@ -1,0 +1,82 @@
+"""Which node coordinates a group or a transactional id: looked up once, remembered until it turns out wrong or dead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from clients.network import Network
+
+_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+
+class Coordinators:
+    """The coordinators that one client knows, by key and key type (0 a group, 1 a transactional id)."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._known: dict[tuple[str, int], int] = {}
+
+    async def find(self, key: str, key_type: int) -> int:
+        """The coordinator's node id; KafkaError or `ConnectionError` when nobody can say in time."""
+        known = self._known.get((key, key_type))
+        if known is not None and known in self._network.metadata.nodes:
+            return known
+        node_id = await self._network.retry(lambda: self._look_up(key, key_type))
+        self._known[key, key_type] = node_id
+        return node_id
+
+    def forget(self, key: str, key_type: int) -> None:
+        """Look it up next time."""
+        self._known.pop((key, key_type), None)
+
+    async def call(
+        self,
+        key: str,
+        request: Any,
+        error_of: Callable[[Any], int],
+        *,
+        key_type: int,
+        timeout_ms: float | None,
+        channel: int,
+    ) -> Any:
+        """Send to the coordinator, again to its successor if it moved. Other errors are left in the response."""
+
+        async def once() -> Any:
+            node_id = await self.find(key, key_type)
+            try:
+                response = await self._network.call(node_id, request, timeout_ms=timeout_ms, channel=channel)
+            except (ConnectionError, TimeoutError):
+                self.forget(key, key_type)
+                raise
+            code = ErrorCode(error_of(response))
+            if code in _MOVED:
+                self.forget(key, key_type)
+                raise KafkaError(code, f"coordinator of {key!r}")
+            if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                raise KafkaError(code, f"coordinator of {key!r}")
+            return response
+
+        return await self._network.retry(once)
+
+    async def _look_up(self, key: str, key_type: int) -> int:
+        from protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+        network = self._network
+        request = FindCoordinatorRequest(key=key, key_type=key_type, coordinator_keys=[key])
+        response: FindCoordinatorResponse = await network.call_any(request)
+        if response.coordinators:
+            found = response.coordinators[0]
+            code, node_id = ErrorCode(found.error_code), found.node_id
+        else:
+            code, node_id = ErrorCode(response.error_code), response.node_id
+        if code != ErrorCode.NONE:
+            raise KafkaError(code, f"coordinator of {key!r}")
+        if node_id not in network.metadata.nodes:
+            await network.refresh()
+            if node_id not in network.metadata.nodes:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"node {node_id} is not known yet")
+        return node_id
