@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from tests.sim import crash_points
+from tests.sim.defects import matrix
 from tests.sim.planted import PLANTS, Caught, catch, planted
 from tests.sim.scenarios import SCENARIOS
 
@@ -130,9 +132,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--planted", nargs="*", metavar="BUG", help="plant bugs, all or these, and print the table")
-    parser.add_argument("--with", dest="bug", metavar="BUG", choices=sorted(PLANTS), help="plant one in a single run")
+    parser.add_argument("--with", dest="bug", metavar="BUG", help="plant a bug or a defect in a single run")
+    parser.add_argument("--crash-points", action="store_true", help="fail at every step of a controller, in four ways")
+    parser.add_argument("--defects", nargs="*", metavar="DEFECT", help="plant defects of resizes, and print the matrix")
     options = parser.parse_args(arguments)
     logging.getLogger().setLevel(logging.ERROR)
+    if options.crash_points:
+        return crash_points.sweep(options.processes, begin_process)
+    if options.defects is not None:
+        return matrix(options.defects, options.schedules, options.processes, begin_process)
     if options.planted is not None:
         return table(options.planted or list(PLANTS), options.schedules, options.processes, options.scenario)
     if options.seed is not None:

@@ -68,9 +68,12 @@ def walk(rng: random.Random, length: int) -> tuple[int, list[Step]]:
 class Resizer(Operator):
     """Creates the topic and resizes it. Requests that are not waited for meet in the controller."""
 
-    def __init__(self, cluster: SimCluster, first: int, steps: list[Step], *, pause_s: float) -> None:
+    def __init__(
+        self, cluster: SimCluster, first: int, steps: list[Step], *, pause_s: float, patience_s: float = PATIENCE_S
+    ) -> None:
         super().__init__(cluster, [first], pause_s=pause_s)
         self.steps = steps
+        self.patience_s = patience_s
 
     async def _create(self) -> None:
         await super()._create()
@@ -113,7 +116,7 @@ class Resizer(Operator):
 
     async def _see_removed(self) -> None:
         """Wait, but not for ever, until what was merged away is gone."""
-        deadline = self.cluster.now() + PATIENCE_S
+        deadline = self.cluster.now() + self.patience_s
         while self.cluster.now() < deadline and not self.stopping:
             body = dict(self.cluster.topics()).get(self.topic)
             if body is not None and body.plan is None and len(body.assignment) == body.undeleted_partition_count:

@@ -115,6 +115,35 @@ async def leader_freezes(schedule: ResizeSchedule) -> bool:
     return True
 
 
+@_fault("a leader dies with a tail that nobody else has")
+async def tail_is_lost(schedule: ResizeSchedule) -> bool:
+    """Its followers hear nothing of it when a resize cuts the partition: what it then says of the cut dies with it."""
+    cluster, rng, controller = schedule.cluster, schedule.rng, schedule.cluster.active_controller()
+    leaders = sorted({one.leader for place, one in cluster.states() if place[0] == TOPIC and one.leader > 0})
+    leaders = [one for one in leaders if one != controller and cluster.machines[one].up]
+    if not leaders:
+        return False
+    leader = rng.choice(leaders)
+    host = cluster.machines[leader].host
+    followers = [one.host for one in cluster.brokers if one.node_id not in (leader, controller)]
+    for follower in followers:
+        cluster.network.block(host, follower)
+    place = await schedule.affected_place(within_s=1.0, led_by=leader)
+    if place is not None:
+        deadline = cluster.now() + 0.6
+        while dict(cluster.topics())[TOPIC].plan is not None and cluster.now() < deadline:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05 + 0.25 * rng.random())
+        cluster.tell(f"kill node {leader}, which leads {place[0]}-{place[1]}, and whose followers lag")
+        cluster.crash(leader)
+        await asyncio.sleep(2.5 + rng.random())
+    for follower in followers:
+        cluster.network.heal(host, follower)
+    if place is not None:
+        cluster.boot(leader)
+    return place is not None
+
+
 def shape_of(rng: Any) -> Shape:
     """Draw a schedule's character."""
     copiers = rng.choice((0, 0, 0, 0, 1, 1, 2))
@@ -166,7 +195,7 @@ class ResizeSchedule(Schedule):
         self.fragile = False
 
     def run(self) -> Verdict:
-        with _removals_soon(), resize_probes.watching(self.cluster):
+        with removals_soon(), resize_probes.watching(self.cluster):
             verdict = super().run()
         for kind, times in kinds_of(verdict.history).items():
             verdict.fired[f"resize: {kind}"] = times
@@ -174,15 +203,19 @@ class ResizeSchedule(Schedule):
             verdict.fired[f"judged: {invariant.name}"] = invariant.evidence(verdict.history)
         return verdict
 
-    async def affected_place(self) -> tuple[str, int] | None:
+    async def affected_place(self, *, within_s: float = 2.0, led_by: int = 0) -> tuple[str, int] | None:
         """A partition whose keys a resize moves that is under way; None if none comes up in time."""
-        deadline = self.cluster.now() + 2
+        deadline = self.cluster.now() + within_s
         while self.cluster.now() < deadline:
-            for name, body in self.cluster.topics():
-                if name == TOPIC and body.plan is not None:
-                    moved = linear_hashing.affected(body.base, body.plan.before, body.plan.after)
-                    known = [place for place, _ in self.cluster.states() if place[0] == name and place[1] in moved]
-                    return self.rng.choice(known) if known else None
+            body = dict(self.cluster.topics()).get(TOPIC)
+            if body is not None and body.plan is not None:
+                moved = linear_hashing.affected(body.base, body.plan.before, body.plan.after)
+                known = [
+                    place
+                    for place, state in self.cluster.states()
+                    if place[0] == TOPIC and place[1] in moved and led_by in (0, state.leader)
+                ]
+                return self.rng.choice(known) if known else None
             await asyncio.sleep(0.01)
         return None
 
@@ -205,7 +238,7 @@ def silent(fired: Counter[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _removals_soon() -> Iterator[None]:
+def removals_soon() -> Iterator[None]:
     """Controllers look for drained partitions more often than in life; there is no setting of the node for it."""
     original = Node._controller_settings
 

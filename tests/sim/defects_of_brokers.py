@@ -1,0 +1,103 @@
+"""Defects of leaders and of the metadata that brokers show; see `defects`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from protocol.errors import ErrorCode, KafkaError
+from tests.sim.defects import defect
+from tests.sim.planted import Planter
+
+
+@defect("D3", "duplicates are looked for after the generation is checked")
+def duplicates_last(planter: Planter) -> None:
+    from broker.replication.replica_manager import ReplicaManager
+
+    def append_local(manager: Any, partition: Any, records: Any, *, generation: int | None, **options: Any) -> Any:
+        if generation is not None:
+            partition.check_generation(generation)
+        return original(manager, partition, records, generation=generation, **options)
+
+    original = planter.replace(ReplicaManager, "append_local", append_local)
+
+
+@defect("C7, D1", "the generation is the topic's, not the partition's")
+def generation_of_the_topic(planter: Planter) -> None:
+    """As KIP-253 has it: a LeaderAndIsr for one partition changes what a broker demands for all of them."""
+    from broker.replication.replica_manager import ReplicaManager
+
+    def apply_state(manager: Any, topic: str, topic_id: bytes, state: Any) -> Any:
+        code = original(manager, topic, topic_id, state)
+        own = [one for (name, _), one in manager._partitions.items() if name == topic]
+        newest = max((one.generation for one in own), default=0)
+        for one in own:
+            one.generation = newest
+        return code
+
+    original = planter.replace(ReplicaManager, "apply_state", apply_state)
+
+
+@defect("B4", "leaders compare counts, not generations")
+def counts_of_leaders(planter: Planter) -> None:
+    """4, 8, 4: what was partitioned for the first 4 is accepted at the second; producers do not notice, either."""
+    from broker.replication.partition import Partition
+    from clients.producer import switch
+    from controller import resize
+
+    counts: dict[tuple[bytes, int], int] = {}
+
+    def planned(body: Any, count: int, added: Any) -> Any:
+        after = original_planned(body, count, added)
+        for generation, one in body.history:
+            counts[body.topic_id, generation] = one
+        counts[body.topic_id, after.plan.generation] = count
+        return after
+
+    def check_generation(partition: Any, stamp: int) -> None:
+        known = counts.get((partition.topic_id, stamp))
+        if (
+            not partition.sealed
+            and known is not None
+            and known == counts.get((partition.topic_id, partition.generation))
+        ):
+            return
+        original(partition, stamp)
+
+    def is_news(topic: Any, topic_id: bytes, lineage: Any, live: Any) -> bool:
+        return topic.topic_id != topic_id or topic.live != tuple(live)
+
+    original_planned = planter.replace(resize, "planned", planned)
+    original = planter.replace(Partition, "check_generation", check_generation)
+    planter.replace(switch, "_is_news", is_news)
+    planter.replace(switch, "closed_partitions", lambda topic: frozenset())
+
+
+@defect("R12", "new leader epochs are shown before their generation")
+def shown_too_early(planter: Planter) -> None:
+    from broker import metadata_cache
+
+    planter.replace(metadata_cache, "visible", lambda partition, generation: partition)
+
+
+@defect("R6, E12", "sealed partitions refuse the ends of transactions")
+def markers_refused(planter: Planter) -> None:
+    from broker.handlers import write_txn_markers
+
+    def append(replicas: Any, partition: Any, content: bytes) -> Any:
+        if replicas.leader_of(*partition).sealed:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "sealed")
+        return original(replicas, partition, content)
+
+    original = planter.replace(write_txn_markers, "append", append)
+
+
+@defect("G1, R14", "a replica keeps its old log when its index is used again")
+def old_log_kept(planter: Planter) -> None:
+    from broker.replication.partition import Partition
+    from broker.replication.replica_manager import ReplicaManager
+
+    def stop_replica(manager: Any, topic: str, index: int, leader_epoch: int, *, delete: bool) -> Any:
+        return original(manager, topic, index, leader_epoch, delete=False)
+
+    original = planter.replace(ReplicaManager, "stop_replica", stop_replica)
+    planter.replace(Partition, "start_over_at", lambda partition, offset: None)

@@ -1,0 +1,209 @@
+"""Defects of gates, boundaries and starting positions: what a consumer waits for; see `defects`."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from tests.sim.defects import defect
+from tests.sim.loop import PROCESS
+from tests.sim.planted import Planter
+
+
+def _group() -> tuple[int, str]:
+    """Which simulated cluster, and which of its groups, by the name of the host: reader-1 and reader-2 are one."""
+    process = PROCESS.get()
+    return id(asyncio.get_running_loop()), "" if process is None else process.host.partition("-")[0]
+
+
+@defect("F2, F9", "gates open on positions, not on commits")
+def positions(planter: Planter) -> None:
+    from clients.consumer.gatekeeper import Gatekeeper
+    from clients.consumer.positions import PartitionProgress
+
+    reached: dict[Any, int] = {}
+
+    def take(progress: Any, limit: int) -> Any:
+        records = original_take(progress, limit)
+        reached[_group(), progress.partition] = progress.position
+        return records
+
+    def passes(keeper: Any, topic: str, segment: Any) -> bool:
+        gate = keeper._gates[topic]
+        for one in gate._partitions:
+            told = reached.get((_group(), (topic, one)), -1)
+            if told > gate.committed(one):
+                gate.note_committed(one, told)
+        return bool(original_passes(keeper, topic, segment))
+
+    original_take = planter.replace(PartitionProgress, "take", take)
+    original_passes = planter.replace(Gatekeeper, "passes", passes)
+
+
+@defect("F1, G7", "a gate looks at the segments just before, not beyond")
+def not_recursive(planter: Planter) -> None:
+    from clients.consumer.gate import TopicGate
+
+    planter.replace(TopicGate, "_sources", lambda gate, segment: list(gate.lineage.predecessors(segment)))
+
+
+@defect("F7", "a gate is asked only at the start of a partition")
+def only_at_the_start(planter: Planter) -> None:
+    from clients.consumer.gatekeeper import Gatekeeper
+
+    def passes(keeper: Any, topic: str, segment: Any) -> bool:
+        if keeper._gates[topic].lineage.previous(segment) is not None:
+            return True
+        return bool(original(keeper, topic, segment))
+
+    original = planter.replace(Gatekeeper, "passes", passes)
+
+
+@defect("A11", "a gate opens when any of its parents is done")
+def any_parent(planter: Planter) -> None:
+    from clients.consumer.gate import TopicGate
+
+    def is_open(gate: Any, segment: Any) -> bool:
+        waits = gate.waits(segment)
+        return not waits or len(waits) < len(gate.lineage.predecessors(segment))
+
+    planter.replace(TopicGate, "is_open", is_open)
+
+
+@defect("A6", "the end of a segment is taken for its last record")
+def inclusive(planter: Planter) -> None:
+    from clients.consumer.gate import TopicGate
+
+    def note_end(gate: Any, segment: Any, end_offset: int, *, leader_epoch: int) -> None:
+        original(gate, segment, max(end_offset - 1, min(end_offset, 0)), leader_epoch=leader_epoch)
+
+    original = planter.replace(TopicGate, "note_end", note_end)
+
+
+@defect("D6", "the high watermark is taken for the end of a segment")
+def high_watermark(planter: Planter) -> None:
+    from broker.handlers import offset_for_leader_epoch as handler
+
+    def end_of_epoch(ctx: Any, topic: str, asked: Any) -> Any:
+        answer = original(ctx, topic, asked)
+        partition = ctx.services.replicas.leader_of(topic, asked.partition)
+        if answer.end_offset > partition.high_watermark:
+            answer.end_offset = partition.high_watermark
+        return answer
+
+    original = planter.replace(handler, "end_of_epoch", end_of_epoch)
+
+
+@defect("D7", "a leader that has not adopted the cut says where a segment ends")
+def not_adopted(planter: Planter) -> None:
+    """Nobody names an epoch when asking, and gates ask as soon as a plan is known, which here is at once."""
+    from broker import metadata_cache
+    from clients.connection import Connection
+    from controller import resize
+    from protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+
+    def send(connection: Any, request: Any, **options: Any) -> Any:
+        if isinstance(request, OffsetForLeaderEpochRequest) and request.replica_id == -1:
+            for topic in request.topics:
+                for row in topic.partitions:
+                    row.current_leader_epoch = -1
+        return original(connection, request, **options)
+
+    original = planter.replace(Connection, "send", send)
+    planter.replace(resize, "all_adopted", lambda state, topic, indices: True)
+    planter.replace(metadata_cache, "visible", lambda partition, generation: partition)
+
+
+@defect("D9", "the end of a segment is kept when its partition gets another leader")
+def kept_ends(planter: Planter) -> None:
+    from clients.consumer.gate import UNKNOWN, TopicGate
+
+    planter.replace(TopicGate, "end", lambda gate, segment: gate._ends.get(segment, (UNKNOWN, UNKNOWN))[0])
+
+
+@defect("D8", "an unknown end is taken for the start")
+def unknown_is_zero(planter: Planter) -> None:
+    from clients.consumer.gate import TopicGate
+
+    def waits(gate: Any, segment: Any) -> Any:
+        return (wait for wait in original(gate, segment) if wait.end >= 0)
+
+    original = planter.replace(TopicGate, "_waits", waits)
+
+
+@defect("F6", "the end of a segment is committed only at the end of the log")
+def report_at_the_end(planter: Planter) -> None:
+    from clients.consumer.delivery import Deliveries
+
+    def boundaries(deliveries: Any, **options: Any) -> Any:
+        return [one for one in original(deliveries, **options) if not one.progress.buffered]
+
+    original = planter.replace(Deliveries, "boundaries", boundaries)
+
+
+@defect("B1, C2", "a child waits for a sibling that the same resize makes")
+def sibling(planter: Planter) -> None:
+    from protocol import linear_hashing
+    from protocol.lineage import Lineage, Segment
+
+    def predecessors(lineage: Any, segment: Any) -> Any:
+        before, after = lineage._counts_around(segment.generation)
+        if before is not None and before < after and segment.partition >= before:
+            parent = linear_hashing.ancestor(segment.partition, segment.partition, lineage.base)
+            if parent >= before:
+                return (Segment(parent, segment.generation),)
+        return original(lineage, segment)
+
+    original = planter.replace(Lineage, "predecessors", predecessors)
+
+
+@defect("R20, F11", "a new partition is read from where it ends when it is found")
+def latest(planter: Planter) -> None:
+    from clients.consumer.offsets import LATEST, OffsetResets
+
+    def timestamp(resets: Any, network: Any, partition: Any, resumed: Any) -> int:
+        topic = network.metadata.topics.get(partition.topic)
+        if topic is not None and topic.lineage is not None:
+            created = topic.lineage.class_generations(partition.partition)
+            if created and created[0] > topic.lineage.history[0][0]:
+                return LATEST
+        return int(original(resets, network, partition, resumed))
+
+    original = planter.replace(OffsetResets, "_timestamp", timestamp)
+
+
+@defect("B4", "consumers compare counts, not generations")
+def counts_of_consumers(planter: Planter) -> None:
+    """Who sleeps through 4, 8, 4 sees nothing new: the records of both times are one segment to it."""
+    from clients.consumer.gate import TopicGate
+    from clients.consumer.ownership import Ownership
+
+    def refresh(gate: Any, lineage: Any, partitions: Any) -> None:
+        if lineage.count == gate.lineage.count:
+            known = {generation for generation, _ in gate.lineage.history}
+            partitions = {
+                index: replace(view, gen_start=tuple(row for row in view.gen_start if row[0] in known))
+                for index, view in partitions.items()
+            }
+            lineage = gate.lineage
+        original(gate, lineage, partitions)
+
+    def shapes(ownership: Any) -> Any:
+        found = original_shapes(ownership)
+        topics = ownership._network.metadata.topics
+        return {name: shape._replace(generation=len(topics[name].live)) for name, shape in found.items()}
+
+    original = planter.replace(TopicGate, "refresh", refresh)
+    original_shapes = planter.replace(Ownership, "_shapes", shapes)
+
+
+@defect("I5", "nobody is told that keys have arrived")
+def not_told(planter: Planter) -> None:
+    from clients.consumer import handover
+
+    async def tell(callback: Any, about: Any) -> None:
+        if "key_assigned" not in callback.__name__:
+            await original(callback, about)
+
+    original = planter.replace(handover, "tell", tell)

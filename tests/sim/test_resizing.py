@@ -1,0 +1,91 @@
+"""Schedules of resizes under faults, every kind of crash point with every cross, and defects that are caught."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from broker.replication.partition import Partition
+from chaos.checkers.invariants import INVARIANTS
+from clients.consumer.gate import TopicGate
+from tests.sim import crash_points
+from tests.sim.command import begin_process, run_many, run_one
+from tests.sim.defects import DEFECTS, SCENARIO
+from tests.sim.planted import catch, planted
+from tests.sim.resizing import silent
+
+SCHEDULES = 100
+
+
+@pytest.mark.timeout(400)
+def test_a_hundred_schedules_of_resizes_are_without_violation() -> None:
+    """Goal: I0 to I15, whatever dies; every fault and every kind of resize happened, every invariant had evidence."""
+    fired: Counter[str] = Counter()
+    guilty = {}
+    for result in run_many(range(SCHEDULES), processes=2, scenario=SCENARIO):
+        fired += result.fired
+        if result.violations:
+            guilty[result.seed] = result.violations[:3]
+    assert not guilty, "repeat with: make sim SCENARIO=resize SEED=n"
+    assert silent(fired) == []
+    assert fired["resize: growth"] + fired["resize: shrink"] > 300
+    assert all(fired[f"judged: {one.name}"] >= SCHEDULES for one in INVARIANTS)
+
+
+def test_a_seed_repeats_its_resizes_exactly_in_any_process() -> None:
+    here = run_one(7, SCENARIO).fingerprint
+    code = f"from tests.sim.command import run_one; print(run_one(7, {SCENARIO!r}).fingerprint)"
+    for hash_seed in ("1", "77"):
+        there = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert there.stdout.strip() == here
+
+
+@pytest.mark.timeout(400)
+def test_a_resize_is_finished_in_order_wherever_its_controller_fails() -> None:
+    """Goal: every kind of crash point, with nothing more, a failover, a second crash and a zombie, converges (I11)."""
+    points = crash_points.recorded()
+    assert len(points) > 100
+    visited = set()
+    for outcome in crash_points.run_many(crash_points.some_runs(points), 2, begin_process):
+        assert outcome.failed == points[outcome.point - 1], "the run was the same until then"
+        assert outcome.violations == (), f"point {outcome.point} ({outcome.failed}) x {outcome.cross}"
+        assert outcome.crashes == (2 if outcome.cross == "second crash" else 1)
+        visited.add((outcome.failed, outcome.cross))
+    assert visited == {(name, cross) for name in points for cross in crash_points.CROSSES}
+
+
+@pytest.mark.parametrize(
+    ("name", "checkers"),
+    [
+        ("generation of a batch not checked", ("B3",)),
+        ("duplicates are looked for after the generation is checked", ("B13", "A2")),
+        ("the generation is the topic's, not the partition's", ("B20",)),
+        ("returned records are placed behind younger ones", ("B1", "B13")),
+        ("nobody is told that keys have arrived", ("B12",)),
+        ("new leader epochs are shown before their generation", ("B18",)),
+        ("an index that is used again begins with epoch 0 and offset 0", ("B17", "B21")),
+        ("a partition changes its generation within a leader epoch", ("B16", "B21", "B20", "C15", "B3")),
+    ],
+)
+def test_a_defect_is_caught_by_the_checker_of_its_rule(name: str, checkers: tuple[str, ...]) -> None:
+    caught = catch(name, limit=25, scenario=SCENARIO)
+    assert caught.found
+    assert caught.checker.split()[0] in checkers, caught.detail
+
+
+def test_a_defect_is_taken_away_again() -> None:
+    before = dict(vars(Partition)), dict(vars(TopicGate))
+    for name in DEFECTS:
+        with planted(name):
+            pass
+    assert (dict(vars(Partition)), dict(vars(TopicGate))) == before
