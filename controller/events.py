@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.features import Features
 from controller.model import Broker, Partition, Topic, TopicBody, TopicPartition
@@ -149,6 +149,12 @@ class Answered:
     broker_epoch: int
     request: Any
     response: Any
+
+
+PREFERRED_TIMER: Final = "preferred"
+REBALANCE_TIMER: Final = "rebalance"
+DRAINED_TIMER: Final = "drained"
+REMIND_TIMER: Final = "remind"
 
 
 @value

@@ -7,23 +7,24 @@ first lost), the second is posted as an event of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import assert_never
 
 from controller import (
     alter_partition,
     effects,
     election_requests,
+    events,
     features,
+    outcomes,
     partitions,
     reassignment,
     replicas,
     resize,
     resize_requests,
+    shutdown,
     topics,
 )
-from controller.effects import Effect, Election, IsrChange, Shutdown
+from controller.effects import Effect
 from controller.events import (
     AlterPartitionAsked,
     Answered,
@@ -52,19 +53,13 @@ from controller.events import (
     TopicWriteLost,
     TopicWritten,
 )
-from controller.model import Partition, ReplicaPhase, TopicPartition
+from controller.model import ReplicaPhase, TopicPartition
 from controller.requests import RequestBatch
 from controller.state import ClusterState
-from protocol.apis.controlled_shutdown import ControlledShutdownResponse, RemainingPartition
 from protocol.apis.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from protocol.apis.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from protocol.apis.stop_replica import StopReplicaRequest, StopReplicaResponse
 from protocol.errors import ErrorCode
-
-PREFERRED_TIMER = "preferred"
-REBALANCE_TIMER = "rebalance"
-DRAINED_TIMER = "drained"
-REMIND_TIMER = "remind"
 
 
 def step(state: ClusterState, event: Event) -> list[Effect]:
@@ -83,17 +78,17 @@ def step(state: ClusterState, event: Event) -> list[Effect]:
         case TopicRead():
             return [*topics.changed(state, event.topic), effects.Post(Settle())]
         case TopicWriteLost():
-            return on_topic_write_lost(state, event)
+            return outcomes.topic_write_lost(state, event)
         case Settle():
             return on_settle(state)
         case DeletionsRead():
             return topics.mark_for_deletion(state, event.names)
         case PartitionsWritten():
-            return on_partitions_written(state, event)
+            return outcomes.partitions_written(state, event)
         case TopicWritten():
-            return on_topic_written(state, event)
+            return outcomes.topic_written(state, event)
         case TopicRemoved():
-            return on_topic_removed(state, event)
+            return outcomes.topic_removed(state, event)
         case Answered():
             return on_answered(state, event)
         case TimerFired():
@@ -107,7 +102,7 @@ def step(state: ClusterState, event: Event) -> list[Effect]:
         case AlterPartitionAsked():
             return alter_partition.ask(state, event)
         case ShutdownAsked():
-            return on_shutdown_asked(state, event)
+            return shutdown.ask(state, event)
         case PartitionsAsked():
             return resize_requests.ask(state, event)
         case ElectionAsked():
@@ -143,8 +138,8 @@ def on_taken_over(state: ClusterState, event: TakenOver) -> list[Effect]:
     decided += partitions.lose(state, frozenset(gone - state.brokers.keys()), quiet=True)
     settings = state.settings
     if settings.auto_leader_rebalance_enable:
-        decided.append(effects.SetTimer(REBALANCE_TIMER, settings.leader_imbalance_first_check_ms))
-    decided.append(effects.SetTimer(DRAINED_TIMER, settings.drained_check_interval_ms))
+        decided.append(effects.SetTimer(events.REBALANCE_TIMER, settings.leader_imbalance_first_check_ms))
+    decided.append(effects.SetTimer(events.DRAINED_TIMER, settings.drained_check_interval_ms))
     return [*decided, effects.Post(Introduce(event.deletions)), effects.Post(Settle())]
 
 
@@ -255,98 +250,6 @@ def on_topics_read(state: ClusterState, event: TopicsRead) -> list[Effect]:
     return [*topics.vanished(state, missing), *topics.discovered(state, event.found), effects.Post(Settle())]
 
 
-def on_partitions_written(state: ClusterState, event: PartitionsWritten) -> list[Effect]:
-    """States are committed, or somebody else's are: believe what there is, tell the brokers, and go on from there."""
-    believe(state, event.lost)
-    decided: list[Effect]
-    if isinstance(event.then, IsrChange):
-        decided = alter_partition.written(state, event.then, event.written, event.lost)
-        decided += schedule_preferred(state, event)
-    else:
-        decided = partitions.after_write(state, event.written, is_new=event.is_new, quiet=event.quiet)
-    if isinstance(event.then, Shutdown):
-        decided.append(shutdown_reply(state, event.then))
-    elif isinstance(event.then, Election):
-        decided.append(election_requests.reply(event.then, event))
-    if event.lost:
-        return [*decided, effects.Post(Settle())]
-    for name in sorted({partition.topic for partition in event.written}):
-        decided += resize.advance(state, name)
-        decided += resize_requests.proceed(state, name)
-        decided += reassignment.advance(state, name)
-    return decided
-
-
-def believe(state: ClusterState, actual: Mapping[TopicPartition, Partition | None]) -> None:
-    """Somebody else's states stand where ours should: take them for what they are."""
-    for partition, committed in actual.items():
-        if committed is not None and partition.topic in state.topics:
-            partitions.adopt(state, partition, committed)
-        else:
-            state.forget_partition(partition)
-
-
-def schedule_preferred(state: ClusterState, event: PartitionsWritten) -> list[Effect]:
-    """A preferred leader is in sync again: let it lead soon, without waiting for the periodic check."""
-    settings = state.settings
-    if not settings.auto_leader_rebalance_enable or settings.preferred_election_delay_ms <= 0:
-        return []
-    for partition, committed in event.written.items():
-        first = state.assignment(partition)[:1]
-        if first and first[0] in committed.state.isr and first[0] != committed.state.leader:
-            return [effects.SetTimer(PREFERRED_TIMER, settings.preferred_election_delay_ms)]
-    return []
-
-
-def on_topic_written(state: ClusterState, event: TopicWritten) -> list[Effect]:
-    """A topic's znode is committed: what follows depends on which step it was."""
-    topic = state.topics.get(event.name)
-    if topic is None:
-        return []
-    before = topic.body
-    state.put_topic(replace(topic, body=event.body, version=event.version))
-    name = event.name
-    match event.label:
-        case resize_requests.PLAN:
-            partitions.add_new(state, name)
-            return resize.advance(state, name)
-        case resize_requests.GROW_PLAIN:
-            return resize_requests.after_plain_growth(state, name)
-        case resize.PUBLISH:
-            plan = before.plan
-            assert plan is not None, "only a plan is published"
-            detail = {"topic": name, "generation": plan.generation, "from": plan.before, "to": plan.after}
-            told = resize.tell_published(state, name)
-            return [*told, effects.Announce("resize published", detail), *resize_requests.proceed(state, name)]
-        case resize.RETIRE:
-            return resize.resume_removal(state, state.topics[name])
-        case reassignment.BEGIN | reassignment.COMPLETE:
-            return [*reassignment.written(state, event, before), *resize_requests.proceed(state, name)]
-        case resize.REMOVE:
-            for index in event.removed:
-                state.forget_partition(TopicPartition(name, index))
-            removed = effects.Announce("partition removed", {"topic": name, "partitions": list(event.removed)})
-            return [removed, *resize_requests.proceed(state, name), *resize.check_drained(state)]
-    return []
-
-
-def on_topic_write_lost(state: ClusterState, event: TopicWriteLost) -> list[Effect]:
-    """Somebody else wrote the topic's znode: start again from what it holds now."""
-    believe(state, event.states)
-    queue = state.waiting.get(event.name)
-    if queue and event.label in (resize_requests.PLAN, resize_requests.GROW_PLAIN):
-        queue[0].begun = False
-    if event.topic is None:
-        return [*topics.vanished(state, [event.name]), effects.Post(Settle())]
-    return [*topics.changed(state, event.topic), effects.Post(Settle())]
-
-
-def on_topic_removed(state: ClusterState, event: TopicRemoved) -> list[Effect]:
-    """Nothing is left of a topic, so nothing is known of it."""
-    state.forget_topic(event.name)
-    return [effects.Announce("topic deleted", {"topic": event.name}), *resize_requests.proceed(state, event.name)]
-
-
 def on_answered(state: ClusterState, event: Answered) -> list[Effect]:
     """A broker answered; one that has since restarted answered for a life that is over."""
     broker = state.brokers.get(event.broker_id)
@@ -398,7 +301,7 @@ def on_leadership_confirmed(
         decided += resize.advance(state, topic.topic_name)
     decided += strays.flush()
     if state.to_remind:
-        decided.append(effects.SetTimer(REMIND_TIMER, state.settings.remind_interval_ms))
+        decided.append(effects.SetTimer(events.REMIND_TIMER, state.settings.remind_interval_ms))
     return decided
 
 
@@ -459,47 +362,15 @@ def on_timer(state: ClusterState, event: TimerFired) -> list[Effect]:
     """Something that is done from time to time."""
     settings = state.settings
     match event.timer:
-        case "preferred":
+        case events.PREFERRED_TIMER:
             return partitions.elect_preferred(state, partitions.imbalanced(state, 0))
-        case "rebalance":
+        case events.REBALANCE_TIMER:
             found = partitions.imbalanced(state, settings.leader_imbalance_per_broker_percentage)
-            again = effects.SetTimer(REBALANCE_TIMER, settings.leader_imbalance_check_interval_ms)
+            again = effects.SetTimer(events.REBALANCE_TIMER, settings.leader_imbalance_check_interval_ms)
             return [*partitions.elect_preferred(state, found), again]
-        case "drained":
-            again = effects.SetTimer(DRAINED_TIMER, settings.drained_check_interval_ms)
+        case events.DRAINED_TIMER:
+            again = effects.SetTimer(events.DRAINED_TIMER, settings.drained_check_interval_ms)
             return [*resize.check_drained(state), again]
-        case "remind":
+        case events.REMIND_TIMER:
             return remind(state)
     raise AssertionError(f"nobody sets a timer {event.timer!r}")
-
-
-def on_shutdown_asked(state: ClusterState, event: ShutdownAsked) -> list[Effect]:
-    """A broker wants to stop: move its leaderships first. It asks again while some remain."""
-    broker_id, epoch = event.request.broker_id, event.request.broker_epoch
-    broker = state.brokers.get(broker_id)
-    error = ErrorCode.NONE
-    if broker is None:
-        error = ErrorCode.BROKER_NOT_AVAILABLE
-    elif epoch != -1 and epoch < broker.epoch:
-        error = ErrorCode.STALE_BROKER_EPOCH
-    if error is not ErrorCode.NONE:
-        refused = ControlledShutdownResponse(error_code=error, remaining_partitions=[])
-        return [effects.Reply(event.token, refused)]
-    first = broker_id not in state.shutting_down
-    state.shutting_down.add(broker_id)
-    announced = [effects.Announce("broker stopping", {"broker": broker_id})] if first else []
-    return [*announced, *partitions.shut_down(state, broker_id, event.token)]
-
-
-def shutdown_reply(state: ClusterState, then: Shutdown) -> Effect:
-    """Which partitions the broker still leads although somebody else could."""
-    remaining = [
-        RemainingPartition(topic_name=partition.topic, partition_index=partition.partition)
-        for partition in state.hosted_by([then.broker_id])
-        if len(state.assignment(partition)) > 1
-        and partition in state.partitions
-        and state.partitions[partition].state.leader == then.broker_id
-    ]
-    return effects.Reply(
-        then.token, ControlledShutdownResponse(error_code=ErrorCode.NONE, remaining_partitions=remaining)
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller import machine
+from controller import events, machine
 from controller.effects import Effect, SendToBroker, SetTimer
 from controller.events import Answered, DeletionsRead, TimerFired
 from protocol.apis.leader_and_isr import (
@@ -19,11 +19,11 @@ from tests.controller.world import Term, World
 def test_a_replica_that_could_not_be_opened_is_asked_for_again() -> None:
     """Goal: LeaderAndIsr refused with KAFKA_STORAGE_ERROR is repeated until the broker takes it up (schedule 24)."""
     term, _ = refused()
-    again = machine.step(term.state, TimerFired(machine.REMIND_TIMER))
+    again = machine.step(term.state, TimerFired(events.REMIND_TIMER))
     assert [(one.broker_id, type(one.request)) for one in again if isinstance(one, SendToBroker)][:1] == [
         (2, LeaderAndIsrRequest)
     ]
-    assert machine.step(term.state, TimerFired(machine.REMIND_TIMER)) == [], "once per refusal"
+    assert machine.step(term.state, TimerFired(events.REMIND_TIMER)) == [], "once per refusal"
 
 
 def test_a_replica_that_is_to_be_deleted_is_not_asked_for_again() -> None:
@@ -32,7 +32,7 @@ def test_a_replica_that_is_to_be_deleted_is_not_asked_for_again() -> None:
     decided = machine.step(term.state, DeletionsRead(frozenset({"t"})))
     stopped = [one for one in decided if isinstance(one, SendToBroker) and isinstance(one.request, StopReplicaRequest)]
     assert 2 in {one.broker_id for one in stopped}
-    assert machine.step(term.state, TimerFired(machine.REMIND_TIMER)) == []
+    assert machine.step(term.state, TimerFired(events.REMIND_TIMER)) == []
 
 
 def test_a_replica_of_a_deleted_namesake_makes_room() -> None:
@@ -42,7 +42,7 @@ def test_a_replica_of_a_deleted_namesake_makes_room() -> None:
     assert [type(one) for one in told] == [StopReplicaRequest]
     row = told[0].topic_states[0].partition_states[0]
     assert (row.partition_index, row.delete_partition, row.leader_epoch) == (0, True, -2), "whatever epoch that one had"
-    again = machine.step(term.state, TimerFired(machine.REMIND_TIMER))
+    again = machine.step(term.state, TimerFired(events.REMIND_TIMER))
     assert [type(one.request) for one in again if isinstance(one, SendToBroker)][:1] == [LeaderAndIsrRequest]
 
 
@@ -63,5 +63,5 @@ def refused(code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> tuple[Term, list
         topics=[LeaderAndIsrTopicError(topic_id=topic_id, partition_errors=[row])],
     )
     decided = machine.step(state, Answered(2, state.brokers[2].epoch, request, response))
-    assert SetTimer(machine.REMIND_TIMER, state.settings.remind_interval_ms) in decided
+    assert SetTimer(events.REMIND_TIMER, state.settings.remind_interval_ms) in decided
     return term, decided

@@ -1,0 +1,120 @@
+"""What follows from a write: committed, or lost to somebody who wrote first.
+
+A decision is believed when it is committed, never before. Then the brokers are told, the answer that waited for it goes
+out, and whatever the write was a step of (a resize, a move, an election) takes its next step. A write that is lost
+brings what stands there instead: that is believed, and everything is looked at anew (`Settle`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from controller import (
+    alter_partition,
+    effects,
+    election_requests,
+    events,
+    partitions,
+    reassignment,
+    resize,
+    resize_requests,
+    shutdown,
+    topics,
+)
+from controller.effects import Effect, Election, IsrChange, Shutdown
+from controller.events import PartitionsWritten, Settle, TopicRemoved, TopicWriteLost, TopicWritten
+from controller.model import Partition, TopicPartition
+from controller.state import ClusterState
+
+
+def partitions_written(state: ClusterState, event: PartitionsWritten) -> list[Effect]:
+    """States are committed, or somebody else's are: believe what there is, tell the brokers, and go on from there."""
+    believe(state, event.lost)
+    decided: list[Effect]
+    if isinstance(event.then, IsrChange):
+        decided = alter_partition.written(state, event.then, event.written, event.lost)
+        decided += schedule_preferred(state, event)
+    else:
+        decided = partitions.after_write(state, event.written, is_new=event.is_new, quiet=event.quiet)
+    if isinstance(event.then, Shutdown):
+        decided.append(shutdown.reply(state, event.then))
+    elif isinstance(event.then, Election):
+        decided.append(election_requests.reply(event.then, event))
+    if event.lost:
+        return [*decided, effects.Post(Settle())]
+    for name in sorted({partition.topic for partition in event.written}):
+        decided += resize.advance(state, name)
+        decided += resize_requests.proceed(state, name)
+        decided += reassignment.advance(state, name)
+    return decided
+
+
+def believe(state: ClusterState, actual: Mapping[TopicPartition, Partition | None]) -> None:
+    """Somebody else's states stand where ours should: take them for what they are."""
+    for partition, committed in actual.items():
+        if committed is not None and partition.topic in state.topics:
+            partitions.adopt(state, partition, committed)
+        else:
+            state.forget_partition(partition)
+
+
+def schedule_preferred(state: ClusterState, event: PartitionsWritten) -> list[Effect]:
+    """A preferred leader is in sync again: let it lead soon, without waiting for the periodic check."""
+    settings = state.settings
+    if not settings.auto_leader_rebalance_enable or settings.preferred_election_delay_ms <= 0:
+        return []
+    for partition, committed in event.written.items():
+        first = state.assignment(partition)[:1]
+        if first and first[0] in committed.state.isr and first[0] != committed.state.leader:
+            return [effects.SetTimer(events.PREFERRED_TIMER, settings.preferred_election_delay_ms)]
+    return []
+
+
+def topic_written(state: ClusterState, event: TopicWritten) -> list[Effect]:
+    """A topic's znode is committed: what follows depends on which step it was."""
+    topic = state.topics.get(event.name)
+    if topic is None:
+        return []
+    before = topic.body
+    state.put_topic(replace(topic, body=event.body, version=event.version))
+    name = event.name
+    match event.label:
+        case resize_requests.PLAN:
+            partitions.add_new(state, name)
+            return resize.advance(state, name)
+        case resize_requests.GROW_PLAIN:
+            return resize_requests.after_plain_growth(state, name)
+        case resize.PUBLISH:
+            plan = before.plan
+            assert plan is not None, "only a plan is published"
+            detail = {"topic": name, "generation": plan.generation, "from": plan.before, "to": plan.after}
+            told = resize.tell_published(state, name)
+            return [*told, effects.Announce("resize published", detail), *resize_requests.proceed(state, name)]
+        case resize.RETIRE:
+            return resize.resume_removal(state, state.topics[name])
+        case reassignment.BEGIN | reassignment.COMPLETE:
+            return [*reassignment.written(state, event, before), *resize_requests.proceed(state, name)]
+        case resize.REMOVE:
+            for index in event.removed:
+                state.forget_partition(TopicPartition(name, index))
+            removed = effects.Announce("partition removed", {"topic": name, "partitions": list(event.removed)})
+            return [removed, *resize_requests.proceed(state, name), *resize.check_drained(state)]
+    return []
+
+
+def topic_write_lost(state: ClusterState, event: TopicWriteLost) -> list[Effect]:
+    """Somebody else wrote the topic's znode: start again from what it holds now."""
+    believe(state, event.states)
+    queue = state.waiting.get(event.name)
+    if queue and event.label in (resize_requests.PLAN, resize_requests.GROW_PLAIN):
+        queue[0].begun = False
+    if event.topic is None:
+        return [*topics.vanished(state, [event.name]), effects.Post(Settle())]
+    return [*topics.changed(state, event.topic), effects.Post(Settle())]
+
+
+def topic_removed(state: ClusterState, event: TopicRemoved) -> list[Effect]:
+    """Nothing is left of a topic, so nothing is known of it."""
+    state.forget_topic(event.name)
+    return [effects.Announce("topic deleted", {"topic": event.name}), *resize_requests.proceed(state, event.name)]

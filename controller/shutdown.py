@@ -1,0 +1,46 @@
+"""ControlledShutdown as the controller answers it: a broker's leaderships move away before it stops.
+
+What is answered is what was committed: the partitions that the broker still leads although another replica could.
+A broker asks again while some remain, so nothing is remembered but that it is about to stop.
+"""
+
+from __future__ import annotations
+
+from controller import effects, partitions
+from controller.effects import Effect, Shutdown
+from controller.events import ShutdownAsked
+from controller.state import ClusterState
+from protocol.apis.controlled_shutdown import ControlledShutdownResponse, RemainingPartition
+from protocol.errors import ErrorCode
+
+
+def ask(state: ClusterState, event: ShutdownAsked) -> list[Effect]:
+    """A broker wants to stop: move its leaderships first. It asks again while some remain."""
+    broker_id, epoch = event.request.broker_id, event.request.broker_epoch
+    broker = state.brokers.get(broker_id)
+    error = ErrorCode.NONE
+    if broker is None:
+        error = ErrorCode.BROKER_NOT_AVAILABLE
+    elif epoch != -1 and epoch < broker.epoch:
+        error = ErrorCode.STALE_BROKER_EPOCH
+    if error is not ErrorCode.NONE:
+        refused = ControlledShutdownResponse(error_code=error, remaining_partitions=[])
+        return [effects.Reply(event.token, refused)]
+    first = broker_id not in state.shutting_down
+    state.shutting_down.add(broker_id)
+    announced = [effects.Announce("broker stopping", {"broker": broker_id})] if first else []
+    return [*announced, *partitions.shut_down(state, broker_id, event.token)]
+
+
+def reply(state: ClusterState, then: Shutdown) -> Effect:
+    """Which partitions the broker still leads although somebody else could."""
+    remaining = [
+        RemainingPartition(topic_name=partition.topic, partition_index=partition.partition)
+        for partition in state.hosted_by([then.broker_id])
+        if len(state.assignment(partition)) > 1
+        and partition in state.partitions
+        and state.partitions[partition].state.leader == then.broker_id
+    ]
+    return effects.Reply(
+        then.token, ControlledShutdownResponse(error_code=ErrorCode.NONE, remaining_partitions=remaining)
+    )
