@@ -169,7 +169,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
             chunks = core.answer(response)
             if chunks and self._transport is not None:
                 self._transport.writelines(chunks)
-                self._server.sent_bytes += sum(map(len, chunks))
+                if self._server.adds_up_answers:
+                    self._server.sent_bytes += sum(map(len, chunks))
             del request, response, chunks  # they may hold megabytes while the connection idles
             if muted_ms and self._transport is not None:
                 await self._stay_muted(muted_ms)

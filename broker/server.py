@@ -28,6 +28,8 @@ class Server:
         self.port = settings.port
         self.received_bytes = 0
         self.sent_bytes = 0
+        self.adds_up_answers = False
+        """Whether `sent_bytes` counts: a hundredth of a small request's time, spent only for who wants to know."""
         self.loop: asyncio.AbstractEventLoop
         self._host = settings.host
         self._idle_s = settings.connections_max_idle_ms / 1000
