@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.coordinators.events import Answer, Close, Disturbed, Event, Heartbeat, Join, Leave, Persist, Persisted, Sync
 from broker.coordinators.events import Tick as TickEvent
-from broker.coordinators.group_state import GroupLimits
+from broker.coordinators.group_state import STABLE, GroupLimits
 from broker.coordinators.groups import Group
 from protocol.apis.heartbeat import HeartbeatRequest
 from protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -146,3 +146,16 @@ class Driver:
             self.persisted()
         assert [self.answers[one].assignment for one in syncs] == [one.encode() for one in ids]
         return ids
+
+
+def static_pair(drive: Driver) -> tuple[str, str]:
+    """Two static members, `a` leading, Stable."""
+    first = drive.answers[drive.join(instance_id="a")].member_id
+    second = drive.join(instance_id="b")
+    drive.join(first, instance_id="a")
+    b_id = drive.answers[second].member_id
+    drive.sync(first, {first: b"A", b_id: b"B"})
+    drive.persisted()
+    drive.sync(b_id)
+    assert drive.group.state is STABLE
+    return first, b_id
