@@ -356,7 +356,7 @@ class SimCluster:
             if self.loop.time() >= deadline:
                 self.history.failures.append(f"L1 no convergence: {what} did not happen within {limit_s:g} s")
                 return False
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.1)
         return True
 
     # --- the referee

@@ -254,6 +254,10 @@ async def power_failure(schedule: Schedule) -> bool:
     if lies:
         cluster.machines[target].disk.lying = True
         await asyncio.sleep(schedule.rng.random() * 2)
+        if target == cluster.active_controller():  # by now
+            cluster.machines[target].disk.stop_lying()
+            schedule.fragile = False
+            return False
     cluster.tell(f"node {target} loses power")
     cluster.crash(target, power=True)
     cluster.machines[target].disk.lying = False

@@ -52,6 +52,15 @@ class SimDisk:
         self.fired: Counter[str] = Counter()
         self.directories: dict[str, dict[str, Inode | None]] = {"": {}}
 
+    def stop_lying(self) -> None:
+        """What it claimed to have flushed is flushed."""
+        self.lying = self.lied = False
+        for names in self.directories.values():
+            for inode in names.values():
+                if inode is not None:
+                    inode.flush()
+                    inode.before = None
+
     def lose_power(self) -> None:
         """The page cache is gone."""
         for names in self.directories.values():
