@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from broker.properties import ConfigError as ConfigError
 from broker.properties import ConfigKey, Kind, text_of
@@ -154,10 +154,6 @@ class BrokerSettings:
     def is_controller(self) -> bool:
         """Whether this node competes for /controller."""
         return "controller" in self.roles
-
-
-CleanupPolicy = Literal["delete", "compact", "compact,delete"]
-LegacyProducers = Literal["reject", "allow"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

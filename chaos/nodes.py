@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 PROC: Final = Path("/proc")
-NODE_WORDS: Final = ("node", "--id")
 
 
 class NotFound(LookupError):

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from broker.storage.producer_state import Verification
 
 ACKS_ALL: Final = -1
-DecodeKey = Callable[[bytes], Any]
-"""Who a record is about; None for kinds of a newer software."""
 Origin = Literal["client", "coordinator"]
 ReadKey = Callable[[bytes], Any]
 """Who a record is about; None for kinds that only newer software knows."""

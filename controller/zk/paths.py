@@ -16,8 +16,6 @@ BROKER_CONFIGS: Final = "/config/brokers"
 CONFIG_CHANGES: Final = "/config/changes"
 CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
 DELETE_TOPICS: Final = "/admin/delete_topics"
-REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
-PREFERRED_REPLICA_ELECTION: Final = "/admin/preferred_replica_election"
 ISR_CHANGES: Final = "/isr_change_notification"
 LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
 LATEST_PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
@@ -74,11 +72,6 @@ def topic_config(name: str) -> str:
 def config(entity_path: str) -> str:
     """Configuration of an entity named by its type and name, such as "topics/T" or "brokers/<default>"."""
     return f"/config/{entity_path}"
-
-
-def broker_config(broker_id: int) -> str:
-    """Dynamic configuration of a broker."""
-    return f"{BROKER_CONFIGS}/{broker_id}"
 
 
 def consumer_offset(group: str, topic_name: str, index: int) -> str:
