@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
 
 from broker.coordinators.group_state import DEAD, GroupState
 from broker.coordinators.transactions import ONGOING, PREPARE_ABORT, PREPARE_COMMIT
@@ -22,6 +22,7 @@ from protocol.registry import BY_KEY
 
 if TYPE_CHECKING:
     from broker.app import Node
+    from broker.replication.partition import Partition
     from controller.state import ClusterState
 
 Samples = Iterable[tuple[Mapping[str, str], float | Histogram]]
@@ -53,17 +54,38 @@ class WatchedNode:
         )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ReplicaCounts:
     """The replicas of a broker, counted."""
 
-    led: int = 0
-    followed: int = 0
-    under_replicated: int = 0
-    under_min_isr: int = 0
-    draining: int = 0
-    size_bytes: Counter[str] = field(default_factory=Counter)
-    end_offsets: Counter[str] = field(default_factory=Counter)
+    led: int
+    followed: int
+    under_replicated: int
+    under_min_isr: int
+    draining: int
+    size_bytes: Mapping[str, int]
+    end_offsets: Mapping[str, int]
+
+    @classmethod
+    def of(cls, partitions: Collection[Partition]) -> Self:
+        """Look at each once: there may be thousands, and requests wait meanwhile."""
+        size_bytes: Counter[str] = Counter()
+        end_offsets: Counter[str] = Counter()
+        for one in partitions:
+            size_bytes[one.topic] += one.log.size_bytes
+        led = [one for one in partitions if one.is_leader]
+        for one in led:
+            end_offsets[one.topic] += one.log.log_end_offset
+        incomplete = [one for one in led if len(one.isr) < len(one.replicas)]
+        return cls(
+            led=len(led),
+            followed=len(partitions) - len(led),
+            under_replicated=len(incomplete),
+            under_min_isr=sum(len(one.isr) < one.effective_min_isr for one in incomplete),
+            draining=sum(one.sealed for one in led),
+            size_bytes=size_bytes,
+            end_offsets=end_offsets,
+        )
 
 
 class Reading:
@@ -78,21 +100,7 @@ class Reading:
         self.now_s = watched.clock_s()
         self.is_broker = node.settings.is_broker
         self.controller = None if node.controller is None else node.controller.state
-        self.replicas = self._count_replicas()
-
-    def _count_replicas(self) -> ReplicaCounts:
-        counts = ReplicaCounts()
-        for partition in self.services.replicas.partitions() if self.is_broker else ():
-            counts.size_bytes[partition.topic] += partition.log.size_bytes
-            if not partition.is_leader:
-                counts.followed += 1
-                continue
-            counts.led += 1
-            counts.under_replicated += len(partition.isr) < len(partition.replicas)
-            counts.under_min_isr += len(partition.isr) < partition.effective_min_isr
-            counts.draining += partition.sealed
-            counts.end_offsets[partition.topic] += partition.log.log_end_offset
-        return counts
+        self.replicas = ReplicaCounts.of(list(node.services.replicas.partitions()) if self.is_broker else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +153,8 @@ def offline(reading: Reading) -> int:
     state = reading.controller
     if state is None:
         return 0
-    return sum(state.phase(one) is PartitionPhase.OFFLINE for one in state.all_partitions())
+    without = [one for one, phase in state.phases.items() if phase is PartitionPhase.OFFLINE]
+    return sum(one.topic not in state.deleting for one in without)
 
 
 def controller_epoch(reading: Reading) -> int:
