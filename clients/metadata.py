@@ -49,10 +49,6 @@ class Partition:
     marked_for_deletion: bool = False
     partition_epoch: int = -1
 
-    def start_epoch(self, generation: int) -> int | None:
-        """The first leader epoch in which the partition serves this class generation."""
-        return next((epoch for begun, epoch in self.gen_start if begun == generation), None)
-
 
 @dataclass(frozen=True, slots=True)
 class Topic:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Final, NamedTuple
 
 from protocol.lineage import Lineage
@@ -140,10 +140,6 @@ class TopicBody:
         """The replicas that a partition had: all but those being added."""
         coming = self.adding_replicas.get(index, ())
         return tuple(replica for replica in self.assignment.get(index, ()) if replica not in coming)
-
-    def with_plan(self, plan: Plan | None) -> TopicBody:
-        """The same topic with this plan."""
-        return replace(self, plan=plan)
 
 
 @value

@@ -75,12 +75,6 @@ def decode_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
     return value >> 1 ^ -(value & 1), position
 
 
-def size_of_varint(value: int) -> int:
-    """How many bytes `encode_varint` makes of it."""
-    bits = (value << 1 if value >= 0 else ~value << 1 | 1).bit_length()
-    return (bits + 6) // 7 or 1
-
-
 def _decode_unsigned(buffer: Buffer, position: int, bits: int) -> tuple[int, int]:
     value = 0
     shift = 0

@@ -137,11 +137,6 @@ class PartitionLog:
         """All batches together."""
         return self.segments.size_bytes
 
-    @property
-    def segment_count(self) -> int:
-        """How many files hold the batches."""
-        return len(self.segments)
-
     # ---------------------------------------------------------------------------------------------------------- append
 
     def find_duplicate(self, records: Buffer) -> AppendInfo | None:

@@ -65,8 +65,7 @@ def test_an_ordered_topic_has_a_lineage_and_live_partitions() -> None:
     assert known.lineage == Lineage(1, [(0, 2), (1, 1)])
     assert (known.ordered, known.generation, known.live) == (True, 1, (0,))
     assert known.partitions[1].marked_for_deletion
-    assert known.partitions[0].start_epoch(0) == 0
-    assert known.partitions[0].start_epoch(1) is None
+    assert known.partitions[0].gen_start == ((0, 0),)
 
 
 def test_a_plain_topic_has_none() -> None:

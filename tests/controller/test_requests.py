@@ -35,7 +35,7 @@ def test_the_partitions_own_generation_travels_never_the_plans() -> None:
     """C7: a resent LeaderAndIsr must not give a partition a generation that is not written with its epoch."""
     _, term = started(partitions=2)
     topic = term.state.topics["t"]
-    term.state.put_topic(replace(topic, body=topic.body.with_plan(Plan(1, 2, 4))))
+    term.state.put_topic(replace(topic, body=replace(topic.body, plan=Plan(1, 2, 4))))
     row = (
         requests.leader_and_isr_request(term.state, 1, {T0: False}, requests.Leaderships(term.state))
         .topic_states[0]

@@ -49,7 +49,7 @@ def test_a_refused_batch_leaves_no_trace(files: Files) -> None:
 def test_segments_roll_by_size(files: Files) -> None:
     log = opened(files)
     sizes = [append(log, batch(1, value=bytes(100))).size_bytes for _ in range(20)]
-    assert log.segment_count == -(-20 // (1000 // sizes[0]))
+    assert len(log.segments) == -(-20 // (1000 // sizes[0]))
     assert [header.base_offset for header in everything(log)] == list(range(20))
     names = [name for name in files.names("t-0") if name.endswith(".log")]
     assert names == [f"{base:020d}.log" for base in range(0, 20, 1000 // sizes[0])]
@@ -60,9 +60,9 @@ def test_segments_roll_by_age() -> None:
     log = opened(MemoryFiles(), LogSettings(segment_ms=1000))
     for timestamp_ms, segments in ((0, 1), (1000, 1), (1001, 2), (1500, 2), (2002, 3)):
         append(log, batch(timestamp_ms=NOW_MS + timestamp_ms))
-        assert log.segment_count == segments
+        assert len(log.segments) == segments
     append(log, batch(timestamp_ms=-1), now_ms=NOW_MS + 10**9)
-    assert log.segment_count == 4
+    assert len(log.segments) == 4
 
 
 def test_log_append_time(files: Files) -> None:
@@ -149,7 +149,7 @@ def test_search_by_time(files: Files) -> None:
         append(
             log, batch(3, timestamp_ms=1000 + 10 * number, compression="gzip" if number % 2 else "none"), epoch=number
         )
-    assert log.segment_count > 3
+    assert len(log.segments) > 3
     for timestamp_ms in range(990, 1300):
         expected = next(
             (
@@ -316,7 +316,7 @@ def test_starting_over(files: Files) -> None:
     for number in range(20):
         append(log, batch(1, producer=(7, 0, number)))
     log.truncate_fully_and_start_at(100)
-    assert (log.log_start_offset, log.log_end_offset, log.size_bytes, log.segment_count) == (100, 100, 0, 1)
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes, len(log.segments)) == (100, 100, 0, 1)
     assert log.epochs.entries == ()
     assert log.producers.get(7) is None
     assert append(log).first_offset == 100
@@ -328,11 +328,11 @@ def test_the_start_moves_and_takes_whole_segments_along(files: Files) -> None:
     log = opened(files)
     for number in range(30):
         append(log, batch(1, value=bytes(100)), epoch=number // 10)
-    segments, size_bytes = log.segment_count, log.size_bytes
+    segments, size_bytes = len(log.segments), log.size_bytes
     assert log.increment_log_start_offset(15)
     assert not log.increment_log_start_offset(15)
     assert not log.increment_log_start_offset(3)
-    assert log.segment_count < segments
+    assert len(log.segments) < segments
     assert log.size_bytes < size_bytes
     assert log.epochs.entries == ((1, 15), (2, 20))
     assert everything(log)[0].base_offset == 15
@@ -356,8 +356,8 @@ def test_retention_by_time(files: Files) -> None:
     assert log.apply_retention(NOW_MS + 10_000) == 0
     assert log.apply_retention(NOW_MS + 25_000) == 3  # batches older than 15 s: two segments of 5, and 10..14
     assert (log.log_start_offset, log.log_end_offset) == (15, 30)
-    assert log.apply_retention(NOW_MS + 10**6) == log.segment_count + 2
-    assert (log.log_start_offset, log.log_end_offset, log.segment_count, log.size_bytes) == (30, 30, 1, 0)
+    assert log.apply_retention(NOW_MS + 10**6) == len(log.segments) + 2
+    assert (log.log_start_offset, log.log_end_offset, len(log.segments), log.size_bytes) == (30, 30, 1, 0)
     assert log.apply_retention(NOW_MS + 10**9) == 0
     assert append(log).first_offset == 30
 

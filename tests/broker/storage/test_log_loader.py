@@ -79,7 +79,7 @@ def test_a_crash_costs_a_scan_from_the_recovery_point_on(files: Files) -> None:
     assert state(again) == state(log)
     older = [segment.base_offset for segment in log.segments][-3]
     assert reopened(files, older, clean=False).scanned_segments == 3
-    assert reopened(files, 0, clean=False).scanned_segments == log.segment_count
+    assert reopened(files, 0, clean=False).scanned_segments == len(log.segments)
 
 
 def test_a_mark_of_a_clean_stop_that_came_back_is_not_believed(files: Files) -> None:
@@ -134,7 +134,7 @@ def test_a_flushed_segment_that_lost_its_end_is_noticed(
     assert content is not None
     files.write_file(f"t-0/{second.base_offset:020d}.log", content[:size_bytes])
     again = reopened(files, log.recovery_point)
-    assert again.segment_count == 2
+    assert len(again.segments) == 2
     assert again.recovery_point == again.log_end_offset
     assert everything(again) == [header for header in headers if header.next_offset <= again.log_end_offset]
     assert [record.levelno for record in caplog.records][-1] == logging.ERROR
@@ -240,5 +240,5 @@ def test_interrupted_compaction_is_undone_or_finished(left: list[str], kept: boo
     files.write_file(f"t-0/{third:020d}.log.deleted", b"gone")
     again = reopened(files, log.recovery_point)
     assert everything(again) == everything(log)
-    assert again.segment_count == log.segment_count - kept
+    assert len(again.segments) == len(log.segments) - kept
     assert not [name for name in files.names("t-0") if name.endswith((".cleaned", ".swap", ".deleted"))]

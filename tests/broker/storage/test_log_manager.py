@@ -121,7 +121,7 @@ def test_recovery_points_move_with_the_flushes_and_go_back_with_a_cut() -> None:
     logs = manager(files, config)
     log = logs.open("t", 0, TOPIC_ID)
     fill(log, 20)
-    sealed = log.segment_count - 1
+    sealed = len(log.segments) - 1
     assert sealed > 3
     for flushed in range(1, sealed + 1):
         assert logs.flush_step()
@@ -145,7 +145,7 @@ def test_what_was_deleted_need_not_be_flushed(begins_anew: bool) -> None:
         log.truncate_fully_and_start_at(30)
     else:
         log.increment_log_start_offset(log.log_end_offset)
-    assert log.segment_count == 1
+    assert len(log.segments) == 1
     assert not logs.flush_step(), "the next step would find the same again, without end"
 
 
