@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Self
 
+from clients.config import NetworkConfig
 from clients.consumer.delivery import ConsumerRecord
 from clients.producer.producer import Producer
 from clients.producer.queues import RecordMetadata
@@ -30,6 +31,13 @@ class DeliveryAudit:
         self._incarnation = rng.getrandbits(64)
         self._names: dict[tuple[str, str], bytes] = {}
         self._failure: BaseException | None = None
+
+    @classmethod
+    def to(cls, topic: str, config: NetworkConfig, group: str, rng: random.Random) -> Self:
+        """In a topic of the cluster that the member reads from."""
+        servers = [f"{host}:{port}" for host, port in config.bootstrap_servers]
+        producer = Producer(bootstrap_servers=servers, client_id=f"{config.client_id}-audit", acks="all", rng=rng)
+        return cls(producer, topic, group=group, rng=rng)
 
     async def start(self) -> None:
         """Connect."""

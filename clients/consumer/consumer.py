@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from clients.clock import follow_loop_ms
 from clients.config import NetworkConfig, parse_servers
@@ -32,10 +32,11 @@ from clients.consumer.positions import Assignment
 from clients.consumer.session import GroupSession
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.network import Network, make_rng
-from clients.producer.producer import Producer
 from protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
+
+Taken = TypeVar("Taken")
 
 
 class Consumer:
@@ -104,6 +105,7 @@ class Consumer:
         self._commit_due = 0.0
         self._started = False
         self._delivered = 0
+        self._run: Iterator[ConsumerRecord] = iter(())  # what `getone` may hand out while it is undisturbed
 
     # life
 
@@ -120,7 +122,7 @@ class Consumer:
         try:
             await self._network.start()
             if self._audit_topic is not None:
-                self._audit = self._make_audit(self._audit_topic)
+                self._audit = DeliveryAudit.to(self._audit_topic, self._network_config, self._group_id or "", self._rng)
                 await self._audit.start()
         except BaseException:
             await self._network.close()
@@ -205,37 +207,61 @@ class Consumer:
         self, *, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Records by partition, in order; empty when none may be handed out within `timeout_ms`."""
+        limit = self._max_poll_records if max_records is None else max_records
+        taken = await self._when_there(lambda: self._deliveries.take(limit), timeout_ms) or {}
+        await self._write_audit(taken)
+        self._delivered += sum(map(len, taken.values()))
+        return taken
+
+    async def getone(self) -> ConsumerRecord:
+        """The next record, however long it takes."""
+        record = next(self._run, None) if self._undisturbed() else None
+        while record is None:
+            await asyncio.sleep(0)  # others have their turn, were there always another record
+            record = await self._when_there(self._begin_run, timeout_ms=1000)
+        if self._audit is not None:
+            await self._write_audit({TopicPartition(record.topic, record.partition): [record]})
+        self._delivered += 1
+        return record
+
+    def _begin_run(self) -> ConsumerRecord | None:
+        """Records that may follow one another, like those of one `getmany`, as long as nothing happens in between."""
+        self._run = self._deliveries.one_by_one(self._max_poll_records)
+        return next(self._run, None)
+
+    def _undisturbed(self) -> bool:
+        """Whether nothing has happened since the last record that has to be dealt with before the next one."""
+        if not self._started or self._news.is_set():
+            return False
+        if self._session is not None:
+            self._session.at_work(asking=False)
+        return self._auto_commit_s is None or asyncio.get_running_loop().time() < self._commit_due
+
+    async def _when_there(self, take: Callable[[], Taken], timeout_ms: int) -> Taken | None:
+        """What `take` gives, once it gives something: the application asks for records, and waits."""
         self._check_alive()
         if self._session is not None:
             self._session.at_work(asking=True)
         try:
-            return await self._getmany(timeout_ms, self._max_poll_records if max_records is None else max_records)
+            return await self._taken(take, asyncio.get_running_loop().time() + timeout_ms / 1000)
         finally:
             if self._session is not None:
                 self._session.at_work(asking=False)
 
-    async def _getmany(self, timeout_ms: int, limit: int) -> dict[TopicPartition, list[ConsumerRecord]]:
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+    async def _taken(self, take: Callable[[], Taken], deadline: float) -> Taken | None:
+        self._run = iter(())
         while True:
             self._news.clear()
             await self._before_delivery()
-            taken = self._deliveries.take(limit)
+            taken = take()
             self._fetcher.poke()
             if taken:
-                await self._write_audit(taken)
-                self._delivered += sum(map(len, taken.values()))
                 return taken
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._news.wait()
             except TimeoutError:
-                return {}
-
-    async def getone(self) -> ConsumerRecord:
-        """The next record, however long it takes."""
-        while True:
-            for records in (await self.getmany(timeout_ms=1000, max_records=1)).values():
-                return records[0]
+                return None
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         return self
@@ -327,35 +353,30 @@ class Consumer:
         await self._handover.cross()
         await self._ownership.settle()
         self._check_alive()
-        if self._auto_commit_s is not None:
-            now = asyncio.get_running_loop().time()
-            if now >= self._commit_due:
-                self._commit_due = now + self._auto_commit_s
-                await self._handover.commit_positions()
+        now = asyncio.get_running_loop().time()
+        if self._auto_commit_s is not None and now >= self._commit_due:
+            self._commit_due = now + self._auto_commit_s
+            await self._handover.commit_positions()
         await self._handover.announce()
 
     def _check_alive(self) -> None:
         if not self._started:
             raise RuntimeError("the consumer is not started, or was stopped")
-        if self._session is not None and self._session.failure is not None:
-            raise self._session.failure
-        if self._gatekeeper.failure is not None:
-            raise self._gatekeeper.failure
+        for part in (self._session, self._gatekeeper):
+            if part is not None and part.failure is not None:
+                raise part.failure
 
     async def _write_audit(self, taken: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
-        if self._audit is None:
+        if self._audit is None or self._session is None:
             return
-        assert self._session is not None, "an audit is of a group"
-        member, now_ms = self._session.membership.member_id, self._clock_ms()
         try:
             for records in taken.values():
-                await self._audit.write(records, member=member, now_ms=now_ms)
+                member = self._session.membership.member_id
+                await self._audit.write(records, member=member, now_ms=self._clock_ms())
         except BaseException:
             # The application does not get these records: they are still to be handed out.
-            for partition, records in taken.items():
-                progress = self._assignment.get(partition)
-                if progress is not None:
-                    progress.seek(records[0].offset)
+            for partition in taken.keys() & self.assignment():
+                self._assignment[partition].seek(taken[partition][0].offset)
             raise
 
     def _wake(self) -> None:
@@ -377,11 +398,3 @@ class Consumer:
             rebalance_timeout_ms=rebalance_timeout_ms,
             on_lapse=self._wake,
         )
-
-    def _make_audit(self, topic: str) -> DeliveryAudit:
-        assert self._group_id is not None, "checked at construction"
-        servers = [f"{host}:{port}" for host, port in self._network_config.bootstrap_servers]
-        producer = Producer(
-            bootstrap_servers=servers, client_id=f"{self._network_config.client_id}-audit", acks="all", rng=self._rng
-        )
-        return DeliveryAudit(producer, topic, group=self._group_id, rng=self._rng)

@@ -10,7 +10,7 @@ This module looks and decides; the consumer runs the callbacks, commits, and say
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from clients.consumer.gate import TopicGate
@@ -72,6 +72,20 @@ class Deliveries:
                     for offset, timestamp, key, value, headers in records
                 )
         return {partition: rows for partition, rows in taken.items() if rows}
+
+    def one_by_one(self, limit: int) -> Iterator[ConsumerRecord]:
+        """What `take(limit)` would give, each record taken when it is asked for.
+
+        Whoever asks makes sure that nothing has happened meanwhile, except that a partition was paused or sought.
+        """
+        for progress in self._assignment.in_turn():
+            topic, index = progress.partition
+            while limit > 0 and (segment := self._deliverable(progress)) is not None:
+                generation, batch = segment.generation, progress.buffered[0]
+                while limit > 0 and progress.next_is_of(batch) and (records := progress.take(1)):
+                    limit -= 1
+                    offset, timestamp, key, value, headers = records[0]
+                    yield ConsumerRecord(topic, index, offset, timestamp, key, value, headers, generation)
 
     def boundaries(self, *, maybe: bool = False) -> list[Boundary]:
         """The boundaries that have been reached and not yet crossed; `maybe`: those too whose ends are unknown."""

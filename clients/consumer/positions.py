@@ -147,6 +147,10 @@ class PartitionProgress:
             taken += 1
         return taken
 
+    def next_is_of(self, batch: FetchedBatch) -> bool:
+        """Whether the next record to hand out is one of this batch."""
+        return not self.paused and bool(self.buffered) and self.buffered[0] is batch
+
     def take(self, limit: int) -> list[Record]:
         """Up to `limit` records of the first waiting batch, moving the position; control batches give none."""
         batch = self.buffered[0]
