@@ -20,6 +20,7 @@ from clients.metadata import ClusterMetadata
 from clients.network import Network
 from clients.producer.accumulator import Accumulator
 from clients.producer.drained import Statistics
+from clients.producer.flush import Flush
 from clients.producer.metrics import ProducerMetrics, metrics_of
 from clients.producer.queues import UNKEYED, Record, RecordMetadata, TopicQueues, explicit_route
 from clients.producer.sender import Sender
@@ -98,7 +99,7 @@ class Producer:
         self._sequences: dict[tuple[str, bytes], int] = {}
         self._ready: dict[str, TopicQueues] = {}
         self._blocked: deque[asyncio.Future[None]] = deque()
-        self._flushes: list[_Flush] = []
+        self._flushes: list[Flush] = []
         self._loop: asyncio.AbstractEventLoop
         self._network: Network
         self._sender: Sender
@@ -210,7 +211,7 @@ class Producer:
         """Wait until every record accepted so far is stored or has failed; nothing lingers meanwhile."""
         if not self._accumulator.outstanding:
             return
-        flush = _Flush(self._accumulator.order, self._accumulator.outstanding, self._loop.create_future())
+        flush = Flush(self._accumulator.order, self._accumulator.outstanding, self._loop.create_future())
         self._flushes.append(flush)
         self._accumulator.hurry += 1
         self._sender.wake()
@@ -400,20 +401,3 @@ def _route(key: bytes | None, partition: int | None) -> int:
 def _mark_heard(receipt: asyncio.Future[RecordMetadata]) -> None:
     if not receipt.cancelled():
         receipt.exception()
-
-
-class _Flush:
-    """Counts down the records that a flush waits for: those accepted before it."""
-
-    __slots__ = ("_limit", "_remaining", "finished")
-
-    def __init__(self, limit: int, remaining: int, finished: asyncio.Future[None]) -> None:
-        self._limit = limit
-        self._remaining = remaining
-        self.finished = finished
-
-    def settled(self, records: Sequence[Record]) -> None:
-        """Some records are stored or have failed."""
-        self._remaining -= sum(record.order < self._limit for record in records)
-        if self._remaining <= 0 and not self.finished.done():
-            self.finished.set_result(None)
