@@ -34,7 +34,7 @@ class Server:
         self._host = settings.host
         self._idle_s = settings.connections_max_idle_ms / 1000
         self._connections_max = settings.max_connections
-        self._connections: set[BrokerConnection] = set()
+        self._connections: dict[BrokerConnection, None] = {}  # in the order in which they came
         self._listener: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._refusing = False
@@ -73,7 +73,7 @@ class Server:
             self._refusing = True
             return False
         self._refusing = False
-        self._connections.add(connection)
+        self._connections[connection] = None
         return True
 
     def adopt(self, settings: BrokerSettings) -> None:
@@ -82,7 +82,7 @@ class Server:
 
     def forget(self, connection: BrokerConnection) -> None:
         """A connection has ended."""
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
 
     def _schedule_sweep(self) -> None:
         self._sweep = self.loop.call_later(max(self._idle_s / 4, 0.05), self._close_idle)

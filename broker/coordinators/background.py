@@ -16,12 +16,12 @@ class Background:
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in their order, so that they end in it
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something that nobody waits for."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._finished)
 
     async def stop(self) -> None:
@@ -32,7 +32,7 @@ class Background:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (bug := task.exception()) is not None:
             task.get_loop().call_exception_handler({"message": f"{self._owner} has a bug", "exception": bug})
 
