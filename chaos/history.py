@@ -262,6 +262,7 @@ class ProducerBegun:
     order: int
     transactional_id: str
     producer: str
+    producer_epoch: int = -1
 
 
 @dataclass(slots=True)

@@ -173,21 +173,22 @@ def a33_copies_out_of_order(history: History) -> Iterator[str]:
 
 def a34_zombie_producer(history: History) -> Iterator[str]:
     """A producer commits, or adds offsets, after another one took its transactional id over."""
-    begun: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    begun: dict[str, list[tuple[int, str, int]]] = defaultdict(list)
     for one in history.producers:
-        begun[one.transactional_id].append((one.order, one.producer))
+        begun[one.transactional_id].append((one.order, one.producer, one.producer_epoch))
     for transaction in history.transactions:
         own = next((row for row in begun[transaction.transactional_id] if row[1] == transaction.producer), None)
         if own is None:
             continue
-        successors = [row for row in begun[transaction.transactional_id] if row[0] > own[0]]
+        # Who slept over the answer begins late, and is an earlier one all the same: epochs tell.
+        successors = [row for row in begun[transaction.transactional_id] if row[0] > own[0] and row[2] >= own[2]]
         did = []
         if transaction.outcome == "ok" and transaction.wish == "commit" and transaction.copies:
             did.append((transaction.wished_order, "commits"))
         if transaction.offsets_accepted:
             did.append((transaction.offsets_order, "adds offsets"))
         for order, what in did:
-            for since, successor in successors:
+            for since, successor, _ in successors:
                 if since < order:
                     yield f"{transaction.producer} {what} in {transaction.name}, when {successor} had begun"
 

@@ -144,7 +144,10 @@ class _CopierRun:
         copier = self._copier
         try:
             await self._producer.start()
-            self._history.producers.append(ProducerBegun(self._history.tick(), copier.name, self._name))
+            numbers = self._producer._accumulator.numbering.transactions
+            assert numbers is not None
+            begun = ProducerBegun(self._history.tick(), copier.name, self._name, numbers.producer_epoch)
+            self._history.producers.append(begun)
             await self._consumer.start()
             while not copier.stopping:
                 batch = await self._consumer.getmany(timeout_ms=400)

@@ -124,6 +124,18 @@ def _() -> tuple[Build, Build]:
     return lambda s: zombie(s, "ok"), lambda s: zombie(s, "info")
 
 
+@case("A34 zombie-producer")
+def _() -> tuple[Build, Build]:
+    def heard_late(epoch: int) -> Build:  # an earlier producer that hears of its epoch after a later one did
+        return lambda s: (
+            s.producer_begun("p", epoch=3),
+            s.producer_begun("q", epoch=epoch),
+            s.transaction("x", ("b", "a")),
+        )
+
+    return heard_late(4), heard_late(2)
+
+
 @case("A35 stale-marker")
 def _() -> tuple[Build, Build]:
     def stale(s: Story, producer: int) -> None:
