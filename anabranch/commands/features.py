@@ -28,10 +28,18 @@ def command() -> None:
     """Features that are finalized: no broker without them may join any more."""
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch features describe
+""",
+)
 @bootstrap
 def describe(bootstrap: str) -> None:
-    """Show what is supported by a broker, and what is finalized for the cluster."""
+    """Show what is supported and what finalized.
+
+    Supported by the broker that answers, finalized for the cluster.
+    """
 
     async def act(admin: Admin) -> None:
         from protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -49,20 +57,36 @@ def describe(bootstrap: str) -> None:
     run(bootstrap, act)
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch features upgrade reshard.version        topics may be resized in order from now on
+""",
+)
 @click.argument("name")
 @click.option("--level", default=1, show_default=True, type=click.IntRange(1), help="Every broker must support it.")
 @bootstrap
 def upgrade(name: str, level: int, bootstrap: str) -> None:
-    """Finalize a level. Refused, with their ids, while some broker does not support it."""
+    """Finalize a level.
+
+    Refused, with their ids, while some brokers do not support it.
+    """
     run(bootstrap, lambda admin: update(admin, name, level, UPGRADE))
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch features downgrade reshard.version      only while no topic has been resized
+""",
+)
 @click.argument("name")
 @bootstrap
 def downgrade(name: str, bootstrap: str) -> None:
-    """Withdraw a feature. Refused once something depends on it."""
+    """Withdraw a feature.
+
+    Refused once something depends on it.
+    """
     run(bootstrap, lambda admin: update(admin, name, 0, SAFE_DOWNGRADE))
 
 

@@ -31,7 +31,13 @@ def command() -> None:
     """Consumer groups: members, offsets, and the gates that keep keys in order across resizes."""
 
 
-@command.command(name="list")
+@command.command(
+    name="list",
+    epilog="""\b
+Examples:
+  anabranch groups list
+""",
+)
 @bootstrap
 def list_all(bootstrap: str) -> None:
     """List all consumer groups with their states."""
@@ -45,11 +51,16 @@ def list_all(bootstrap: str) -> None:
     run(bootstrap, act)
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch groups describe audit
+""",
+)
 @click.argument("group")
 @bootstrap
 def describe(group: str, bootstrap: str) -> None:
-    """Show a group's members, what each reads, and what is committed."""
+    """Show members, what they read and committed."""
 
     async def act(admin: Admin) -> None:
         from clients.group_admin import committed_offsets, describe_group
@@ -64,13 +75,23 @@ def describe(group: str, bootstrap: str) -> None:
     run(bootstrap, act)
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch groups gates audit
+  anabranch groups gates audit --topic flights --watch    until the last one has opened
+""",
+)
 @click.argument("group")
 @click.option("--topic", "only", multiple=True, help="Only this topic; may be repeated. Otherwise all that it reads.")
 @click.option("--watch", is_flag=True, help="Again every second, until no gate is closed.")
 @bootstrap
 def gates(group: str, only: tuple[str, ...], watch: bool, bootstrap: str) -> None:
-    """Show every closed gate: what waits, for which partition and owner, since when, and what would open it."""
+    """Show closed gates and what would open them.
+
+    A gate keeps a split or merged partition back until the group has committed what came before its records. Shown is
+    what waits, for which partition and owner, and since when.
+    """
 
     async def act(admin: Admin) -> None:
         import asyncio
@@ -132,7 +153,13 @@ def gate_lines(gate: ClosedGate, *, now_ms: int) -> list[str]:
     return lines
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch groups reset audit flights --to earliest
+  anabranch groups reset audit flights --partition 0 --to 1200 --reset-lineage --dry-run
+""",
+)
 @click.argument("group")
 @click.argument("topic")
 @click.option("--partition", type=click.IntRange(0), help="Only this one; all of the topic otherwise.")
@@ -143,8 +170,11 @@ def gate_lines(gate: ClosedGate, *, now_ms: int) -> list[str]:
 def reset(
     group: str, topic: str, partition: int | None, to: str, reset_lineage: bool, dry_run: bool, bootstrap: str
 ) -> None:
-    """Move a group that has no members. Going back in one partition alone brings old records after newer ones of the
-    same key; --reset-lineage rewinds the partitions that took over its keys as well."""
+    """Move a group that has no members.
+
+    Going back in one partition alone brings old records after newer ones of the same key; --reset-lineage rewinds the
+    partitions that took over its keys as well.
+    """
     if to not in (EARLIEST, LATEST) and not to.isdecimal():
         raise click.UsageError(f"--to takes earliest, latest or an offset, not {to!r}")
 
@@ -162,11 +192,16 @@ def reset(
     run(bootstrap, act)
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch groups delete audit        with its offsets
+""",
+)
 @click.argument("groups", nargs=-1, required=True)
 @bootstrap
 def delete(groups: tuple[str, ...], bootstrap: str) -> None:
-    """Forget groups that have no members, with their offsets."""
+    """Forget groups that have no members."""
 
     async def act(admin: Admin) -> None:
         from clients.group_admin import delete_group

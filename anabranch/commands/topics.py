@@ -46,7 +46,13 @@ def command() -> None:
     """Create, list, describe, resize and delete topics."""
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch topics create flights --partitions 4
+  anabranch topics create flights --replicas 3 --config min.insync.replicas=2 --config retention.ms=60000
+""",
+)
 @click.argument("name")
 @click.option("--partitions", type=click.IntRange(1), help="How many; the broker's num.partitions if not given.")
 @click.option(
@@ -89,7 +95,13 @@ def create(
     run(bootstrap, act, timeout_s)
 
 
-@command.command(name="list")
+@command.command(
+    name="list",
+    epilog="""\b
+Examples:
+  anabranch topics list --internal        __consumer_offsets and __transaction_state too
+""",
+)
 @click.option("--internal", is_flag=True, help="Internal topics too.")
 @bootstrap
 def list_topics(internal: bool, bootstrap: str) -> None:
@@ -102,11 +114,20 @@ def list_topics(internal: bool, bootstrap: str) -> None:
     run(bootstrap, act)
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch topics describe
+  anabranch topics describe flights flights-audit
+""",
+)
 @click.argument("names", nargs=-1)
 @bootstrap
 def describe(names: tuple[str, ...], bootstrap: str) -> None:
-    """Show partitions, leaders, ISRs, and how resizes have cut them. All topics if none is named."""
+    """Show partitions, leaders, ISRs and cuts.
+
+    A cut is where a resize ended the part of a log that one generation of keys wrote. All topics if none is named.
+    """
 
     async def act(admin: Admin) -> None:
         chosen = names or await admin.list_topics()
@@ -117,14 +138,24 @@ def describe(names: tuple[str, ...], bootstrap: str) -> None:
     run(bootstrap, act)
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch topics config flights
+  anabranch topics config flights --set retention.ms=60000 --unset min.insync.replicas
+  anabranch topics config flights --all            every property, its value, and what it does
+""",
+)
 @click.argument("name")
 @click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a property; may be repeated.")
 @click.option("--unset", multiple=True, metavar="NAME", help="Return a property to its default; may be repeated.")
 @click.option("--all", "everything", is_flag=True, help="Show defaults too, and what each property does.")
 @bootstrap
 def config(name: str, changes: tuple[str, ...], unset: tuple[str, ...], everything: bool, bootstrap: str) -> None:
-    """Show what is set for a topic, after changing it if asked to; brokers take it up while they run."""
+    """Show or change what is set for a topic.
+
+    Brokers take a change up while they run. What is set afterwards is shown.
+    """
     from broker.properties import ConfigError, parse_properties
 
     try:
@@ -148,14 +179,24 @@ TOPIC_SOURCE = 1
 SOURCES = {1: "topic", 2: "this broker", 3: "all brokers", 4: "start of the broker", 5: "default"}
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch topics alter flights --partitions 8 --dry-run    what would move, and what would wait for what
+  anabranch topics alter flights --partitions 8              split: keys move, their order stays
+  anabranch topics alter flights --partitions 5              merge: the same, the other way
+""",
+)
 @click.argument("name")
 @click.option("--partitions", required=True, type=click.IntRange(1), help="More than now: split. Fewer: merge.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, and whether it would be accepted; change nothing.")
 @bootstrap
 @timeout
 def alter(name: str, partitions: int, dry_run: bool, bootstrap: str, timeout_s: float) -> None:
-    """Resize a topic, up or down: show the plan, carry it out, and wait until producers and consumers are told."""
+    """Resize a topic, up or down.
+
+    Show the plan, carry it out, and wait until producers and consumers are told.
+    """
 
     async def act(admin: Admin) -> None:
         from anabranch.resizing import plan_lines
@@ -168,12 +209,21 @@ def alter(name: str, partitions: int, dry_run: bool, bootstrap: str, timeout_s: 
     run(bootstrap, act, timeout_s)
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch topics lineage flights
+  anabranch topics lineage flights --partition 4    only what ever shared keys with partition 4
+""",
+)
 @click.argument("name")
 @click.option("--partition", type=click.IntRange(0), help="Draw only those that ever shared keys with this one.")
 @bootstrap
 def lineage(name: str, partition: int | None, bootstrap: str) -> None:
-    """Draw how a topic was split and merged, and where each cut lies in the logs."""
+    """Draw how a topic was split and merged.
+
+    Below the drawing stands where each cut lies in the logs.
+    """
 
     async def act(admin: Admin) -> None:
         from anabranch.resizing import lineage_lines
@@ -188,13 +238,22 @@ def lineage(name: str, partition: int | None, bootstrap: str) -> None:
     run(bootstrap, act)
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch topics drain flights
+  anabranch topics drain flights --delete-drained            what every group has read goes now, not when it expires
+""",
+)
 @click.argument("name")
 @click.option("--delete-drained", is_flag=True, help="Delete what every group has read of partitions merged away.")
 @click.option("--force", is_flag=True, help="With --delete-drained: also what some group has not read. It loses that.")
 @bootstrap
 def drain(name: str, delete_drained: bool, force: bool, bootstrap: str) -> None:
-    """Show how far each group has read the partitions that were merged away; an empty one is removed by itself."""
+    """Show what is unread of merged partitions.
+
+    Per partition that was merged away and per group; an empty one is removed by itself.
+    """
     if force and not delete_drained:
         raise click.UsageError("--force goes with --delete-drained")
 
@@ -211,7 +270,12 @@ def drain(name: str, delete_drained: bool, force: bool, bootstrap: str) -> None:
     run(bootstrap, act)
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch topics delete flights flights-audit
+""",
+)
 @click.argument("names", nargs=-1, required=True)
 @bootstrap
 @timeout

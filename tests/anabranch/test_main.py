@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -24,12 +26,25 @@ def test_help_lists_every_command() -> None:
     assert "anabranch topics alter flights --partitions 8" in text
 
 
-@pytest.mark.parametrize("name", ["up", "node", "topics", "dump"])
-def test_every_command_teaches_by_example(name: str) -> None:
-    code, text = invoke(name, "--help")
+def every_command(command: click.Command = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of each command and of each of its subcommands."""
+    if path:
+        yield path
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from every_command(found, (*path, name))
+
+
+@pytest.mark.parametrize("path", list(every_command()), ids=" ".join)
+def test_every_command_teaches_by_example(path: tuple[str, ...]) -> None:
+    code, text = invoke(*path, "--help")
     assert code == 0
-    assert "Examples:" in text
-    assert f"anabranch {name}" in text.partition("Examples:")[2]
+    told, _, examples = text.partition("Examples:")
+    assert " ".join(["anabranch", *path]) in examples
+    assert "..." not in told.partition("Commands:")[2], "what a subcommand does is said in one line"
 
 
 @pytest.mark.parametrize(
