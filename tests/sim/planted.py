@@ -24,6 +24,8 @@ class Caught:
     schedules: int
     checker: str
     detail: str
+    checkers: frozenset[str] = frozenset()
+    """All that noticed it in that schedule."""
 
     @property
     def found(self) -> bool:
@@ -82,7 +84,7 @@ def catch(name: str, *, limit: int = 500, first_seed: int = 0, scenario: str = "
             own = "B" if scenario == "resize" else ""
             judged = [one for one in violations if not one.startswith("run: ")]
             told = next((one for one in judged if one.startswith(own)), next(iter(judged), violations[0]))
-            return Caught(name, count, _checker_of(told), told)
+            return Caught(name, count, _checker_of(told), told, frozenset(map(_checker_of, violations)))
     return Caught(name, limit, "", "")
 
 
