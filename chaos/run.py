@@ -24,8 +24,9 @@ from chaos import archive, checkers
 from chaos.archive import ClusterHistory
 from chaos.clients import CLIENT_FAILURES, TOPIC, Operator, Reader, Record, Writer, watching
 from chaos.cluster import ChaosCluster
-from chaos.faults import FAULTS, Scene
+from chaos.faults import FAULTS
 from chaos.history import Place
+from chaos.scene import Scene
 from clients import Admin, NewTopic
 from controller.model import LeaderAndIsr
 from controller.zk.kazoo_session import open_kazoo

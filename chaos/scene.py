@@ -1,0 +1,95 @@
+"""What the faults of a chaos run act on: the cluster, and who is free to be a victim.
+
+A victim is chosen by its role, asked of the cluster itself. A fault keeps its hands on the nodes it breaks until they
+are mended, so two faults never have the same node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from anabranch.processes import NodeFailed
+from chaos.clients import CLIENT_FAILURES, TOPIC, Reader
+from chaos.cluster import ChaosCluster
+from chaos.session import active_controller
+from clients import Admin
+from controller.zk.session import ZkError
+
+RESTART_S: Final = 60.0
+LOOKING_FAILED: Final = (ZkError, OSError, TimeoutError)
+
+Resize = Callable[[], Awaitable[None]]
+
+
+@dataclass
+class Scene:
+    """What faults act on."""
+
+    cluster: ChaosCluster
+    rng: random.Random
+    resize: Resize
+    """Has the topic resized now: gives a controller something to die in."""
+    readers: Sequence[Reader]
+    busy: set[int]
+    """Nodes that some fault has its hands on."""
+
+    def free(self, nodes: Sequence[int]) -> list[int]:
+        """Those that run and that no other fault has."""
+        return [one for one in nodes if one not in self.busy and self.cluster.nodes[one].running]
+
+    async def victim(self, *, brokers_only: bool = False) -> int | None:
+        """A node, chosen by its role; None when all are taken."""
+        role = self.rng.random()
+        wanted = [await self.active()] if role < 0.35 else await self.leaders() if role < 0.7 else []
+        # Nothing may be awaited from here to the caller's `hands_on`: another fault could take the same node.
+        nodes = self.free(self.cluster.brokers if brokers_only else list(self.cluster.nodes))
+        if not nodes:
+            return None
+        return self.rng.choice([one for one in wanted if one in nodes] or nodes)
+
+    async def active(self) -> int:
+        """The controller in office; -1 if nobody knows."""
+        with contextlib.suppress(*LOOKING_FAILED):
+            return await active_controller(self.cluster.zookeeper)
+        return -1
+
+    async def leaders(self) -> list[int]:
+        """The leaders of the topic's partitions, as far as anybody tells."""
+        try:
+            async with asyncio.timeout(5), Admin(self.cluster.bootstrap_servers) as admin:
+                topic = await admin.describe_topic(TOPIC)
+        except CLIENT_FAILURES:
+            return []
+        return [one.leader for one in topic.partitions.values()]
+
+    def pause(self) -> float:
+        """Much shorter than, about, and longer than a session's timeout."""
+        return self.rng.choice((0.3, 1.0, 3.0, 6.0, 8.0)) * (0.8 + 0.4 * self.rng.random())
+
+    async def restart(self, node_id: int) -> None:
+        """Start a node again: one that cannot start yet exits, and is started again. `NodeFailed` if it never can."""
+        deadline = asyncio.get_running_loop().time() + RESTART_S
+        while True:
+            try:
+                await self.cluster.restart(node_id)
+                return
+            except NodeFailed:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+                await self.cluster.kill(node_id)
+                await asyncio.sleep(1)
+
+
+@contextlib.contextmanager
+def hands_on(scene: Scene, *nodes: int) -> Iterator[None]:
+    """Keep other faults away from these nodes."""
+    scene.busy |= set(nodes)
+    try:
+        yield
+    finally:
+        scene.busy -= set(nodes)
