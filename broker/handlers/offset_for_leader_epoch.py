@@ -17,7 +17,7 @@ from protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 
 
 @handles(OffsetForLeaderEpochRequest, versions="0-4")
@@ -29,17 +29,26 @@ async def offset_for_leader_epoch(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=answer_each(topic.partitions, partial(end_of_epoch, ctx, topic.topic), refuse),
+                partitions=answer_each(
+                    topic.partitions, partial(end_of_epoch, ctx, topic.topic, consumer=request.replica_id < 0), refuse
+                ),
             )
             for topic in request.topics
         ]
     )
 
 
-def end_of_epoch(ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def end_of_epoch(
+    ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition, *, consumer: bool = True
+) -> EpochEndOffset:
     """The largest epoch not above the one asked for, and its end; -1 when there is none."""
     partition = ctx.services.replicas.leader_of(topic, asked.partition)
     partition.check_epoch(asked.current_leader_epoch)
+    if consumer and partition.generation and asked.leader_epoch < partition.leader_epoch and not partition.unchallenged:
+        # The end of a segment opens gates: it must not grow when another replica leads next (I2).
+        raise KafkaError(
+            ErrorCode.OFFSET_NOT_AVAILABLE, f"the followers of {topic}-{asked.partition} are not heard yet"
+        )
     epoch, end = partition.log.epochs.end_offset_for(asked.leader_epoch, partition.log.log_end_offset)
     return EpochEndOffset(error_code=0, partition=asked.partition, leader_epoch=epoch, end_offset=end)
 

@@ -197,7 +197,9 @@ def refuse(
         ]
     elif error.code is ErrorCode.INVALID_PARTITION_METADATA:
         ctx.services.replicas.refused_batches[topic] += 1
-        row.generation = ctx.services.replicas.partition(topic, index).generation
+        refused = ctx.services.replicas.partition(topic, index)
+        # Without a generation the producer tries again here: the batch may be on a replica that leads next.
+        row.generation = refused.generation if refused.unchallenged else -1
     elif error.code in HINTED:
         leader, epoch = hints.leader_of(topic, index)
         row.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)

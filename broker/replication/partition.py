@@ -125,6 +125,7 @@ class Partition:
         self.gen_start: tuple[tuple[int, int], ...] = ()
         self.sealed = False
         self.followers: dict[int, Follower] = {}
+        self._led_before = False
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self._rules = rules
 
@@ -155,6 +156,8 @@ class Partition:
         """Lead from `state.leader_epoch` on. Followers in the ISR get a fresh chance to prove that they are in sync."""
         known, me = self.followers, self._rules.broker_id
         continues = self.role is Role.LEADER
+        # Nobody can have led in between, so nobody has got records from another leader since.
+        self._led_before = continues and state.leader_epoch == self.leader_epoch + 1 and self.unchallenged
         self._adopt(state, Role.LEADER)
         self.isr = tuple(state.isr)
         self.leader_epoch_start_offset = self.log.log_end_offset
@@ -191,6 +194,19 @@ class Partition:
         """The log is of an earlier life of this partition's index: forget it, and begin where that life ended (R14)."""
         self.log.truncate_fully_and_start_at(offset)
         self.high_watermark = offset
+
+    @property
+    def unchallenged(self) -> bool:
+        """Whether no member of the ISR can have records of earlier epochs that this leader lacks.
+
+        Each has fetched in this epoch, and so has cut its log to ours, or it did so in the epoch before, which was ours
+        too. Until then one of them may be elected after all and bring such records back: that a batch is not here, or
+        where an earlier epoch ended, is not the last word.
+        """
+        if self._led_before:
+            return True
+        others = [self.followers.get(one) for one in self.maximal_isr if one != self._rules.broker_id]
+        return all(one is not None and one.log_end_offset >= 0 for one in others)
 
     # -- fences -------------------------------------------------------------------------------------------------
 

@@ -85,8 +85,8 @@ def inclusive(planter: Planter) -> None:
 def high_watermark(planter: Planter) -> None:
     from broker.handlers import offset_for_leader_epoch as handler
 
-    def end_of_epoch(ctx: Any, topic: str, asked: Any) -> Any:
-        answer = original(ctx, topic, asked)
+    def end_of_epoch(ctx: Any, topic: str, asked: Any, *, consumer: bool) -> Any:
+        answer = original(ctx, topic, asked, consumer=consumer)
         partition = ctx.services.replicas.leader_of(topic, asked.partition)
         if answer.end_offset > partition.high_watermark:
             answer.end_offset = partition.high_watermark

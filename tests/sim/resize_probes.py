@@ -104,10 +104,11 @@ class ResizeProbes:
 
     # --- leaders
 
-    def end_of_epoch(self, original: Any, ctx: Any, topic: str, asked: Any) -> Any:
-        answer = original(ctx, topic, asked)
+    def end_of_epoch(self, original: Any, ctx: Any, topic: str, asked: Any, *, consumer: bool) -> Any:
+        answer = original(ctx, topic, asked, consumer=consumer)
         partition = ctx.services.replicas.replica(topic, asked.partition)
-        if answer.end_offset >= 0 and partition is not None and asked.leader_epoch < partition.leader_epoch:
+        closed = partition is not None and asked.leader_epoch < partition.leader_epoch
+        if consumer and closed and partition is not None and answer.end_offset >= 0:
             self._events.boundaries.append(
                 BoundaryTold(
                     self._history.tick(),
