@@ -180,15 +180,3 @@ def segments_overlap(planter: Planter) -> None:
         return original(segment, **options)
 
     original = planter.replace(Segment, "recover", recover)
-
-
-@plant("found: a member that was dropped commits in a transaction as nobody")
-def commit_as_nobody(planter: Planter) -> None:
-    from clients.consumer.consumer import Consumer
-    from clients.group_metadata import ConsumerGroupMetadata
-
-    def now(consumer: Any) -> Any:
-        member = consumer._session.membership
-        return ConsumerGroupMetadata(member.group_id, member.generation, member.member_id, member.instance_id)
-
-    planter.replace(Consumer, "group_metadata", now)

@@ -23,7 +23,7 @@ from tests.sim.planted import PLANTS, catch, planted
     ],
 )
 def test_a_planted_bug_is_caught_by_the_checker_of_its_rule(bug: str, checkers: tuple[str, ...]) -> None:
-    caught = catch(bug, limit=20)
+    caught = catch(bug, limit=60)
     assert caught.found
     assert {one.split()[0] for one in caught.checkers} & set(checkers), caught.detail
 
