@@ -17,7 +17,6 @@ from controller.zk.session import NoNode, ZkSession
 from protocol.records.batch import iter_batches, iter_records
 
 LOG_SUFFIX: Final = ".log"
-CONTROL: Final = 0x20
 
 
 @dataclass
@@ -82,7 +81,7 @@ def content(directory: Path, place: Place) -> bytes:
 def records(place: Place, log: bytes) -> Iterator[Stored]:
     """The records of a log."""
     for position, header in iter_batches(log):
-        if header.attributes & CONTROL:
+        if header.is_control:
             continue
         for index, record in enumerate(iter_records(log[position : position + header.size_bytes])):
             yield Stored(

@@ -66,7 +66,7 @@ def test_changes_are_noticed_and_their_announcements_purged(
                 await asyncio.sleep(0.01)
             assert len(logs) == 2
             assert running[1].services.features.present.epoch >= 0
-            await asyncio.sleep(0.6)
+            await asyncio.sleep(0.6)  # longer than announcements are kept here
             await admin.alter_configs("t", unset=["retention.ms"])
             session = running[0].session
             while len(await session.children(paths.CONFIG_CHANGES)) > 1:  # noqa: ASYNC110

@@ -36,9 +36,9 @@ def test_a_small_file_system_is_filled_and_freed(tmp_path: Path) -> None:
     try:
         done = subprocess.run(["unshare", "-Urm", "sh", "-c", script], capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        pytest.skip("no unshare here")
+        pytest.skip("NO SMALL FILE SYSTEM WAS FILLED: there is no unshare on this machine")
     if "unshare" in done.stderr or "mount:" in done.stderr:
-        pytest.skip(f"no file system can be mounted here: {done.stderr}")
+        pytest.skip(f"NO SMALL FILE SYSTEM WAS FILLED: none can be mounted here: {done.stderr}")
     assert done.stdout == "as expected\n", done.stderr
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ CLIENT_FAILURES: Final = (KafkaError, ConnectionError, TimeoutError)
 NEVER_STORED: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
-class Application:
+class Application(ABC):
     """A client process that a fault can kill, and that is then replaced by another."""
 
     def __init__(self, cluster: SimCluster, name: str) -> None:
@@ -73,8 +74,9 @@ class Application:
     def tell(self, line: str) -> None:
         self.cluster.tell(f"{self.identity}: {line}")
 
+    @abstractmethod
     async def run(self) -> None:
-        raise NotImplementedError
+        """What the application does, until it is killed or told to stop."""
 
     def chance(self, purpose: str) -> random.Random:
         return self.cluster.rng(f"client-{self.identity}-{purpose}")

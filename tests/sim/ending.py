@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from broker.api import INTERNAL_TOPICS
+from chaos.archive import records
 from protocol.errors import KafkaError
-from protocol.records.batch import iter_batches, iter_records
+from protocol.records.batch import iter_batches
 from protocol.records.control import ControlType, read_control
 from tests.sim.clients import TOPIC, Application, Reader, Writer
 from tests.sim.cluster import SimCluster
 from tests.sim.copiers import OUT, Copier, uncopied
-from tests.sim.history import Marker, Place, Stored
+from tests.sim.history import Marker, Place
 
 CONVERGENCE_S: Final = 40.0
 
@@ -125,10 +126,10 @@ class Ending:
             history.log_starts.pop(place, None)
             data = self._read(place, state.leader, assigned[place])
             if place[0] == OUT:
-                history.copied += _records(place, data)
+                history.copied += records(place, data)
                 history.markers += _markers(place, data)
             elif place[0] not in INTERNAL_TOPICS:
-                history.stored += _records(place, data)
+                history.stored += records(place, data)
 
     def _read(self, place: Place, leader: int, broker_ids: Sequence[int]) -> bytes:
         cluster, history = self._cluster, self._cluster.history
@@ -179,23 +180,6 @@ def _content(log: Any, start: int, end: int) -> bytes:
         for _, header in iter_batches(data):
             offset = header.next_offset
     return b"".join(chunks)
-
-
-def _records(place: Place, data: bytes) -> Iterator[Stored]:
-    for start, header in iter_batches(data):
-        if header.is_control:
-            continue
-        for index, record in enumerate(iter_records(data[start : start + header.size_bytes])):
-            yield Stored(
-                place,
-                record.offset,
-                header.partition_leader_epoch,
-                (record.key or b"").decode(),
-                (record.value or b"").decode(),
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence + index,
-            )
 
 
 def _markers(place: Place, data: bytes) -> Iterator[Marker]:
