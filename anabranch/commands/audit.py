@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -57,22 +59,32 @@ def command(bootstrap_servers: str, topic: str | None, expect: str | None, out: 
         from spark_jobs.session import LocalSpark, SparkMissing
     except ImportError as error:
         raise CannotRun(f"{INSTALL} ({error})") from None
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0 if serve else CannotRun.exit_code))
+    code = 0 if serve else CannotRun.exit_code
     try:
-        if not serve:
-            service.look_up(bootstrap_servers, [topic, expect])
-        with LocalSpark(Path(out)) as session:
-            signal.signal(signal.SIGINT, stop_without_verdict)
-            audits = service.AuditService(session, bootstrap_servers, Path(out))
-            if serve:
-                service.serve(audits, sys.stdin)
-                return
-            assert topic is not None, "checked above"
-            judgement = judge(audits, topic, expect, follow=follow)
+        with handling(signal.SIGTERM, lambda *_: sys.exit(code)):
+            if not serve:
+                service.look_up(bootstrap_servers, [topic, expect])
+            with LocalSpark(Path(out)) as session, handling(signal.SIGINT, stop_without_verdict):
+                audits = service.AuditService(session, bootstrap_servers, Path(out))
+                if serve:
+                    service.serve(audits, sys.stdin)
+                    return
+                assert topic is not None, "checked above"
+                judgement = judge(audits, topic, expect, follow=follow)
     except (service.CannotAudit, SparkMissing) as error:
         raise CannotRun(str(error)) from None
     show(topic, judgement)
     sys.exit(1 if violated(judgement) else 0)
+
+
+@contextmanager
+def handling(number: signal.Signals, handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Handle a signal for a while; a process that ran a command is afterwards as it was."""
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 def judge(audits: AuditService, topic: str, expect: str | None, *, follow: bool) -> dict[str, int]:
@@ -80,9 +92,9 @@ def judge(audits: AuditService, topic: str, expect: str | None, *, follow: bool)
     audits.begin(topic, expect)
     if follow:
         told = threading.Event()
-        signal.signal(signal.SIGINT, lambda *_: told.set())
-        while not told.wait(POLL_S) and audits.active(topic):
-            pass
+        with handling(signal.SIGINT, lambda *_: told.set()):
+            while not told.wait(POLL_S) and audits.active(topic):
+                pass
     return audits.finish(topic)
 
 

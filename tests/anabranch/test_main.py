@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,14 @@ def invoke(*arguments: str) -> tuple[int, str]:
     result = CliRunner().invoke(cli, list(arguments), prog_name="anabranch")
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.output
+
+
+def test_a_command_leaves_the_signal_handlers_of_its_process_alone() -> None:
+    """Goal: the forks of a test process that tried a command once still die of SIGTERM."""
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    code, text = invoke("audit", "--topic", "flights-audit", "--bootstrap-servers", "127.0.0.1:1")
+    assert code == 2, text
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_help_lists_every_command() -> None:

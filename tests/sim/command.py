@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import logging
-import multiprocessing
 import sys
 import time
 from collections import Counter
@@ -16,6 +14,7 @@ from functools import partial
 from tests.sim import crash_points
 from tests.sim.defects import matrix
 from tests.sim.planted import PLANTS, Caught, catch, planted
+from tests.sim.processes import pool
 from tests.sim.scenarios import SCENARIOS
 
 
@@ -53,14 +52,8 @@ def run_many(seeds: Iterable[int], processes: int, scenario: str = "everything")
     if processes == 1:
         yield from map(once, seeds)
         return
-    with multiprocessing.get_context("fork").Pool(processes, initializer=begin_process) as pool:
-        yield from pool.imap(once, seeds, chunksize=4)
-
-
-def begin_process() -> None:
-    """What every process of a pool does first."""
-    logging.getLogger().setLevel(logging.ERROR)
-    gc.freeze()
+    with pool(processes) as workers:
+        yield from workers.map(once, seeds, chunksize=4)
 
 
 def tell(seed: int, bug: str | None, scenario: str) -> int:
@@ -111,9 +104,9 @@ def sweep(first: int, count: int, processes: int, scenario: str) -> int:
 def table(names: list[str], limit: int, processes: int, scenario: str) -> int:
     """Plant each bug and print after how many schedules it was caught, and by which checker."""
     rows: list[Caught] = []
-    with multiprocessing.get_context("fork").Pool(processes, initializer=begin_process) as pool:
+    with pool(processes) as workers:
         print("| planted bug | schedules | caught by |\n|---|---:|---|")
-        for row in pool.imap_unordered(partial(catch, limit=limit, scenario=scenario), names):
+        for row in workers.map(partial(catch, limit=limit, scenario=scenario), names):
             rows.append(row)
             print(f"| {row.name} | {row.schedules} | {row.checker or 'NOT CAUGHT'} |", flush=True)
     missed = [row.name for row in rows if not row.found]
@@ -138,9 +131,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     logging.getLogger().setLevel(logging.ERROR)
     if options.crash_points:
-        return crash_points.sweep(options.processes, begin_process)
+        return crash_points.sweep(options.processes)
     if options.defects is not None:
-        return matrix(options.defects, options.schedules, options.processes, begin_process)
+        return matrix(options.defects, options.schedules, options.processes)
     if options.planted is not None:
         return table(options.planted or list(PLANTS), options.schedules, options.processes, options.scenario)
     if options.seed is not None:

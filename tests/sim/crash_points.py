@@ -18,10 +18,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import multiprocessing
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,6 +35,7 @@ from tests.sim.clients import TOPIC, Reader, Writer
 from tests.sim.cluster import Machine, SimCluster
 from tests.sim.ending import Ending
 from tests.sim.loop import PROCESS, Process, ProcessKilled
+from tests.sim.processes import pool
 from tests.sim.resizer import Drainer, Resizer, Step
 from tests.sim.resizing import removals_soon
 
@@ -229,17 +229,17 @@ def some_runs(points: tuple[str, ...]) -> list[tuple[int, str]]:
     return [(known[place % len(known)], cross) for known in numbers.values() for place, cross in enumerate(CROSSES)]
 
 
-def run_many(todo: list[tuple[int, str]], processes: int, begin_process: Callable[[], None]) -> Iterator[Outcome]:
+def run_many(todo: list[tuple[int, str]], processes: int) -> Iterator[Outcome]:
     """Several of them, in order."""
-    with multiprocessing.get_context("fork").Pool(processes, initializer=begin_process) as pool:
-        yield from pool.imap(_run, todo, chunksize=4)
+    with pool(processes) as workers:
+        yield from workers.map(_run, todo, chunksize=4)
 
 
 def _run(asked: tuple[int, str]) -> Outcome:
     return run(*asked)
 
 
-def sweep(processes: int, begin_process: Callable[[], None]) -> int:
+def sweep(processes: int) -> int:
     """Visit every point with every cross, and print how many there were and what became of them."""
     began = time.monotonic()
     points = recorded()
@@ -247,7 +247,7 @@ def sweep(processes: int, begin_process: Callable[[], None]) -> int:
     print(f"{len(points)} points, {len(CROSSES)} crosses: {len(todo)} runs", flush=True)
     visited: Counter[tuple[str, str]] = Counter()
     guilty = []
-    for outcome in run_many(todo, processes, begin_process):
+    for outcome in run_many(todo, processes):
         visited[outcome.failed, outcome.cross] += 1
         if outcome.violations or not outcome.failed:
             guilty.append(outcome)

@@ -7,13 +7,13 @@ has to notice every one of them (`python -m tests.sim --defects`): otherwise its
 from __future__ import annotations
 
 import importlib
-import multiprocessing
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from tests.sim.planted import PLANTS, Caught, Planter, catch
+from tests.sim.processes import pool
 
 SCENARIO: Final = "resize"
 
@@ -39,12 +39,12 @@ def defect(items: str, name: str) -> Callable[[Callable[[Planter], None]], Calla
     return enter
 
 
-def matrix(names: list[str], limit: int, processes: int, begin_process: Callable[[], None]) -> int:
+def matrix(names: list[str], limit: int, processes: int) -> int:
     """Plant each defect and print after how many schedules it was caught, and by which checker."""
     rows: dict[str, Caught] = {}
     print("| item | defect | schedules | caught by |\n|---|---|---:|---|", flush=True)
-    with multiprocessing.get_context("fork").Pool(processes, initializer=begin_process) as pool:
-        for row in pool.imap(partial(catch, limit=limit, scenario=SCENARIO), names or list(DEFECTS)):
+    with pool(processes) as workers:
+        for row in workers.map(partial(catch, limit=limit, scenario=SCENARIO), names or list(DEFECTS)):
             rows[row.name] = row
             print(
                 f"| {DEFECTS[row.name].items} | {row.name} | {row.schedules} | {row.checker or 'ESCAPED'} |", flush=True

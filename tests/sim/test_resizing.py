@@ -13,7 +13,7 @@ from broker.replication.partition import Partition
 from chaos.checkers.invariants import INVARIANTS
 from clients.consumer.gate import TopicGate
 from tests.sim import crash_points
-from tests.sim.command import begin_process, run_many, run_one
+from tests.sim.command import run_many, run_one
 from tests.sim.defects import DEFECTS, SCENARIO
 from tests.sim.planted import catch, planted
 from tests.sim.resizing import silent
@@ -56,7 +56,7 @@ def test_a_resize_is_finished_in_order_wherever_its_controller_fails() -> None:
     points = crash_points.recorded()
     assert len(points) > 100
     visited = set()
-    for outcome in crash_points.run_many(crash_points.some_runs(points), 2, begin_process):
+    for outcome in crash_points.run_many(crash_points.some_runs(points), 2):
         assert outcome.failed == points[outcome.point - 1], "the run was the same until then"
         assert outcome.violations == (), f"point {outcome.point} ({outcome.failed}) x {outcome.cross}"
         assert outcome.crashes == (2 if outcome.cross == "second crash" else 1)
