@@ -1,30 +1,83 @@
 """What the order audit is made of: a number on every record sent, and an event for every record delivered (D12).
 
-The producer numbers the records of each key, from 0, in a header. The consumer writes one event per record it hands to
-the application into an audit topic, under the record's own key: all events of a key lie in one partition of that topic,
-in the order in which they were delivered. An event starts with a fixed part, so that a reader can take a whole column
-of events apart without looking at them one by one; the three names follow, each with its length before it.
+The producer numbers the records of each key, from 0, in a header. The consumer writes an event per record it hands to
+the application. Events travel in *runs*: one record of the audit topic holds what one member handed out of one topic,
+in the order in which it did, for the keys of one bucket. The bucket (of `BUCKETS`, by the key's hash) is the audit
+record's own key: all events of a key lie in one partition of the audit topic, in the order in which they were stored.
+
+Identity: a member draws an `incarnation` when it starts, and numbers its events within each bucket from 0 without a
+hole. Who reads (incarnation, bucket, number) twice has met the audit's own repetition; who misses one, its own loss.
+
+What a checker may conclude from the order within a bucket, and from nothing else:
+    order       an event is stored before the commit that opens another gate, so what may follow is stored behind it
+    gates       along a key's path class generations rise: a record that comes for the first time, after one of its key
+                with a higher `generation`, was overtaken through a gate that was not yet to open; needs no numbers
+    ownership   within a topic's partition `group_generation` rises from owner to owner: an incarnation that delivers
+                from it (by `time_ms`) after another one with its generation or a higher one did, is a second owner;
+                a static member that restarts keeps the generation, and is a new incarnation
+    placement   `key_hash` says which partition a key belongs to at every generation (`protocol.linear_hashing`)
+A topic whose producers do not number is audited by partition, offset and generation.
+
+A run (version 2) is big-endian, but for fingerprints, which stand as mmh3 writes them: little-endian.
+    RUN         version, count of places, generation of the group, incarnation, number of the first event, events
+    names       group, member, topic, each with its length before it
+    PLACE ...   of how many events in a row: segment's generation, partition, time of delivery in ms
+    columns     offset i64 ..., mark 16 bytes ... (the record's audit header: producer, sequence), fingerprint u64 ...,
+                key hash u32 ..., length of the key i32 (-1: null) ..., then all keys
+Version 1, a single event under the record's own key, is still understood; see `FIXED`.
 """
 
 from __future__ import annotations
 
+import itertools
 import struct
+import sys
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import mmh3
 
 from protocol.errors import DecodeError
+from protocol.hashing import murmur2
 
 HEADER: Final = "anabranch-audit"
 """The record header that an auditing producer adds."""
 
 VERSION: Final = 1
+RUN_VERSION: Final = 2
+BUCKETS: Final = 16
+"""Nested with linear hashing: the keys of one of 2**k partitions fall into 16 / 2**k buckets."""
 NO_SEQUENCE: Final = (1 << 64) - 1
 NO_PRODUCER: Final = 0
 NO_GENERATION: Final = -1
+NO_NUMBER: Final = -1
 
 _header: Final = struct.Struct(">QQ")
+MARK_BYTES: Final = _header.size
+NO_MARK: Final = _header.pack(NO_PRODUCER, NO_SEQUENCE)
+"""In place of the header of a record whose producer does not number."""
+
+RUN: Final = struct.Struct(
+    ">"
+    "B"  # version
+    "H"  # places
+    "i"  # generation of the group in which the member was given what it delivers; -1 if unknown
+    "Q"  # incarnation of the member: new each time a consumer starts
+    "q"  # number of the first event among those of this incarnation in this bucket; -1: not numbered, as in version 1
+    "I"  # events
+)
+PLACE: Final = struct.Struct(
+    ">"
+    "i"  # generation of the segment; -1 in a topic without lineage
+    "i"  # partition
+    "q"  # time of delivery, ms
+    "I"  # events in a row that this holds for
+)
+EVENT_BYTES: Final = 8 + MARK_BYTES + 8 + 4 + 4
+"""Of an event in the columns, without its key."""
+
 FIXED: Final = struct.Struct(
     ">"
     "B"  # version
@@ -37,6 +90,7 @@ FIXED: Final = struct.Struct(
     "q"  # time of delivery, ms
     "Q"  # incarnation of the member: new each time a consumer starts
 )
+"""A whole event of version 1, before its names."""
 _length: Final = struct.Struct(">H")
 
 
@@ -55,6 +109,42 @@ class Delivery:
     group: str
     member: str
     topic: str
+    group_generation: int = NO_GENERATION
+    number: int = NO_NUMBER
+    """Among the events of this incarnation in this bucket; -1 in version 1."""
+    key: bytes | None = None
+    key_hash: int = 0
+
+
+class Place(NamedTuple):
+    """Where and when some records in a row were delivered from."""
+
+    generation: int
+    partition: int
+    time_ms: int
+    events: int
+
+
+class Columns(NamedTuple):
+    """The events of a run, one sequence per field."""
+
+    offsets: Sequence[int]
+    marks: Sequence[bytes]
+    """Audit headers, or `NO_MARK`: 16 bytes each."""
+    digests: Sequence[bytes]
+    """By `digest`: 16 bytes each, of which eight are kept."""
+    key_hashes: Sequence[int]
+    keys: Sequence[bytes | None]
+
+
+class Sender(NamedTuple):
+    """What all events of a run share."""
+
+    group: str
+    member: str
+    topic: str
+    incarnation: int
+    group_generation: int
 
 
 def encode_header(producer: int, sequence: int) -> bytes:
@@ -70,21 +160,82 @@ def decode_header(data: bytes) -> tuple[int, int]:
     return producer, sequence
 
 
+digest: Final = mmh3.mmh3_x64_128_digest
+"""128 bits of MurmurHash3; its first eight bytes are the fingerprint."""
+
+
 def fingerprint(payload: bytes | None) -> int:
     """64 bits of MurmurHash3 over a record's value; 0 for a null one."""
-    if payload is None:
-        return 0
-    digest: int = mmh3.hash64(payload, signed=False)[0]
-    return digest
+    return int.from_bytes(digest(payload or b"")[:8], "little")
+
+
+def key_hash(key: bytes | None, partition: int) -> int:
+    """Kafka's hash of a key, by which partitions are chosen; the partition itself for a record without a key."""
+    return partition & 0x7FFFFFFF if key is None else murmur2(key)
+
+
+def bucket_of(hashed: int) -> int:
+    """The bucket of a key hash: events about one key are in one bucket."""
+    return hashed % BUCKETS
+
+
+def bucket_key(bucket: int) -> bytes:
+    """The key of audit records of a bucket."""
+    return bytes((bucket,))
 
 
 def encode_names(group: str, member: str, topic: str) -> bytes:
-    """The part of an event that is the same for all deliveries of one topic to one member."""
+    """Group, member and topic, each with its length before it."""
     return b"".join(_length.pack(len(raw)) + raw for raw in (name.encode() for name in (group, member, topic)))
 
 
+def encode_run(sender: Sender, number: int, places: Sequence[Place], columns: Columns) -> bytes:
+    """The value of an audit record: a run of events, the first of which has this number."""
+    offsets, marks, digests, key_hashes, keys = columns
+    count = len(offsets)
+    assert sum(place.events for place in places) == count, "every event has a place"
+    present = [key or b"" for key in keys]
+    lengths = array("i", map(len, present))
+    if None in keys:
+        lengths = array("i", [-1 if key is None else len(key) for key in keys])
+    parts = [
+        RUN.pack(RUN_VERSION, len(places), sender.group_generation, sender.incarnation, number, count),
+        encode_names(sender.group, sender.member, sender.topic),
+        *itertools.starmap(PLACE.pack, places),
+        _big_endian(array("q", offsets)),
+        b"".join(marks),
+        memoryview(b"".join(digests)).cast("Q")[::2].tobytes(),
+        _big_endian(array("I", key_hashes)),
+        _big_endian(lengths),
+        *present,
+    ]
+    return b"".join(parts)
+
+
+def _big_endian(column: array[int]) -> bytes:
+    if sys.byteorder == "little":
+        column.byteswap()
+    return column.tobytes()
+
+
+def encode_events(deliveries: Sequence[Delivery]) -> bytes:
+    """A run of events, all of one member, topic and bucket: what a consumer writes, put together event by event."""
+    first = deliveries[0]
+    sender = Sender(first.group, first.member, first.topic, first.incarnation, first.group_generation)
+    spots = [(one.generation, one.partition, one.time_ms) for one in deliveries]
+    places = [Place(*spot, len(list(same))) for spot, same in itertools.groupby(spots)]
+    columns = Columns(
+        offsets=[one.offset for one in deliveries],
+        marks=[encode_header(one.producer, one.sequence) for one in deliveries],
+        digests=[one.fingerprint.to_bytes(8, "little") * 2 for one in deliveries],
+        key_hashes=[one.key_hash for one in deliveries],
+        keys=[one.key for one in deliveries],
+    )
+    return encode_run(sender, first.number, places, columns)
+
+
 def encode_delivery(delivery: Delivery) -> bytes:
-    """The value of an audit record."""
+    """An event in version 1: the value of an audit record under the record's own key."""
     fixed = FIXED.pack(
         VERSION,
         delivery.generation,
@@ -99,15 +250,42 @@ def encode_delivery(delivery: Delivery) -> bytes:
     return fixed + encode_names(delivery.group, delivery.member, delivery.topic)
 
 
-def decode_delivery(data: bytes) -> Delivery:
-    """An audit record's value taken apart; DecodeError when it is not one."""
+def decode_events(value: bytes, key: bytes | None = None) -> list[Delivery]:
+    """The events of an audit record, of either version; DecodeError when it is none. `key`: the audit record's own."""
+    if value[:1] != bytes((RUN_VERSION,)):
+        return [decode_delivery(value, key)]
+    return _decode_run(value)
+
+
+def decode_delivery(data: bytes, key: bytes | None = None) -> Delivery:
+    """An event of version 1 taken apart; DecodeError when it is not one."""
     if len(data) < FIXED.size:
         raise DecodeError(f"audit event: {len(data)} bytes where at least {FIXED.size} belong")
     version, *numbers = FIXED.unpack_from(data)
     if version != VERSION:
         raise DecodeError(f"audit event: version {version}, and only {VERSION} is known")
+    (group, member, topic), _ = decode_names(data, FIXED.size)
+    generation, partition, offset, producer, sequence, payload, time_ms, incarnation = numbers
+    return Delivery(
+        generation=generation,
+        partition=partition,
+        offset=offset,
+        producer=producer,
+        sequence=sequence,
+        fingerprint=payload,
+        time_ms=time_ms,
+        incarnation=incarnation,
+        group=group,
+        member=member,
+        topic=topic,
+        key=key,
+        key_hash=key_hash(key, partition),
+    )
+
+
+def decode_names(data: bytes, position: int) -> tuple[tuple[str, str, str], int]:
+    """((group, member, topic), where they end); DecodeError when they are not there."""
     names: list[str] = []
-    position = FIXED.size
     for field in ("group", "member", "topic"):
         if position + _length.size > len(data):
             raise DecodeError(f"audit event: no {field}")
@@ -121,18 +299,71 @@ def decode_delivery(data: bytes) -> Delivery:
         except UnicodeDecodeError as error:
             raise DecodeError(f"audit event: {field} is not text") from error
         position += length
-    generation, partition, offset, producer, sequence, payload, time_ms, incarnation = numbers
     group, member, topic = names
-    return Delivery(
-        generation=generation,
-        partition=partition,
-        offset=offset,
-        producer=producer,
-        sequence=sequence,
-        fingerprint=payload,
-        time_ms=time_ms,
-        incarnation=incarnation,
-        group=group,
-        member=member,
-        topic=topic,
-    )
+    return (group, member, topic), position
+
+
+class RunLayout(NamedTuple):
+    """A run's shared part, and where its columns begin: all that is looked at before they are taken apart at once."""
+
+    sender: Sender
+    number: int
+    events: int
+    places: list[Place]
+    columns_at: int
+    keys_at: int
+
+
+def read_layout(data: bytes) -> RunLayout:
+    """Look at a run; DecodeError unless everything up to its keys is there, and its places hold all of its events."""
+    if len(data) < RUN.size:
+        raise DecodeError(f"audit run: {len(data)} bytes where at least {RUN.size} belong")
+    version, place_count, group_generation, incarnation, number, count = RUN.unpack_from(data)
+    if version != RUN_VERSION:
+        raise DecodeError(f"audit run: version {version}, and only {RUN_VERSION} is known")
+    (group, member, topic), position = decode_names(data, RUN.size)
+    columns_at = position + place_count * PLACE.size
+    keys_at = columns_at + count * EVENT_BYTES
+    if keys_at > len(data):
+        raise DecodeError(f"audit run: {count} events at {place_count} places need {keys_at} bytes of {len(data)}")
+    places = [Place._make(row) for row in PLACE.iter_unpack(data[position:columns_at])]
+    if sum(place.events for place in places) != count:
+        raise DecodeError(f"audit run: its places do not hold {count} events")
+    sender = Sender(group, member, topic, incarnation, group_generation)
+    return RunLayout(sender, number, count, places, columns_at, keys_at)
+
+
+def _decode_run(data: bytes) -> list[Delivery]:
+    sender, number, count, places, at, keys_at = read_layout(data)
+    columns = struct.unpack_from(f">{count}q{2 * count}Q", data, at)
+    offsets, marks = columns[:count], columns[count:]
+    prints = struct.unpack_from(f"<{count}Q", data, at + 24 * count)
+    rest = struct.unpack_from(f">{count}I{count}i", data, at + 32 * count)
+    hashes, lengths = rest[:count], rest[count:]
+    if any(length < -1 for length in lengths) or keys_at + sum(max(0, one) for one in lengths) != len(data):
+        raise DecodeError(f"audit run: its keys do not fill {len(data) - keys_at} bytes")
+    spots = itertools.chain.from_iterable(itertools.repeat(place, place.events) for place in places)
+    found = []
+    for index, (place, length) in enumerate(zip(spots, lengths, strict=True)):
+        key = None if length < 0 else data[keys_at : keys_at + length]
+        keys_at += max(0, length)
+        found.append(
+            Delivery(
+                generation=place.generation,
+                partition=place.partition,
+                offset=offsets[index],
+                producer=marks[2 * index],
+                sequence=marks[2 * index + 1],
+                fingerprint=prints[index],
+                time_ms=place.time_ms,
+                incarnation=sender.incarnation,
+                group=sender.group,
+                member=sender.member,
+                topic=sender.topic,
+                group_generation=sender.group_generation,
+                number=number + index if number >= 0 else NO_NUMBER,
+                key=key,
+                key_hash=hashes[index],
+            )
+        )
+    return found

@@ -1,11 +1,18 @@
+"""The wire format of the audit: headers, runs of events, and events of the version before."""
+
+import itertools
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import audit
 from protocol.errors import DecodeError
+from protocol.hashing import murmur2
 
 u64 = st.integers(0, 2**64 - 1)
+u32 = st.integers(0, 2**32 - 1)
 i64 = st.integers(-(2**63), 2**63 - 1)
 i32 = st.integers(-(2**31), 2**31 - 1)
 
@@ -22,16 +29,66 @@ deliveries = st.builds(
     group=st.text(max_size=20),
     member=st.text(max_size=20),
     topic=st.text(max_size=20),
+    group_generation=i32,
+    number=st.integers(0, 2**62),
+    key=st.none() | st.binary(max_size=9),
+    key_hash=u32,
 )
 
 
+def run_of(events: list[audit.Delivery]) -> list[audit.Delivery]:
+    """The same events as one run has them: by one member, of one topic, numbered on."""
+    first = events[0]
+    shared = {name: getattr(first, name) for name in ("group", "member", "topic", "incarnation", "group_generation")}
+    return [replace(one, **shared, number=first.number + index) for index, one in enumerate(events)]
+
+
+runs = st.lists(deliveries, min_size=1, max_size=6).map(run_of)
+
+
+@given(runs)
+def test_a_run_comes_back_as_it_went(run: list[audit.Delivery]) -> None:
+    wire = audit.encode_events(run)
+    assert audit.decode_events(wire) == run
+    for cut in range(1, len(wire)):
+        with pytest.raises(DecodeError, match="audit"):
+            audit.decode_events(wire[:cut])
+    with pytest.raises(DecodeError, match="do not fill"):
+        audit.decode_events(wire + b"x")
+
+
 @given(deliveries)
-def test_an_event_comes_back_as_it_went(delivery: audit.Delivery) -> None:
+def test_an_event_of_version_1_is_still_understood(delivery: audit.Delivery) -> None:
     wire = audit.encode_delivery(delivery)
-    assert audit.decode_delivery(wire) == delivery
-    for cut in range(len(wire)):
+    hashed = audit.key_hash(delivery.key, delivery.partition)
+    expected = replace(delivery, group_generation=-1, number=-1, key_hash=hashed)
+    assert audit.decode_events(wire, delivery.key) == [expected]
+    assert audit.decode_delivery(wire, delivery.key) == expected
+    for cut in range(1, len(wire)):
         with pytest.raises(DecodeError, match="audit event"):
-            audit.decode_delivery(wire[:cut])
+            audit.decode_events(wire[:cut])
+
+
+def test_events_in_a_row_from_one_place_name_it_once() -> None:
+    base = audit.Delivery(
+        generation=0,
+        partition=0,
+        offset=0,
+        producer=1,
+        sequence=2,
+        fingerprint=3,
+        time_ms=4,
+        incarnation=5,
+        group="g",
+        member="m",
+        topic="t",
+        number=0,
+        key=b"k",
+    )
+    run = [replace(base, partition=index // 10, number=index) for index in range(30)]
+    layout = audit.read_layout(audit.encode_events(run))
+    assert layout.places == [audit.Place(0, partition, 4, 10) for partition in range(3)]
+    assert layout.sender == audit.Sender("g", "m", "t", 5, -1)
 
 
 @given(u64, u64)
@@ -43,9 +100,48 @@ def test_nonsense_is_refused() -> None:
     with pytest.raises(DecodeError, match="3 bytes"):
         audit.decode_header(b"abc")
     with pytest.raises(DecodeError, match="version 9"):
-        audit.decode_delivery(b"\x09" + bytes(80))
+        audit.decode_events(b"\x09" + bytes(80))
+    with pytest.raises(DecodeError, match="0 bytes"):
+        audit.decode_events(b"")
+    claims_too_much = audit.RUN.pack(audit.RUN_VERSION, 0, 0, 0, 0, 1 << 31) + audit.encode_names("g", "m", "t")
+    with pytest.raises(DecodeError, match="2147483648 events at 0 places need"):
+        audit.decode_events(claims_too_much)
+    placeless = audit.RUN.pack(audit.RUN_VERSION, 0, 0, 0, 0, 1) + audit.encode_names("", "", "") + bytes(40)
+    with pytest.raises(DecodeError, match="its places do not hold 1 events"):
+        audit.decode_events(placeless)
+    short_key = audit.encode_events(
+        [audit.Delivery(**dict.fromkeys(NUMBERS, 0), group="", member="", topic="", key=b"k")]
+    )
+    with pytest.raises(DecodeError, match="do not fill 1 bytes"):
+        audit.decode_events(short_key[:-5] + b"\xff\xff\xff\xfe" + b"k")
+
+
+NUMBERS = (
+    "generation",
+    "partition",
+    "offset",
+    "producer",
+    "sequence",
+    "fingerprint",
+    "time_ms",
+    "incarnation",
+    "number",
+)
 
 
 def test_fingerprints_tell_payloads_apart() -> None:
     assert audit.fingerprint(b"a") != audit.fingerprint(b"b")
     assert audit.fingerprint(None) == 0
+    assert audit.fingerprint(b"abc") == 0xB4963F3F3FAD7867  # MurmurHash3's own test vector, seed 0
+
+
+@given(st.none() | st.binary(max_size=9), st.integers(0, 100))
+def test_all_events_of_a_key_are_in_one_bucket(key: bytes | None, partition: int) -> None:
+    hashed = audit.key_hash(key, partition)
+    assert hashed == (partition if key is None else murmur2(key))
+    assert audit.bucket_key(audit.bucket_of(hashed)) in [bytes([bucket]) for bucket in range(audit.BUCKETS)]
+
+
+def test_buckets_nest_in_the_partitions_of_linear_hashing() -> None:
+    for hashed, partitions in itertools.product(range(1000), (1, 2, 4, 8, 16)):
+        assert audit.bucket_of(hashed) % partitions == hashed % partitions
