@@ -1,0 +1,197 @@
+"""What the leader tells one member: its tasks, what it keeps copies of, who has what, and when to ask again.
+
+The active tasks stand beside the assigned partitions of the consumer protocol, one task per partition, both in the
+order of partitions: a task with several partitions comes several times.
+
+The versions differ in how they name what other instances work on. Up to 4 each partition spells its topic out; from 5
+on topics are listed once and referred to by index (KAFKA-7149). What a version cannot say is left out. Source:
+AssignmentInfo and AssignorError of Kafka Streams.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import itertools
+import struct
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from clients.streams.task import TaskId
+from protocol import streams_protocol as wire
+from protocol.errors import DecodeError
+from protocol.streams_protocol import LATEST_VERSION, NO_REBALANCE_MS
+from protocol.topic_partition import TopicPartition
+from protocol.values import value
+
+NAMED_TOPOLOGIES_SINCE: Final = 10
+INDEXED_TOPICS_SINCE: Final = 5
+
+
+class AssignorError(enum.IntEnum):
+    """Why an assignment is none."""
+
+    NONE = 0
+    INCOMPLETE_SOURCE_TOPIC_METADATA = 1
+    VERSION_PROBING = 2
+    ASSIGNMENT_ERROR = 3
+    SHUTDOWN_REQUESTED = 4
+
+
+class Host(NamedTuple):
+    """Where an instance answers questions about its state."""
+
+    name: str
+    port: int
+
+    @classmethod
+    def parse(cls, end_point: str) -> Host | None:
+        """`host:port` as configured in `application.server`; None for none. ValueError when it is not that."""
+        if not end_point:
+            return None
+        name, _, port = end_point.rpartition(":")
+        if not name or not port.isdecimal():
+            raise ValueError(f"{end_point!r} is not host:port")
+        return cls(name.strip("[]"), int(port))
+
+
+Hosted = Mapping[Host, Collection[TopicPartition]]
+"""Which source partitions each instance works on, or has copies of."""
+
+
+@value(kw_only=True)
+class AssignmentInfo:
+    """One member's assignment data."""
+
+    version: int = LATEST_VERSION
+    commonly_supported_version: int = LATEST_VERSION
+    active_tasks: Sequence[TaskId] = ()
+    standby_tasks: Mapping[TaskId, Collection[TopicPartition]] = dataclasses.field(default_factory=dict)
+    partitions_by_host: Hosted = dataclasses.field(default_factory=dict)
+    standby_partitions_by_host: Hosted = dataclasses.field(default_factory=dict)
+    error_code: int = AssignorError.NONE
+    next_rebalance_ms: int = NO_REBALANCE_MS
+    """When this member has to join again: never, now (0), or at that time of the wall clock."""
+
+    def partitions_of_tasks(self, assigned: Iterable[TopicPartition]) -> dict[TaskId, list[TopicPartition]]:
+        """The partitions of each active task. ValueError when tasks and partitions do not match."""
+        partitions = sorted(assigned)
+        if len(partitions) != len(self.active_tasks):
+            raise ValueError(f"{len(partitions)} partitions for {len(self.active_tasks)} active tasks")
+        tasks: dict[TaskId, list[TopicPartition]] = {}
+        for task, partition in zip(self.active_tasks, partitions, strict=True):
+            tasks.setdefault(task, []).append(partition)
+        return tasks
+
+
+def encode_assignment_info(info: AssignmentInfo) -> bytes:
+    """The user data of an assignment. ValueError for what its version cannot say."""
+    if info.version < NAMED_TOPOLOGIES_SINCE and any(one.named_topology for one in _tasks(info)):
+        raise ValueError("named topologies need version 10")
+    indexed = info.version >= INDEXED_TOPICS_SINCE
+    indexes = _indexes(info) if indexed else {}
+    return wire.encode(
+        wire.StreamsAssignment(
+            version=info.version,
+            commonly_supported_version=info.commonly_supported_version,
+            active_tasks=[_write_task(task) for task in info.active_tasks],
+            standby_tasks=[
+                wire.StandbyTask(task=_write_task(task), partitions=_named(partitions))
+                for task, partitions in info.standby_tasks.items()
+            ],
+            hosts=[] if indexed else _write_hosts(info.partitions_by_host),
+            topics=[wire.TopicIndex(index=index, topic=topic) for topic, index in indexes.items()],
+            active_hosts=_index_hosts(info.partitions_by_host, indexes) if indexed else [],
+            standby_hosts=_index_hosts(info.standby_partitions_by_host, indexes) if indexed else [],
+            error_code=info.error_code,
+            next_rebalance_ms=info.next_rebalance_ms,
+        )
+    )
+
+
+def decode_assignment_info(data: bytes) -> AssignmentInfo:
+    """A leader's assignment data. DecodeError when it is not that, or of a version that we do not know."""
+    read = wire.decode_assignment(data)
+    try:
+        topics = {entry.index: entry.topic for entry in read.topics}
+        return AssignmentInfo(
+            version=read.version,
+            commonly_supported_version=read.commonly_supported_version,
+            active_tasks=tuple(_read_task(task) for task in read.active_tasks),
+            standby_tasks={
+                _read_task(row.task): tuple(TopicPartition(one.topic, one.partition) for one in row.partitions)
+                for row in read.standby_tasks
+            },
+            partitions_by_host={
+                Host(row.host, row.port): tuple(TopicPartition(one.topic, one.partition) for one in row.partitions)
+                for row in read.hosts
+            }
+            | _read_indexed(read.active_hosts, topics),
+            standby_partitions_by_host=_read_indexed(read.standby_hosts, topics),
+            error_code=read.error_code,
+            next_rebalance_ms=read.next_rebalance_ms,
+        )
+    except KeyError as error:
+        raise DecodeError(f"StreamsAssignment: no topic has the index {error}", buffer=data) from None
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"StreamsAssignment: a named topology is not UTF-16: {error.reason}", buffer=data) from None
+
+
+def _tasks(info: AssignmentInfo) -> Iterable[TaskId]:
+    return itertools.chain(info.active_tasks, info.standby_tasks)
+
+
+def _write_task(task: TaskId) -> wire.WireTask:
+    name = task.named_topology.encode("utf-16-be")
+    units = list(struct.unpack(f">{len(name) // 2}H", name)) if name else []
+    return wire.WireTask(subtopology=task.subtopology, partition=task.partition, named_topology=units)
+
+
+def _read_task(task: wire.WireTask) -> TaskId:
+    units = task.named_topology
+    name = struct.pack(f">{len(units)}H", *units).decode("utf-16-be") if units else ""
+    return TaskId(task.subtopology, task.partition, name)
+
+
+def _named(partitions: Iterable[TopicPartition]) -> list[wire.NamedPartition]:
+    return [wire.NamedPartition(topic=one.topic, partition=one.partition) for one in partitions]
+
+
+def _write_hosts(hosted: Hosted) -> list[wire.HostPartitions]:
+    return [
+        wire.HostPartitions(host=host.name, port=host.port, partitions=_named(partitions))
+        for host, partitions in hosted.items()
+    ]
+
+
+def _indexes(info: AssignmentInfo) -> dict[str, int]:
+    """One dictionary of topics for both maps."""
+    hosted = itertools.chain(info.partitions_by_host.values(), info.standby_partitions_by_host.values())
+    indexes: dict[str, int] = {}
+    for partition in itertools.chain.from_iterable(hosted):
+        indexes.setdefault(partition.topic, len(indexes))
+    return indexes
+
+
+def _index_hosts(hosted: Hosted, indexes: Mapping[str, int]) -> list[wire.IndexedHostPartitions]:
+    return [
+        wire.IndexedHostPartitions(
+            host=host.name,
+            port=host.port,
+            partitions=[
+                wire.IndexedPartition(topic_index=indexes[one.topic], partition=one.partition) for one in partitions
+            ],
+        )
+        for host, partitions in hosted.items()
+    ]
+
+
+def _read_indexed(
+    rows: Sequence[wire.IndexedHostPartitions], topics: Mapping[int, str]
+) -> dict[Host, tuple[TopicPartition, ...]]:
+    return {
+        Host(row.host, row.port): tuple(
+            TopicPartition(topics[one.topic_index], one.partition) for one in row.partitions
+        )
+        for row in rows
+    }

@@ -1,0 +1,72 @@
+"""A client while tasks are being placed on it. Source: ClientState of Kafka Streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from clients.streams.subscription_info import RUNNING
+from clients.streams.task import TaskId
+from clients.streams.task_assignor import UNBOUNDED_LAG, Client, Placement, process_order
+
+
+class ClientState:
+    """What a client has been given so far; never the same task twice."""
+
+    __slots__ = ("active", "capacity", "client", "standby")
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.capacity = client.capacity
+        self.active: set[TaskId] = set()
+        self.standby: set[TaskId] = set()
+
+    @property
+    def count(self) -> int:
+        """How many tasks, of both kinds."""
+        return len(self.active) + len(self.standby)
+
+    @property
+    def load(self) -> float:
+        """Tasks per thread."""
+        return (len(self.active) + len(self.standby)) / self.capacity
+
+    @property
+    def active_load(self) -> float:
+        """Active tasks per thread."""
+        return len(self.active) / self.capacity
+
+    def holds(self, task: TaskId) -> bool:
+        """Whether it has the task in any way."""
+        return task in self.active or task in self.standby
+
+    def lag(self, task: TaskId) -> int:
+        """How much of a stateful task's changelog is missing here."""
+        return self.client.lags[task]
+
+    def is_caught_up(self, task: TaskId, acceptable_lag: int) -> bool:
+        """Whether the task could run here at once."""
+        lag = self.lag(task)
+        return lag == RUNNING or acceptable_lag == UNBOUNDED_LAG or 0 <= lag <= acceptable_lag
+
+    def has_more_room_than(self, other: ClientState) -> bool:
+        """Less load, or the same on more threads."""
+        return (self.load, -self.capacity) < (other.load, -other.capacity)
+
+
+def states_of(clients: Iterable[Client]) -> list[ClientState]:
+    """Empty states, by process."""
+    return [ClientState(client) for client in sorted(clients, key=lambda one: process_order(one.process_id))]
+
+
+def placement_of(states: Sequence[ClientState], *, probing: bool) -> Placement:
+    """What has been decided."""
+    return Placement(
+        active={state.client.process_id: frozenset(state.active) for state in states},
+        standby={state.client.process_id: frozenset(state.standby) for state in states},
+        probing=probing,
+    )
+
+
+def least_loaded(states: Iterable[ClientState], may: Callable[[ClientState], bool]) -> ClientState | None:
+    """The client with the least load among those that may; the first of several."""
+    return min(filter(may, states), key=lambda state: state.load, default=None)

@@ -1,0 +1,158 @@
+"""From a group and its tasks to what every member is sent: placed, shared out, made cooperative, encoded.
+
+Whoever has to give a task up keeps it for this round only in the sense that nobody else gets it: a task of which
+another member still owns a partition is left out, all of it, and the member that waits for it is asked to join again at
+once (KIP-429). If the task has state here it is a standby in between, so that its store is not closed.
+
+A probing rebalance is asked of one member of the leader's own process. Nothing is remembered from one assignment to the
+next. Source: StreamsPartitionAssignor of Kafka Streams.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from clients.consumer.partition_assignor import MemberAssignment, MemberView
+from clients.streams.assignment_info import (
+    AssignmentInfo,
+    AssignorError,
+    Host,
+    encode_assignment_info,
+)
+from clients.streams.group import Group, Process, end_sums_of
+from clients.streams.sticky import assign_as_before, assign_sticky
+from clients.streams.task import TaskId
+from clients.streams.task_assignor import AssignorConfig, Client, Placement, TaskAssignor, Tasks
+from clients.streams.threads import Shares, Threads
+from protocol.streams_protocol import LATEST_VERSION, NO_REBALANCE_MS
+from protocol.topic_partition import TopicPartition
+from protocol.values import value
+
+log = logging.getLogger(__name__)
+
+TaskPartitions = Mapping[TaskId, Sequence[TopicPartition]]
+
+
+@value(kw_only=True)
+class GroupAssignment:
+    """What the leader sends, and what is still to happen."""
+
+    members: Mapping[str, MemberAssignment]
+    waiting: frozenset[str] = frozenset()
+    """The members that were left without a task because another has to give it up first."""
+    probing_at_ms: int | None = None
+    """When the group is to look again whether state has caught up."""
+    error: AssignorError = AssignorError.NONE
+
+    @property
+    def stable(self) -> bool:
+        """Whether nothing more is to happen by itself."""
+        return not self.waiting and self.probing_at_ms is None
+
+
+def assign_group(
+    group: Group,
+    leader: bytes | None,
+    tasks: TaskPartitions,
+    changelogs: TaskPartitions,
+    end_offsets: Mapping[TopicPartition, int] | None,
+    assignor: TaskAssignor,
+    config: AssignorConfig,
+    now_ms: int,
+) -> GroupAssignment:
+    """The whole assignment. `leader` is the leader's process; no `end_offsets` means that they could not be had."""
+    end_sums = end_sums_of(changelogs, end_offsets)
+    task_of = {partition: task for task, partitions in tasks.items() for partition in partitions}
+    clients = {process_id: one.client(task_of, end_sums) for process_id, one in group.processes.items()}
+    if end_offsets is None and assignor is not assign_sticky:
+        log.warning("end offsets of changelogs are not known: tasks stay where they were for now")
+        assignor = assign_as_before
+    every = Tasks(every=frozenset(tasks), stateful=frozenset(changelogs))
+    placement = assignor(list(clients.values()), every, config)
+    probing_at_ms = now_ms + config.probing_rebalance_interval_ms if placement.probing else None
+    writer = _Writer(group, tasks, every, placement)
+    for process_id, process in group.processes.items():
+        asks_at_ms = probing_at_ms if process_id == leader else None
+        writer.write(process, clients[process_id], asks_at_ms)
+    return GroupAssignment(members=writer.members, waiting=frozenset(writer.waiting), probing_at_ms=probing_at_ms)
+
+
+def refuse_group(members: Sequence[MemberView], code: AssignorError, version: int = LATEST_VERSION) -> GroupAssignment:
+    """The same refusal for everybody, at the leader's own version, whatever theirs are."""
+    info = AssignmentInfo(version=version, commonly_supported_version=version, error_code=code)
+    refusal = MemberAssignment((), encode_assignment_info(info))
+    return GroupAssignment(members={member.member_id: refusal for member in members}, error=code)
+
+
+class _Writer:
+    """Writes the assignments of all members of all processes."""
+
+    def __init__(self, group: Group, tasks: TaskPartitions, every: Tasks, placement: Placement) -> None:
+        self._group = group
+        self._tasks = tasks
+        self._every = every
+        self._placement = placement
+        self._hosts = self._hosted(placement.active)
+        self._standby_hosts = self._hosted(placement.standby)
+        self.members: dict[str, MemberAssignment] = {}
+        self.waiting: list[str] = []
+
+    def write(self, process: Process, client: Client, asks_at_ms: int | None) -> None:
+        """Everything for the members of one process, of whom one is to ask for another look."""
+        active, standby = self._shared_out(process, client)
+        for member_id in sorted(process.sums_by_member):
+            partitions: dict[TopicPartition, TaskId] = {}
+            copies = list(standby[member_id])
+            next_rebalance_ms = NO_REBALANCE_MS
+            for task in active[member_id]:
+                if not self._is_owned_elsewhere(task, member_id, process):
+                    partitions |= dict.fromkeys(self._tasks[task], task)
+                    continue
+                next_rebalance_ms = 0
+                if task in client.previous_standby and task in self._every.stateful:
+                    copies.append(task)
+            if next_rebalance_ms == 0:
+                self.waiting.append(member_id)
+                asks_at_ms = None  # this one comes sooner
+            elif asks_at_ms is not None:
+                next_rebalance_ms, asks_at_ms = asks_at_ms, None
+            self.members[member_id] = self._encoded(partitions, copies, next_rebalance_ms)
+
+    def _shared_out(self, process: Process, client: Client) -> tuple[Shares, Shares]:
+        """Active and standby tasks of each member."""
+        placed = self._placement.active[process.process_id]
+        threads = Threads(process.sums_by_member, process.had(client))
+        active = threads.share(placed & self._every.stateful, stateful=True)
+        standby = threads.share(self._placement.standby[process.process_id], stateful=True)
+        stateless = threads.share(placed - self._every.stateful, stateful=False)
+        return {member: active[member] + stateless[member] for member in active}, standby
+
+    def _is_owned_elsewhere(self, task: TaskId, member_id: str, process: Process) -> bool:
+        return any(
+            partition in self._group.owned and process.owner.get(partition) != member_id
+            for partition in self._tasks[task]
+        )
+
+    def _encoded(
+        self, partitions: Mapping[TopicPartition, TaskId], copies: Sequence[TaskId], next_rebalance_ms: int
+    ) -> MemberAssignment:
+        assigned = sorted(partitions)
+        info = AssignmentInfo(
+            version=self._group.version,
+            commonly_supported_version=self._group.commonly_supported_version,
+            active_tasks=[partitions[partition] for partition in assigned],
+            standby_tasks={task: self._tasks[task] for task in sorted(copies)},
+            partitions_by_host=self._hosts,
+            standby_partitions_by_host=self._standby_hosts,
+            next_rebalance_ms=next_rebalance_ms,
+        )
+        return MemberAssignment(tuple(assigned), encode_assignment_info(info))
+
+    def _hosted(self, placed: Mapping[bytes, frozenset[TaskId]]) -> dict[Host, list[TopicPartition]]:
+        """What the whole group may be asked for, and where. The hand-over of this round does not show."""
+        return {
+            process.host: [partition for task in sorted(placed[process_id]) for partition in self._tasks[task]]
+            for process_id, process in self._group.processes.items()
+            if process.host is not None
+        }

@@ -1,0 +1,65 @@
+"""The high-availability assignor (KIP-441): aim at balance, get there without taking a task from its state.
+
+The ideal placement goes by nothing but who is there: stateful tasks are dealt out, then evened out per thread, then
+standbys, then stateless tasks. Where state is missing, `movements` deviates from it for now and asks to look again. All
+is done in sorted order, so that the same group gets the same ideal every time, whoever leads it: once all state is
+where it should be, nothing moves any more.
+
+Source: HighAvailabilityTaskAssignor of Kafka Streams, with the rules of 3.2 and later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from clients.streams.client_state import ClientState, placement_of, states_of
+from clients.streams.movements import Movements
+from clients.streams.standbys import may_swap, place_standbys
+from clients.streams.task import TaskId
+from clients.streams.task_assignor import AssignorConfig, Client, Placement, Tasks
+
+
+def assign_highly_available(clients: Sequence[Client], tasks: Tasks, config: AssignorConfig) -> Placement:
+    """A `TaskAssignor`: the ideal placement, or what comes nearest to it without waiting for state."""
+    states = states_of(clients)
+    stateful = sorted(tasks.stateful)
+    for number, task in enumerate(stateful):
+        states[number % len(states)].active.add(task)
+    _even_out(states, lambda state: state.active, lambda source, target: True)
+    if config.num_standby_replicas:
+        place_standbys(states, stateful, config)
+        _even_out(states, lambda state: state.standby, lambda source, target: may_swap(source, target, config))
+    movements = Movements(states, config)
+    moved = movements.lend_active() + movements.lend_standbys()
+    for task in sorted(tasks.every - tasks.stateful):
+        min(states, key=lambda state: state.active_load).active.add(task)
+    return placement_of(states, probing=moved > 0)
+
+
+def _even_out(
+    states: Sequence[ClientState],
+    held: Callable[[ClientState], set[TaskId]],
+    may_move: Callable[[ClientState, ClientState], bool],
+) -> None:
+    """Move tasks of one kind from client to client as long as that evens out the load per thread."""
+    moved = True
+    while moved:
+        moved = False
+        for source in states:
+            for target in states:
+                if not _improves(source, target) or not may_move(source, target):
+                    continue
+                for task in sorted(held(source)):
+                    if not _improves(source, target):
+                        break
+                    if not target.holds(task):
+                        held(source).remove(task)
+                        held(target).add(task)
+                        moved = True
+
+
+def _improves(source: ClientState, target: ClientState) -> bool:
+    """Whether one task less here and one more there is more even, and does not only turn the difference around."""
+    skew = source.load - target.load
+    after = (source.count - 1) / source.capacity - (target.count + 1) / target.capacity
+    return 0 <= after < skew

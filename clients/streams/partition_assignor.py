@@ -1,0 +1,258 @@
+"""The partition assignor of Streams: `stream` on the wire, one object per thread, understood by Kafka's own instances.
+
+What it tells the leader, what it does as one, and what it makes of the leader's answer. Whoever leads needs more than
+metadata: internal topics have to exist with the right number of partitions, and the ends of changelogs have to be
+looked up. That is the `LeaderTools`' work; all decisions are made by pure functions (`topology`, `group_assignment`).
+
+Version probing: a member begins with its newest version. If the leader answers with an older one, or says that
+everybody could do a newer one, the member takes what all support and joins again at once. Source:
+StreamsPartitionAssignor of Kafka Streams; KIP-429, KIP-441.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, Protocol
+
+from clients.consumer.partition_assignor import (
+    REJOIN_NOW,
+    MemberAssignment,
+    MemberView,
+    PartitionAssignor,
+    RebalanceProtocol,
+)
+from clients.metadata import ClusterMetadata
+from clients.streams.assignment_info import (
+    AssignmentInfo,
+    AssignorError,
+    Host,
+    Hosted,
+    decode_assignment_info,
+)
+from clients.streams.group import EARLIEST_PROBEABLE_VERSION, Group
+from clients.streams.group_assignment import GroupAssignment, assign_group, refuse_group
+from clients.streams.high_availability import assign_highly_available
+from clients.streams.partition_grouper import (
+    MissingSourceTopic,
+    Partitions,
+    SubtopologyTopics,
+    TaskAssignmentError,
+    changelog_counts,
+    changelogs_of_tasks,
+    partitions_of_tasks,
+    repartition_counts,
+)
+from clients.streams.subscription_info import SubscriptionInfo, encode_subscription_info
+from clients.streams.task import TaskId
+from clients.streams.task_assignor import AssignorConfig, TaskAssignor
+from protocol.errors import DecodeError
+from protocol.streams_protocol import LATEST_VERSION, NO_REBALANCE_MS, UNKNOWN_VERSION
+from protocol.topic_partition import TopicPartition
+from protocol.values import value
+
+STREAM: Final = "stream"
+
+log = logging.getLogger(__name__)
+
+
+class LeaderTools(Protocol):
+    """What only the leader of a group has to do with the cluster."""
+
+    async def prepare_topics(self, counts: Mapping[str, int]) -> Collection[str]:
+        """See to it that internal topics exist with that many partitions; the ones that had to be made."""
+
+    async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int] | None:
+        """Where changelog partitions end (of source topics: what is committed); None when that cannot be had."""
+
+
+@value(kw_only=True)
+class AssignedTasks:
+    """What this member has been given."""
+
+    active: Mapping[TaskId, Sequence[TopicPartition]] = dataclasses.field(default_factory=dict)
+    standby: Mapping[TaskId, Collection[TopicPartition]] = dataclasses.field(default_factory=dict)
+    """Copies to keep, warm-ups included, with the source partitions of each task."""
+    partitions_by_host: Hosted = dataclasses.field(default_factory=dict)
+    standby_partitions_by_host: Hosted = dataclasses.field(default_factory=dict)
+    error: AssignorError = AssignorError.NONE
+    generation: int = -1
+
+
+@value(kw_only=True)
+class StreamsMember:
+    """Who a thread belongs to."""
+
+    process_id: bytes
+    """The same for all threads of a process, kept over restarts with the state."""
+    end_point: str = ""
+    """`host:port` where others can ask for this process's state; empty for nowhere."""
+    tags: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    latest_version: int = LATEST_VERSION
+    """The newest version to be spoken, and read as a leader."""
+
+
+class StreamsPartitionAssignor(PartitionAssignor):
+    """One thread's."""
+
+    name = STREAM
+    protocols = frozenset(RebalanceProtocol)
+
+    def __init__(
+        self,
+        member: StreamsMember,
+        topology: SubtopologyTopics,
+        tools: LeaderTools,
+        *,
+        offset_sums: Callable[[], Mapping[TaskId, int]],
+        on_tasks: Callable[[AssignedTasks], None],
+        now_ms: Callable[[], int],
+        assignor: TaskAssignor = assign_highly_available,
+        config: AssignorConfig | None = None,
+    ) -> None:
+        """`offset_sums` is asked before each join, `on_tasks` told after each sync; `now_ms` is the time of day."""
+        self._member = member
+        self._topology = topology
+        self._tools = tools
+        self._offset_sums = offset_sums
+        self._on_tasks = on_tasks
+        self._now_ms = now_ms
+        self._assignor = assignor
+        self._config = config or AssignorConfig()
+        self._unique_field = 0
+        self.used_version = member.latest_version
+        self.error = AssignorError.NONE
+        """What the leader refused with; set it to SHUTDOWN_REQUESTED and join to ask the whole application to stop."""
+        self.last_led: GroupAssignment | None = None
+        """What this member decided when it led the group last."""
+
+    def subscription_user_data(self, topics: Collection[str]) -> bytes:
+        """Who we are, and how far our state is; never the same bytes twice, so that every join is a rebalance."""
+        self._unique_field = (self._unique_field + 1) % 128
+        version = self.used_version
+        return encode_subscription_info(
+            SubscriptionInfo(
+                version=version,
+                latest_supported_version=(
+                    UNKNOWN_VERSION if version < EARLIEST_PROBEABLE_VERSION else self._member.latest_version
+                ),
+                process_id=self._member.process_id,
+                user_end_point=self._member.end_point,
+                task_offset_sums=self._offset_sums(),
+                unique_field=self._unique_field,
+                error_code=self.error,
+                client_tags=self._member.tags,
+            )
+        )
+
+    async def assign(self, metadata: ClusterMetadata, members: Sequence[MemberView]) -> Mapping[str, MemberAssignment]:
+        """Lead: everybody's tasks, or everybody's error."""
+        try:
+            led = await self._lead(metadata, members)
+        except MissingSourceTopic as error:
+            log.error("no assignment: %s", error)
+            led = self._refuse(members, AssignorError.INCOMPLETE_SOURCE_TOPIC_METADATA)
+        except (TaskAssignmentError, DecodeError) as error:
+            log.error("no assignment: %s", error)
+            led = self._refuse(members, AssignorError.ASSIGNMENT_ERROR)
+        self.last_led = led
+        return led.members
+
+    def _refuse(self, members: Sequence[MemberView], code: AssignorError) -> GroupAssignment:
+        return refuse_group(members, code, self._member.latest_version)
+
+    async def _lead(self, metadata: ClusterMetadata, members: Sequence[MemberView]) -> GroupAssignment:
+        group = Group(members, self._member.latest_version)
+        if group.shutdown_requested:
+            return self._refuse(members, AssignorError.SHUTDOWN_REQUESTED)
+        group.check_versions()
+        partitions: dict[str, Collection[int]] = {
+            name: topic.partitions.keys() for name, topic in metadata.topics.items() if topic.partitions
+        }
+        repartition = repartition_counts(self._topology, partitions)
+        if repartition:
+            await self._tools.prepare_topics(repartition)
+        tasks = partitions_of_tasks(self._topology, with_counts(partitions, repartition))
+        changelogs = changelogs_of_tasks(self._topology, tasks)
+        end_offsets = await self._end_offsets(changelogs)
+        return assign_group(
+            group,
+            self._member.process_id,
+            tasks,
+            changelogs,
+            end_offsets,
+            self._assignor,
+            self._config,
+            self._now_ms(),
+        )
+
+    async def _end_offsets(
+        self, changelogs: Mapping[TaskId, Sequence[TopicPartition]]
+    ) -> Mapping[TopicPartition, int] | None:
+        """The ends of all changelog partitions that were there before; those of new ones are 0."""
+        sources = {topic for part in self._topology for topic in part.source_topics}
+        counts = {topic: count for topic, count in changelog_counts(changelogs).items() if topic not in sources}
+        made = frozenset(await self._tools.prepare_topics(counts)) if counts else frozenset()
+        there = [one for partitions in changelogs.values() for one in partitions if one.topic not in made]
+        return await self._tools.end_offsets(there) if there else {}
+
+    def on_assignment(self, assignment: MemberAssignment, generation: int) -> int | None:
+        """Take the answer; when to join again. DecodeError, TaskAssignmentError when the leader must not say that."""
+        info = decode_assignment_info(assignment.user_data or b"")
+        if info.error_code != AssignorError.NONE:
+            self.error = AssignorError(info.error_code)
+            self._on_tasks(AssignedTasks(error=self.error, generation=generation))
+            return None
+        self._check_versions(info)
+        try:
+            active = info.partitions_of_tasks(assignment.partitions)
+        except ValueError as error:
+            raise TaskAssignmentError(str(error)) from None
+        self._on_tasks(
+            AssignedTasks(
+                active=active,
+                standby=info.standby_tasks,
+                partitions_by_host=info.partitions_by_host,
+                standby_partitions_by_host=info.standby_partitions_by_host,
+                generation=generation,
+            )
+        )
+        return self._next_join(info)
+
+    def _check_versions(self, info: AssignmentInfo) -> None:
+        latest = self._member.latest_version
+        if info.version > self.used_version:
+            raise TaskAssignmentError(f"the leader answered version {self.used_version} with {info.version}")
+        if info.commonly_supported_version > latest:
+            raise TaskAssignmentError(
+                f"the leader says that all support version {info.commonly_supported_version}, and we do up to {latest}"
+            )
+
+    def _next_join(self, info: AssignmentInfo) -> int | None:
+        """Version changes first, then an end point that the group does not know, then what the leader asks for."""
+        if self._change_version(info):
+            return REJOIN_NOW
+        own = Host.parse(self._member.end_point)
+        if own is not None and info.partitions_by_host and own not in info.partitions_by_host:
+            return REJOIN_NOW  # a static member that came back elsewhere was handed what it had (KIP-345)
+        return None if info.next_rebalance_ms == NO_REBALANCE_MS else info.next_rebalance_ms
+
+    def _change_version(self, info: AssignmentInfo) -> bool:
+        if info.version < EARLIEST_PROBEABLE_VERSION:
+            return False
+        if info.commonly_supported_version <= self.used_version and info.version >= self.used_version:
+            return False
+        log.info(
+            "version %d becomes %d: the leader answered with %d",
+            self.used_version,
+            info.commonly_supported_version,
+            info.version,
+        )
+        self.used_version = info.commonly_supported_version
+        return True
+
+
+def with_counts(partitions: Partitions, counts: Mapping[str, int]) -> dict[str, Collection[int]]:
+    """The partitions that there are once internal topics have as many as they need; draining ones are still read."""
+    return {**partitions, **{topic: {*range(count), *partitions.get(topic, ())} for topic, count in counts.items()}}

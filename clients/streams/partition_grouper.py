@@ -1,0 +1,129 @@
+"""Which tasks an application has, given how many partitions its inputs have now.
+
+A subtopology is a part of the application that only topics connect with the rest. It has one task for each partition
+index that one of its sources has; topics with fewer partitions contribute nothing to the others. Its stores have
+changelogs, with a partition per task; where a subtopology writes to one that groups anew, there is a repartition topic
+between them, as wide as the widest source that feeds it.
+
+Partition indexes are taken as they come: after a merge the drained ones are there until they are empty, and their tasks
+with them. Source: PartitionGrouper, RepartitionTopics, ChangelogTopics of Kafka Streams.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+
+from clients.streams.task import TaskId
+from protocol.topic_partition import TopicPartition
+from protocol.values import value
+
+Partitions = Mapping[str, Collection[int]]
+"""The partition indexes of each topic that exists."""
+
+
+class MissingSourceTopic(Exception):
+    """A topic that the application reads does not exist."""
+
+
+class TaskAssignmentError(Exception):
+    """There is no assignment of this application to this group."""
+
+
+@value(kw_only=True)
+class TopicsInfo:
+    """The topics of one subtopology."""
+
+    source_topics: frozenset[str]
+    """What it reads, repartition topics included."""
+    sink_topics: frozenset[str] = frozenset()
+    """What it writes, as far as it matters here: the repartition topics of others."""
+    repartition_topics: Mapping[str, int | None] = dataclasses.field(default_factory=dict)
+    """Of its sources those that the application makes itself, and how many partitions, where that was said."""
+    changelog_topics: frozenset[str] = frozenset()
+    """One per store; a source topic may serve as its own table's changelog."""
+    copartitioned: tuple[frozenset[str], ...] = ()
+    """Groups of sources that must have the same number of partitions, because they are joined."""
+
+
+SubtopologyTopics = Sequence[TopicsInfo]
+"""Of each subtopology, in the order of their numbers."""
+
+
+def repartition_counts(topology: SubtopologyTopics, partitions: Partitions) -> dict[str, int]:
+    """How many partitions each repartition topic has to have. Raises MissingSourceTopic, TaskAssignmentError."""
+    made = {topic: count for part in topology for topic, count in part.repartition_topics.items()}
+    missing = sorted({topic for part in topology for topic in part.source_topics - made.keys()} - partitions.keys())
+    if missing:
+        raise MissingSourceTopic(f"missing source topics: {', '.join(missing)}")
+    counts = {topic: count for topic, count in made.items() if count is not None}
+    unknown = sorted(topic for topic, count in made.items() if count is None)
+    while unknown:
+        found = {topic: width for topic in unknown if (width := _widest_feeder(topic, topology, partitions, counts))}
+        if not found:
+            raise TaskAssignmentError(f"nothing says how many partitions these need: {', '.join(unknown)}")
+        counts |= found
+        unknown = [topic for topic in unknown if topic not in found]
+    _equalise(topology, partitions, counts, chosen=frozenset(topic for topic, count in made.items() if count))
+    return counts
+
+
+def _widest_feeder(
+    topic: str, topology: SubtopologyTopics, partitions: Partitions, counts: Mapping[str, int]
+) -> int | None:
+    """The width of the widest source that feeds a topic; None while one of them is not known."""
+    sources = {source for part in topology if topic in part.sink_topics for source in part.source_topics}
+    widths = [counts.get(source) or _width(partitions.get(source, ())) for source in sources]
+    return max(widths) if widths and all(widths) else None
+
+
+def _equalise(
+    topology: SubtopologyTopics, partitions: Partitions, counts: dict[str, int], chosen: frozenset[str]
+) -> None:
+    """Repartition topics that are joined get the width of what they are joined with."""
+    for group in (group for part in topology for group in part.copartitioned):
+        fixed = {topic: counts[topic] if topic in counts else _width(partitions[topic]) for topic in group}
+        given = {topic: width for topic, width in fixed.items() if topic not in counts or topic in chosen}
+        if len(set(given.values())) > 1:
+            told = ", ".join(f"{topic} has {width}" for topic, width in sorted(given.items()))
+            raise TaskAssignmentError(f"topics that are joined must have as many partitions as each other: {told}")
+        width = max(given.values() or fixed.values())
+        counts.update(dict.fromkeys(group & counts.keys(), width))
+
+
+def _width(indexes: Collection[int]) -> int:
+    return max(indexes, default=-1) + 1
+
+
+def partitions_of_tasks(
+    topology: SubtopologyTopics, partitions: Partitions
+) -> dict[TaskId, tuple[TopicPartition, ...]]:
+    """Every task with the source partitions that it reads."""
+    tasks: dict[TaskId, list[TopicPartition]] = {}
+    for number, part in enumerate(topology):
+        for topic in sorted(part.source_topics):
+            for index in sorted(partitions.get(topic, ())):
+                tasks.setdefault(TaskId(number, index), []).append(TopicPartition(topic, index))
+    return {task: tuple(tasks[task]) for task in sorted(tasks)}
+
+
+def changelogs_of_tasks(
+    topology: SubtopologyTopics, tasks: Collection[TaskId]
+) -> dict[TaskId, tuple[TopicPartition, ...]]:
+    """The changelog partitions of every stateful task."""
+    return {
+        task: tuple(
+            TopicPartition(topic, task.partition) for topic in sorted(topology[task.subtopology].changelog_topics)
+        )
+        for task in tasks
+        if topology[task.subtopology].changelog_topics
+    }
+
+
+def changelog_counts(changelogs: Mapping[TaskId, Sequence[TopicPartition]]) -> dict[str, int]:
+    """How many partitions each changelog topic has to have."""
+    counts: dict[str, int] = {}
+    for partitions in changelogs.values():
+        for topic, index in partitions:
+            counts[topic] = max(counts.get(topic, 0), index + 1)
+    return counts

@@ -1,0 +1,88 @@
+"""Where copies of state are kept: on the clients with the least to do, or apart in every tagged dimension (KIP-708).
+
+With tags: the copies of a task, its active one included, are spread so that no two share a rack, a zone, or whatever
+the tags name. A dimension that has no more values than copies were placed constrains nothing any more; copies that
+cannot be placed apart go where there is the least load. Source: DefaultStandbyTaskAssignor,
+ClientTagAwareStandbyTaskAssignor.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from clients.streams.client_state import ClientState, least_loaded
+from clients.streams.task import TaskId
+from clients.streams.task_assignor import AssignorConfig
+
+log = logging.getLogger(__name__)
+
+
+def place_standbys(states: Sequence[ClientState], stateful: Sequence[TaskId], config: AssignorConfig) -> None:
+    """Give each task its standbys. Its active client is known already."""
+    missing: dict[TaskId, int] = {}
+    if config.rack_aware_assignment_tags:
+        spread = _Spread(states, frozenset(config.rack_aware_assignment_tags))
+        for task in stateful:
+            missing[task] = spread.place(task, config.num_standby_replicas)
+    else:
+        missing = dict.fromkeys(stateful, config.num_standby_replicas)
+    short = sum(_place_anywhere(states, task, count) for task, count in missing.items())
+    if short:
+        log.warning("%d standby tasks have no client: more instances are needed to keep that many copies", short)
+
+
+def may_swap(source: ClientState, target: ClientState, config: AssignorConfig) -> bool:
+    """Whether a standby may move between two clients without coming closer to another copy."""
+    if not config.rack_aware_assignment_tags:
+        return True
+    return all(target.client.tags.get(key) == tag for key, tag in source.client.tags.items())
+
+
+def _place_anywhere(states: Sequence[ClientState], task: TaskId, count: int) -> int:
+    """Place copies where there is the least load; how many could not be placed."""
+    for placed in range(count):
+        state = least_loaded(states, lambda one: not one.holds(task))
+        if state is None:
+            return count - placed
+        state.standby.add(task)
+    return 0
+
+
+class _Spread:
+    """Keeps the copies of a task apart."""
+
+    def __init__(self, states: Sequence[ClientState], keys: frozenset[str]) -> None:
+        self._states = states
+        self._keys = keys
+        self._values: dict[str, set[str]] = {}
+        for state in states:
+            for key, tag in state.client.tags.items():
+                self._values.setdefault(key, set()).add(tag)
+
+    def place(self, task: TaskId, count: int) -> int:
+        """Place copies apart from each other and from the active task; how many could not be."""
+        last = next(state for state in self._states if task in state.active)
+        used: set[tuple[str, str]] = set()
+        for placed in range(count):
+            self._mark(last, 1 + placed, used)
+            found = least_loaded(self._states, lambda one: not one.holds(task) and used.isdisjoint(_tags(one)))
+            if found is None:
+                return count - placed
+            found.standby.add(task)
+            last = found
+        return 0
+
+    def _mark(self, state: ClientState, copies: int, used: set[tuple[str, str]]) -> None:
+        """Its tags are taken, except in dimensions that have no more values than there are copies."""
+        for key, tag in state.client.tags.items():
+            if key not in self._keys:
+                continue
+            if len(self._values[key]) <= copies:
+                used -= {(key, one) for one in self._values[key]}
+            else:
+                used.add((key, tag))
+
+
+def _tags(state: ClientState) -> list[tuple[str, str]]:
+    return list(state.client.tags.items())

@@ -1,0 +1,123 @@
+"""The sticky assignor: everything stays where it was, as far as an equal share goes. It knows nothing of lags.
+
+Each thread's quota is the whole number of tasks per thread. A client keeps the active tasks that it had up to its
+quota; what is left goes to clients that had a copy, and then to whoever has the least to do, and rather to one on which
+the task meets tasks it has not met before, so that not always the same tasks share a machine.
+
+Two tasks have met when one client has both. Nothing is taken away while placing, so that needs no record of pairs.
+
+`assign_as_before` keeps every active task where it was, however uneven; it stands in when lags are not known, and asks
+to look again. Source: StickyTaskAssignor and FallbackPriorTaskAssignor of Kafka Streams.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from clients.streams.client_state import ClientState, placement_of, states_of
+from clients.streams.task import TaskId
+from clients.streams.task_assignor import AssignorConfig, Client, Placement, Tasks
+
+log = logging.getLogger(__name__)
+
+
+def assign_sticky(clients: Sequence[Client], tasks: Tasks, config: AssignorConfig) -> Placement:
+    """A `TaskAssignor`: what was, within equal shares."""
+    return _Sticky(clients, tasks).place(config, probing=False)
+
+
+def assign_as_before(clients: Sequence[Client], tasks: Tasks, config: AssignorConfig) -> Placement:
+    """A `TaskAssignor`: what was, and another look soon."""
+    return _Sticky(clients, tasks, unlimited=True).place(config, probing=True)
+
+
+class _Sticky:
+    """One assignment in the making."""
+
+    def __init__(self, clients: Sequence[Client], tasks: Tasks, *, unlimited: bool = False) -> None:
+        self._states = states_of(clients)
+        self._tasks = tasks
+        self._unlimited = unlimited
+        self._quota = len(tasks.every) // sum(state.capacity for state in self._states)
+        self._had_active: dict[TaskId, ClientState] = {}
+        self._had_standby: dict[TaskId, list[ClientState]] = {}
+        for state in self._states:
+            self._had_active |= dict.fromkeys(state.client.previous_active, state)
+            for task in state.client.previous_standby:
+                self._had_standby.setdefault(task, []).append(state)
+
+    def place(self, config: AssignorConfig, *, probing: bool) -> Placement:
+        """Active tasks, then standbys."""
+        self._place_active()
+        self._place_standbys(config.num_standby_replicas)
+        return placement_of(self._states, probing=probing)
+
+    def _place_active(self) -> None:
+        left = []
+        for task in sorted(self._tasks.every):
+            previous = self._had_active.get(task)
+            if previous is not None and (self._unlimited or self._below_quota(previous)):
+                previous.active.add(task)
+            else:
+                left.append(task)
+        nowhere = []
+        for task in left:
+            previous = next((one for one in self._had_standby.get(task, ()) if self._below_quota(one)), None)
+            if previous is not None:
+                previous.active.add(task)
+            else:
+                nowhere.append(task)
+        for task in nowhere:
+            self._pick(task, self._states).active.add(task)
+
+    def _place_standbys(self, replicas: int) -> None:
+        short = 0
+        for task in sorted(self._tasks.stateful):
+            for placed in range(replicas):
+                candidates = [state for state in self._states if not state.holds(task)]
+                if not candidates:
+                    short += replicas - placed
+                    break
+                self._pick(task, candidates).standby.add(task)
+        if short:
+            log.warning("%d standby tasks have no client: more instances are needed to keep that many copies", short)
+
+    def _below_quota(self, state: ClientState) -> bool:
+        return len(state.active) < state.capacity * self._quota
+
+    def _pick(self, task: TaskId, candidates: Sequence[ClientState]) -> ClientState:
+        """Who had it, who had a copy, or who has the least to do; the later, the fuller the earlier ones are."""
+        if len(candidates) == 1:
+            return candidates[0]
+        had_copy = [state for state in self._had_standby.get(task, ()) if state in candidates]
+        active = self._had_active.get(task)
+        previous = active if active in candidates else self._least_loaded(task, had_copy)
+        if previous is not None and self._is_full(previous):
+            previous = self._least_loaded(task, had_copy)
+            if previous is not None and self._is_full(previous):
+                previous = None
+        found = previous or self._least_loaded(task, candidates)
+        assert found is not None, "there is a client"
+        return found
+
+    def _is_full(self, state: ClientState) -> bool:
+        return state.count >= state.capacity and any(other.has_more_room_than(state) for other in self._states)
+
+    def _least_loaded(self, task: TaskId, candidates: Sequence[ClientState]) -> ClientState | None:
+        met: set[TaskId] = set()
+        for state in self._states:
+            if state.holds(task):
+                met |= state.active | state.standby
+        for only_new_company in (True, False):
+            least = None
+            for state in candidates:
+                if not state.count:
+                    return state
+                if (least is None or state.has_more_room_than(least)) and not (
+                    only_new_company and state.active <= met and state.standby <= met
+                ):
+                    least = state
+            if least is not None:
+                return least
+        return None

@@ -1,0 +1,52 @@
+"""The name of one task: a subtopology, and the index of the partitions that it reads.
+
+Source: TaskId of Kafka Streams. A task is a tuple (named topology, subtopology, partition), so that it hashes and sorts
+at the speed of one, in Kafka's order.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+
+class TaskId(tuple[str, int, int]):
+    """Prints as Kafka names its state directories: `0_3`, or `topology__0_3` where topologies have names."""
+
+    __slots__ = ()
+
+    def __new__(cls, subtopology: int, partition: int, named_topology: str = "") -> Self:
+        """In the order in which people say it; the tuple is in the order in which tasks sort."""
+        return super().__new__(cls, (named_topology, subtopology, partition))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """What `str` made. ValueError when it is not that."""
+        named_topology, separator, numbers = text.rpartition("__")
+        subtopology, _, partition = numbers.partition("_")
+        if not (subtopology.isdecimal() and partition.isdecimal()) or (separator and not named_topology):
+            raise ValueError(f"{text!r} is not a task")
+        return cls(int(subtopology), int(partition), named_topology)
+
+    @property
+    def named_topology(self) -> str:
+        """Which of several applications in one; empty in most."""
+        return self[0]
+
+    @property
+    def subtopology(self) -> int:
+        """Which part of the topology, counted from its sources."""
+        return self[1]
+
+    @property
+    def partition(self) -> int:
+        """Which partition of each of its source topics."""
+        return self[2]
+
+    def __str__(self) -> str:
+        name = f"{self.subtopology}_{self.partition}"
+        return f"{self.named_topology}__{name}" if self.named_topology else name
+
+    __repr__ = __str__
+
+    def __getnewargs__(self) -> tuple[int, int, str]:
+        return self.subtopology, self.partition, self.named_topology

@@ -1,0 +1,98 @@
+"""The interface of task assignors: which client runs which task, and which keeps a copy of which.
+
+The hierarchy is that of Kafka Streams (KIP-429, KIP-441):
+
+    Consumer -> GroupSession -> StreamsPartitionAssignor -> TaskAssignor
+
+A client is a process, with as much capacity as it has threads; a thread is a member of the group. The partition
+assignor speaks the protocol, knows members and partitions, and shares out a client's tasks among its threads; a task
+assignor is a function from clients and tasks to a `Placement`, and knows neither members nor bytes. It keeps nothing in
+between: all that it may go by, the members tell each time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from clients.streams.task import TaskId
+from protocol.values import value
+
+UNBOUNDED_LAG: Final = 2**63 - 1
+_HALVES: Final = struct.Struct(">qq")
+
+
+def process_order(process_id: bytes) -> tuple[int, int]:
+    """Java compares the two halves of a UUID as signed numbers; all that says "by process" means this."""
+    halves: tuple[int, int] = _HALVES.unpack(process_id)
+    return halves
+
+
+@value(kw_only=True)
+class Client:
+    """One process as the leader sees it."""
+
+    process_id: bytes
+    capacity: int
+    """How many threads it has."""
+    previous_active: frozenset[TaskId] = frozenset()
+    previous_standby: frozenset[TaskId] = frozenset()
+    lags: Mapping[TaskId, int] = dataclasses.field(default_factory=dict)
+    """For every stateful task of the group: how much of its changelog is missing here, RUNNING or UNKNOWN_SUM."""
+    tags: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Where it runs (KIP-708), by key."""
+
+
+@value(kw_only=True)
+class Tasks:
+    """What there is to do."""
+
+    every: frozenset[TaskId]
+    stateful: frozenset[TaskId] = frozenset()
+    """Those with a changelog; only they have copies, and lags."""
+
+
+@value(kw_only=True)
+class AssignorConfig:
+    """Kafka's settings, with Kafka's defaults."""
+
+    acceptable_recovery_lag: int = 10_000
+    """A copy that misses no more than this is as good as caught up."""
+    max_warmup_replicas: int = 2
+    """How many copies beyond the standbys may be built at once, in the whole group."""
+    num_standby_replicas: int = 0
+    probing_rebalance_interval_ms: int = 600_000
+    rack_aware_assignment_tags: tuple[str, ...] = ()
+    """The tags by which standbys are kept apart."""
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}, less than {least}")
+        if len(self.rack_aware_assignment_tags) > TAGS_MAX:
+            raise ValueError(f"{len(self.rack_aware_assignment_tags)} tags, more than {TAGS_MAX}")
+
+
+TAGS_MAX: Final = 5
+_LEAST: Final = {
+    "acceptable_recovery_lag": 0,
+    "max_warmup_replicas": 1,
+    "num_standby_replicas": 0,
+    "probing_rebalance_interval_ms": 60_000,
+}
+
+
+@value(kw_only=True)
+class Placement:
+    """What a task assignor decides, by process."""
+
+    active: Mapping[bytes, frozenset[TaskId]]
+    standby: Mapping[bytes, frozenset[TaskId]]
+    """Standbys, and replicas that are being warmed up: nobody downstream needs to tell them apart."""
+    probing: bool = False
+    """Whether to look again after a while, because something is not yet where it should be in the end."""
+
+
+TaskAssignor = Callable[[Sequence[Client], Tasks, AssignorConfig], Placement]

@@ -1,0 +1,75 @@
+"""A client's tasks shared out among its threads: as evenly as can be, and back to the thread that had them.
+
+Three rounds share one count per thread: stateful tasks, standbys, stateless tasks. In each round a thread first takes
+what it had, the most complete state first, up to the least that every thread gets; then the threads below that are
+filled up in turn; at last, what is left goes one each to threads that are just at it, first to those that had it.
+Dealing in sorted order mixes subtopologies. Source: StreamsPartitionAssignor of Kafka Streams, 3.2 and later.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+
+from clients.streams.task import TaskId
+
+Shares = dict[str, list[TaskId]]
+"""Tasks by member."""
+
+
+class Threads:
+    """The threads of one client, and how much each has to do already."""
+
+    def __init__(self, members: Collection[str], had: Mapping[str, Sequence[TaskId]]) -> None:
+        self._members = sorted(members)
+        self._had = had
+        """The stateful tasks that each member had, those with the least lag first."""
+        self._load = dict.fromkeys(self._members, 0)
+
+    def share(self, tasks: Collection[TaskId], *, stateful: bool) -> Shares:
+        """One round."""
+        least = (sum(self._load.values()) + len(tasks)) // len(self._members)
+        left = dict.fromkeys(sorted(tasks))
+        shares: Shares = {member: [] for member in self._members}
+        refused = self._keep(shares, left, least) if stateful else {}
+        self._fill(shares, left, least)
+        self._top_up(shares, left, least, refused)
+        return shares
+
+    def _keep(self, shares: Shares, left: dict[TaskId, None], least: int) -> dict[TaskId, str]:
+        """Give threads what they had, up to the least; what they had beyond that, and who had it."""
+        refused: dict[TaskId, str] = {}
+        for member in self._members:
+            for task in self._had.get(member, ()):
+                if task not in left:
+                    continue
+                if self._load[member] < least:
+                    self._give(member, task, shares, left)
+                else:
+                    refused[task] = member
+        return refused
+
+    def _fill(self, shares: Shares, left: dict[TaskId, None], least: int) -> None:
+        """Deal in turn to threads below the least."""
+        waiting = deque(member for member in self._members if self._load[member] < least)
+        while waiting:
+            member = waiting.popleft()
+            self._give(member, next(iter(left)), shares, left)
+            if self._load[member] < least:
+                waiting.append(member)
+
+    def _top_up(self, shares: Shares, left: dict[TaskId, None], least: int, refused: Mapping[TaskId, str]) -> None:
+        """One more for threads that have just the least, as far as there is something left."""
+        waiting = [member for member in self._members if self._load[member] == least]
+        for task in sorted(refused):
+            if task in left and refused[task] in waiting:
+                waiting.remove(refused[task])
+                self._give(refused[task], task, shares, left)
+        for task, member in zip(list(left), waiting, strict=False):
+            self._give(member, task, shares, left)
+        assert not left, f"{len(left)} tasks are left over"
+
+    def _give(self, member: str, task: TaskId, shares: Shares, left: dict[TaskId, None]) -> None:
+        shares[member].append(task)
+        del left[task]
+        self._load[member] += 1
