@@ -15,6 +15,7 @@ from typing import Final
 
 from clients.consumer.partition_assignor import MemberView
 from clients.streams.assignment_info import Host
+from clients.streams.partition_grouper import TaskAssignmentError
 from clients.streams.subscription_info import (
     RUNNING,
     SHUTDOWN_REQUESTED,
@@ -24,7 +25,6 @@ from clients.streams.subscription_info import (
 )
 from clients.streams.task import TaskId
 from clients.streams.task_assignor import Client
-from clients.streams.partition_grouper import TaskAssignmentError
 from protocol.errors import DecodeError
 from protocol.streams_protocol import LATEST_VERSION
 from protocol.topic_partition import TopicPartition
