@@ -1,0 +1,119 @@
+"""What is counted beside the checks, on made-up deliveries: nothing here needs Spark."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from protocol.lineage import Lineage, Segment
+from spark_jobs import tallies
+from spark_jobs.tallies import STORED, Handed, Ledger, Tallies
+
+NAMES = [("readers", "flights"), ("billing", "flights")]
+Row = tuple[int, int, int, int, int]
+"""Name, partition, generation, time, count."""
+
+
+def counted(rows: list[Row]) -> Tallies:
+    columns = dict(zip(("name", "partition", "generation", "time_ms", "count"), np.array(rows).T, strict=True))
+    made = Tallies()
+    made.deliver(NAMES, columns)
+    return made
+
+
+def some_rows(rng: random.Random, count: int) -> list[Row]:
+    return [
+        (rng.randrange(2), rng.randrange(4), rng.randrange(3), rng.randrange(90_000), rng.randrange(1, 5))
+        for _ in range(count)
+    ]
+
+
+def test_deliveries_are_counted_by_segment_and_over_time() -> None:
+    found = counted([(0, 2, 0, 1000, 3), (0, 2, 0, 1400, 1), (0, 2, 1, 1600, 2), (1, 2, 0, 7000, 5)])
+    assert found.segments == {
+        ("readers", "flights", Segment(2, 0)): Handed(4, 1000, 1400),
+        ("readers", "flights", Segment(2, 1)): Handed(2, 1600, 1600),
+        ("billing", "flights", Segment(2, 0)): Handed(5, 7000, 7000),
+    }
+    assert found.series("readers", "flights") == {2: [(1000, 4), (1500, 2)]}
+    assert found.audiences() == [("billing", "flights"), ("readers", "flights")]
+
+
+def test_bins_where_nothing_came_are_shown_empty_in_every_partition() -> None:
+    found = counted([(0, 0, 0, 0, 1), (0, 0, 0, 1600, 1), (0, 1, 0, 700, 1)])
+    assert found.series("readers", "flights") == {
+        0: [(0, 1), (500, 0), (1000, 0), (1500, 1)],
+        1: [(0, 0), (500, 1), (1000, 0), (1500, 0)],
+    }
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_parts_add_up_to_the_whole_however_it_is_cut(seed: int) -> None:
+    rng = random.Random(seed)
+    rows = some_rows(rng, 300)
+    whole, parts = counted(rows), Tallies()
+    while rows:
+        cut = rng.randrange(1, 60)
+        part, rows = counted(rows[:cut]), rows[cut:]
+        parts.add(Tallies.of_json(json.loads(json.dumps(part.as_json()))))
+    assert parts.as_json() == whole.as_json()
+
+
+def test_bins_widen_when_there_would_be_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tallies, "BINS_MAX", 10)
+    early, late = counted([(0, 0, 0, 0, 1), (0, 0, 0, 600, 2)]), counted([(0, 0, 0, 20_000, 3)])
+    early.add(late)
+    assert early.bin_ms == 4000
+    assert early.series("readers", "flights")[0] == [(0, 3), (4000, 0), (8000, 0), (12000, 0), (16000, 0), (20000, 3)]
+    late.add(early)
+    assert sum(count for _, count in late.series("readers", "flights")[0]) == 9
+
+
+def test_what_is_stored_is_counted_apart() -> None:
+    found = Tallies()
+    found.store("flights", np.array([0, 0, 1]), np.array([100, 200, 900]))
+    assert found.series(STORED, "flights") == {0: [(0, 2), (500, 0)], 1: [(0, 0), (500, 1)]}
+    assert found.audiences() == []
+
+
+def test_a_batch_that_comes_twice_counts_once() -> None:
+    ledger = Ledger()
+    ledger.take(0, [counted([(0, 0, 0, 0, 1)]), counted([(0, 1, 0, 0, 1)])])
+    ledger.take(1, [counted([(0, 0, 0, 500, 7)])])
+    before = ledger.total().as_json()
+    again = Ledger.of_json(json.loads(json.dumps(ledger.as_json())))
+    again.take(1, [counted([(0, 0, 0, 500, 7)])])
+    assert again.total().as_json() == before
+    again.take(2, [counted([(0, 0, 0, 500, 7)])])
+    assert again.total().segments["readers", "flights", Segment(0, 0)].records == 15
+
+
+def test_hand_offs_of_a_split_and_of_a_merge() -> None:
+    lineage = Lineage(1, [(0, 2), (1, 3), (2, 2)])  # partition 2 splits off from 0, and goes back to it
+    found = counted(
+        [
+            *((0, 0, 0, 1000, 5), (0, 0, 0, 1900, 5), (0, 1, 0, 9000, 1)),
+            *((0, 0, 1, 2000, 5), (0, 2, 1, 2050, 1), (0, 2, 1, 2500, 1), (0, 0, 1, 2700, 1)),
+            *((0, 0, 2, 2860, 1), (0, 0, 2, 2900, 1)),
+        ]
+    )
+    split, merge = found.hand_offs("readers", "flights", lineage)
+    assert (split.kind, split.sources, split.target, split.took_ms) == ("split", (Segment(0, 0),), Segment(2, 1), 150)
+    assert (merge.kind, merge.sources, merge.target, merge.took_ms) == ("merge", (Segment(2, 1),), Segment(0, 2), 360)
+    assert found.hand_offs("billing", "flights", lineage) == []
+
+
+def test_a_hand_off_looks_through_segments_of_which_nothing_was_delivered() -> None:
+    lineage = Lineage(1, [(0, 1), (1, 2), (2, 4)])  # 1 splits off from 0, then 3 from 1
+    found = counted([(0, 0, 0, 1000, 5), (0, 3, 2, 1300, 1)])
+    (only,) = found.hand_offs("readers", "flights", lineage)
+    assert (only.sources, only.took_ms) == ((Segment(0, 0),), 300)
+
+
+def test_an_application_that_got_the_younger_before_the_older_waited_less_than_nothing() -> None:
+    lineage = Lineage(1, [(0, 1), (1, 2)])
+    (only,) = counted([(0, 0, 0, 5000, 1), (0, 1, 1, 4000, 1)]).hand_offs("readers", "flights", lineage)
+    assert only.took_ms == -1000
