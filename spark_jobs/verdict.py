@@ -1,0 +1,193 @@
+"""What an audit says: violations with their stories, counts per group, topic and generation, and the verdict over all.
+
+Pure data. The rows of a finished audit do not depend on how it was cut into batches, on restarts, or on whether it ran
+as a stream: sorted, two audits of the same deliveries are equal byte for byte (`Violation.line`, `Tally.line`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+OUT_OF_ORDER: Final = "out_of_order"
+"""Handed out after a later record of its key."""
+BEFORE_GATE: Final = "before_gate"
+"""The same, across a resize: the later one, of a newer segment, came before its gate could be open."""
+REPEATED: Final = "repeated"
+"""Stored twice and handed out twice; or handed out again after later ones that were not handed out again."""
+LOST: Final = "lost"
+"""Passed over, and never handed out."""
+WRONG_PAYLOAD: Final = "wrong_payload"
+"""What was handed out is not what is stored at its offset."""
+TWO_OWNERS: Final = "two_owners"
+"""A member handed out records of a partition after the next owner had begun to."""
+UNAUDITED: Final = "unaudited"
+"""The audit itself has a hole: events of a member that never reached the audit topic."""
+KINDS: Final = (OUT_OF_ORDER, BEFORE_GATE, REPEATED, LOST, WRONG_PAYLOAD, TWO_OWNERS, UNAUDITED)
+
+DELIVERED: Final = "delivered"
+"""Records handed out for the first time."""
+REDELIVERED: Final = "redelivered"
+"""Read again after a failure, with all that follows them in their partition: Kafka allows it."""
+LATE: Final = "late"
+"""Events that were stored after others which happened later; they are judged as of their own time."""
+REPEATED_EVENTS: Final = "repeated_events"
+"""Repetitions of the audit itself, known by their numbers, and left out."""
+UNNUMBERED: Final = "unnumbered"
+"""Records whose producer does not number: judged by partition, offset and generation."""
+COUNTED: Final = (DELIVERED, REDELIVERED, LATE, REPEATED_EVENTS, UNNUMBERED)
+
+MEANINGS: Final = {
+    OUT_OF_ORDER: "handed out after a later record of its key",
+    BEFORE_GATE: "a later record of its key came from a newer segment whose gate could not be open yet",
+    REPEATED: "handed out again, and what had been handed out after it was not",
+    LOST: "passed over, and never handed out",
+    WRONG_PAYLOAD: "not what is stored at this offset",
+    TWO_OWNERS: "handed out by a member whose partition already had its next owner",
+    UNAUDITED: "events of this member never reached the audit topic",
+}
+
+Span = tuple[int, int]
+"""First and last of some numbers in a row."""
+
+
+class Event(NamedTuple):
+    """One delivery."""
+
+    group: str
+    topic: str
+    producer: int
+    key: bytes | None
+    sequence: int
+    """Among the records of the key; -1 when the producer does not number."""
+    partition: int
+    offset: int
+    generation: int
+    """Of the segment; -1 in a topic without lineage."""
+    time_ms: int
+    fingerprint: int
+    member: str
+    incarnation: int
+    group_generation: int
+
+    def place(self) -> dict[str, Any]:
+        """What, where, when and by whom, for JSON."""
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.offset,
+            "generation": self.generation,
+            "sequence": self.sequence,
+            "producer": self.producer,
+            "member": self.member,
+            "incarnation": self.incarnation,
+            "group_generation": self.group_generation,
+            "time_ms": self.time_ms,
+        }
+
+
+class Violation(NamedTuple):
+    """A rule that was broken, with the records around it. For every kind but two `event` is the guilty delivery.
+
+    `LOST` has no `event`: `sequences` never came (of a record without a number: `offset` in `partition`), and `before`
+    is the last delivery of the key, if there was one. `UNAUDITED` has the numbers of events in `sequences`.
+    """
+
+    kind: str
+    group: str
+    topic: str
+    producer: int
+    key: bytes | None
+    event: Event | None = None
+    before: Event | None = None
+    """What had been handed out before: of the key; or by the other owner."""
+    after: Event | None = None
+    """What was handed out next, where that makes it a violation."""
+    sequences: tuple[Span, ...] = ()
+    partition: int = -1
+    offset: int = -1
+    stored: int | None = None
+    """The fingerprint of the stored record, where it differs."""
+    member: str = ""
+    """Of `UNAUDITED`: whose events are missing."""
+
+    @classmethod
+    def of(cls, kind: str, event: Event, *, before: Event | None, **more: Any) -> Violation:
+        """By a delivery."""
+        return cls(kind, event.group, event.topic, event.producer, event.key, event, before, **more)
+
+    @property
+    def time_ms(self) -> int | None:
+        """When it happened, as far as that is known."""
+        known = self.event or self.before
+        return None if known is None else known.time_ms
+
+    def story(self) -> dict[str, Any]:
+        """The whole story, for people and for tools."""
+        told: dict[str, Any] = {
+            "kind": self.kind,
+            "meaning": MEANINGS[self.kind],
+            "group": self.group,
+            "topic": self.topic,
+            "producer": self.producer,
+            "key": None if self.key is None else self.key.decode(errors="backslashreplace"),
+        }
+        for name, one in (("delivered", self.event), ("before", self.before), ("next", self.after)):
+            if one is not None:
+                told[name] = one.place()
+        if self.sequences:
+            told["sequences"] = [list(span) for span in self.sequences]
+        if self.offset >= 0:
+            told |= {"partition": self.partition, "offset": self.offset}
+        if self.stored is not None and self.event is not None:
+            told |= {"stored": f"{self.stored:016x}", "got": f"{self.event.fingerprint:016x}"}
+        if self.member:
+            told["member"] = self.member
+        return told
+
+    def line(self) -> str:
+        """The story as one line of JSON, the same wherever it is told."""
+        return json.dumps(self.story(), sort_keys=True)
+
+
+class Tally(NamedTuple):
+    """What was counted of one generation of a topic in one group. `counts` has every name of `COUNTED` and `KINDS`."""
+
+    group: str
+    topic: str
+    generation: int
+    counts: Mapping[str, int]
+
+    def line(self) -> str:
+        """As one line of JSON."""
+        return json.dumps({**self._asdict(), "counts": dict(self.counts)}, sort_keys=True)
+
+
+def judge(tallies: Iterable[Tally], *, keys: int) -> dict[str, int]:
+    """The verdict. `out_of_order` includes those `before_gate`, which are told apart beside it."""
+    counts = dict.fromkeys((*COUNTED, *KINDS), 0)
+    for tally in tallies:
+        for name, count in tally.counts.items():
+            counts[name] += count
+    return {
+        "delivered": counts[DELIVERED],
+        "keys": keys,
+        "events": sum(counts[name] for name in (DELIVERED, REDELIVERED, LATE, REPEATED_EVENTS)),
+        "redelivered": counts[REDELIVERED],
+        "out_of_order": counts[OUT_OF_ORDER] + counts[BEFORE_GATE],
+        "before_gate": counts[BEFORE_GATE],
+        "lost": counts[LOST],
+        "repeated": counts[REPEATED],
+        "wrong_payload": counts[WRONG_PAYLOAD],
+        "two_owners": counts[TWO_OWNERS],
+        "unaudited": counts[UNAUDITED],
+        "late": counts[LATE],
+        "repeated_events": counts[REPEATED_EVENTS],
+        "unnumbered": counts[UNNUMBERED],
+    }
+
+
+def clean(judgement: Mapping[str, int]) -> bool:
+    """Whether nothing was violated."""
+    return not any(judgement[name] for name in KINDS)
