@@ -200,9 +200,10 @@ class Node:
             clock_s=asyncio.get_running_loop().time,
             request_longest_ms=self.settings.quota_window_size_seconds * 1000,
         )
-        self._quota_watch = QuotaWatch(quotas, lambda: self.services.session)
+        self._quota_watch = QuotaWatch(quotas, lambda: self.server.connection_quotas, lambda: self.services.session)
         services.config_changes.on_change("users", self._quota_watch.load)
         services.config_changes.on_change("clients", self._quota_watch.load)
+        services.config_changes.on_change("ips", self._quota_watch.load)
         services.replicas_if_broker = ReplicaManager(
             self.settings,
             self._files,

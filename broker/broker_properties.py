@@ -60,6 +60,7 @@ log.roll.hours | int | 168 | 1.. |  | See log.roll.ms.
 log.roll.ms | long | - |  | cluster | After how long a new segment begins. Without it log.roll.hours.
 log.segment.bytes | int | = | 14.. | cluster | The size at which a new segment begins.
 log.segment.delete.delay.ms | long | = | 0.. | cluster | How long the files of a deleted log stay.
+max.connection.creation.rate | int | = | 0.. | cluster | How many connections may come per second.
 max.connections | int | = | 0.. | cluster | The most connections at a time.
 max.incremental.fetch.session.cache.slots | int | = | 0.. |  | The most fetch sessions at a time.
 message.max.bytes | int | = | 0.. | cluster | The largest batch that is taken.

@@ -4,8 +4,9 @@
     /config/users/U/clients/C    a client id of a user    /config/ips/I          an address
     <default>                    in place of any name
 
-Names are percent-encoded. Limits of addresses are kept and described, and have no effect here. Any node changes limits;
-every node hears of it through /config/changes. Sources: `ZkAdminManager`, `QuotaConfigs`, `Sanitizer` of Kafka.
+Names are percent-encoded. Any node changes limits; every node hears of it through /config/changes.
+
+Sources: `ZkAdminManager`, `QuotaConfigs`, `Sanitizer` of Kafka.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ from controller.zk.session import NoNode
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from broker.connection_quotas import ConnectionQuotas
     from broker.quotas import ClientQuotas
     from controller.zk.session import ZkSession
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
-WHOLE_LIMITS: Final = frozenset({PRODUCE, FETCH, "connection_creation_rate"})
+CONNECTION_RATE: Final = "connection_creation_rate"
+WHOLE_LIMITS: Final = frozenset({PRODUCE, FETCH, CONNECTION_RATE})
 CLIENT_LIMITS: Final = frozenset({PRODUCE, FETCH, REQUEST, "controller_mutation_rate"})
-IP_LIMITS: Final = frozenset({"connection_creation_rate"})
+IP_LIMITS: Final = frozenset({CONNECTION_RATE})
 EPSILON: Final = 1e-6
 
 Entity = dict[str, str | None]
@@ -104,8 +107,11 @@ async def _children(session: ZkSession, path: str) -> list[str]:
 class QuotaWatch:
     """Keeps the limits of one broker what ZooKeeper says."""
 
-    def __init__(self, quotas: ClientQuotas, session: Callable[[], ZkSession]) -> None:
+    def __init__(
+        self, quotas: ClientQuotas, connections: Callable[[], ConnectionQuotas], session: Callable[[], ZkSession]
+    ) -> None:
         self._quotas = quotas
+        self._connections = connections
         self._session = session
 
     async def load(self, _: str = "") -> None:
@@ -116,6 +122,9 @@ class QuotaWatch:
             if IP not in entity:
                 key = (_limited(entity, USER), _limited(entity, CLIENT_ID))
                 self._quotas.set_limits(key, limits)
+        self._connections().set_address_limits(
+            {entity[IP] or DEFAULT: limits[CONNECTION_RATE] for entity, limits in found if IP in entity}
+        )
 
 
 def _limited(entity: Entity, kind: str) -> str | None:

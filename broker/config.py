@@ -44,6 +44,7 @@ class BrokerSettings:
     socket_request_max_bytes: int = 104857600
     connections_max_idle_ms: int = 600000
     max_connections: int = 10000
+    max_connection_creation_rate: int = 2147483647
     request_timeout_ms: int = 30000
     zookeeper_session_timeout_ms: int = 18000
     # topics

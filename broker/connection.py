@@ -43,21 +43,22 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._draining = False
         self._open_api_key = -1
         self.peer = "?"
+        self.address = ""
+        """Where the peer is, without its port."""
         self.last_active_s = 0.0
 
     # --- called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start serving, unless the node has its fill of connections."""
+        """Wait to be served, unless the node has its fill of connections."""
         self._transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
-        self.peer = f"{address[0]}:{address[1]}" if address else "?"
-        if not self._server.admit(self):
-            self._transport.abort()
-            return
+        if address:
+            self.address, self.peer = address[0], f"{address[0]}:{address[1]}"
         self.last_active_s = self._server.loop.time()
         self._transport.set_write_buffer_limits(high=UNANSWERED_BYTES_MAX)
-        self._task = self._server.loop.create_task(self._serve())
+        if not self._server.admit(self):
+            self._transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the socket's next bytes go: straight into the core's buffer."""
@@ -92,7 +93,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         A request that only waits and reads is dropped at once.
         """
         self._transport = None
-        if self._task is not None and self._open_api_key in self._server.dispatcher.long_polls:
+        if self._task is None:
+            self._server.forget(self)
+        elif self._open_api_key in self._server.dispatcher.long_polls:
             self._task.cancel()
         if self._arrived is not None and not self._arrived.done():
             self._arrived.set_result(None)
@@ -100,6 +103,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._unmute()
 
     # --- called by the server
+
+    def serve(self) -> None:
+        """Take up requests from here on. What arrived before has waited in the buffer."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._task = self._server.loop.create_task(self._serve())
 
     @property
     def busy(self) -> bool:

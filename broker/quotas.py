@@ -75,6 +75,11 @@ class Rate:
         missing = self.samples - 1 - elapsed_ms // self.window_ms
         return max(elapsed_ms + max(missing, 0) * self.window_ms, 1)
 
+    def wait_ms(self, limit: float, now_ms: int) -> int:
+        """How long it takes the rate to come down to a limit, if nothing more is used."""
+        excess = self.per_second(now_ms) - limit
+        return round(excess / max(limit, 1e-3) * self.span_ms(now_ms)) if excess > 0 else 0
+
     def idle_since_ms(self) -> int:
         """When it was used last."""
         return int(self._windows[-1][1]) if self._windows else 0
@@ -130,10 +135,7 @@ class ClientQuotas:
             self._make_room(now_ms)
             rate = self._rates[what, shared_by] = Rate(self._window_ms, self._samples)
         rate.record(amount, now_ms)
-        excess = rate.per_second(now_ms) - limit
-        if excess <= 0:
-            return 0
-        wait_ms = round(excess / max(limit, 1e-3) * rate.span_ms(now_ms))
+        wait_ms = rate.wait_ms(limit, now_ms)
         return wait_ms if longest_ms is None else min(wait_ms, longest_ms)
 
     def take_back(self, what: str, client_id: str, amount: float, now_ms: int) -> None:

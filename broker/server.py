@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from broker.connection import BrokerConnection
+from broker.connection_quotas import ConnectionQuotas, Entrance
 
 if TYPE_CHECKING:
     from broker.config import BrokerSettings
@@ -38,15 +39,22 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._refusing = False
+        self.connection_quotas = ConnectionQuotas(
+            window_ms=settings.quota_window_size_seconds * 1000,
+            samples=settings.quota_window_num,
+            per_second=settings.max_connection_creation_rate,
+        )
+        self._entrance: Entrance
 
     @property
     def connection_count(self) -> int:
-        """Connections being served, including those whose peer has gone while a request is in work."""
+        """Connections being served or to be served, including those whose peer has gone while a request is in work."""
         return len(self._connections)
 
     async def start(self) -> None:
         """Start listening; with port 0 the system chooses and `port` tells."""
         self.loop = asyncio.get_running_loop()
+        self._entrance = Entrance(self.connection_quotas)
         self._listener = await self.loop.create_server(
             lambda: BrokerConnection(self), self._host, self.port, backlog=BACKLOG
         )
@@ -59,6 +67,7 @@ class Server:
             self._sweep.cancel()
         if self._listener is not None:
             self._listener.close()
+            self._entrance.close()
         draining = [task for connection in list(self._connections) if (task := connection.drain()) is not None]
         if draining:
             await asyncio.wait(draining, timeout=drain_s)
@@ -66,7 +75,7 @@ class Server:
             await connection.stop()
 
     def admit(self, connection: BrokerConnection) -> bool:
-        """Take a new connection in, or refuse it because there are too many."""
+        """Take a new connection in, and serve it when it may be; or refuse it because there are too many."""
         if len(self._connections) >= self._connections_max:
             if not self._refusing:
                 log.warning("refusing %s: %d connections are open already", connection.peer, len(self._connections))
@@ -74,11 +83,13 @@ class Server:
             return False
         self._refusing = False
         self._connections[connection] = None
+        self._entrance.enter(connection)
         return True
 
     def adopt(self, settings: BrokerSettings) -> None:
         """The settings are others now; connections beyond a new bound stay."""
         self._connections_max = settings.max_connections
+        self.connection_quotas.per_second = settings.max_connection_creation_rate
 
     def forget(self, connection: BrokerConnection) -> None:
         """A connection has ended."""

@@ -37,11 +37,6 @@ DIFFERENCES: Final = (
         "tests/broker/handlers/test_security.py::test_every_version_is_refused",
     ),
     Difference(
-        "Quotas are enforced for produced bytes, fetched bytes, request time and changes of partitions. "
-        "`connection_creation_rate` is kept and described, and has no effect.",
-        "tests/broker/test_client_quotas.py::test_what_is_set_is_described",
-    ),
-    Difference(
         "An address in a quota is an IP address; names of hosts are not resolved.",
         "tests/broker/test_client_quotas.py::test_what_cannot_be_set_or_asked",
     ),

@@ -1,0 +1,187 @@
+"""How fast connections may come: the arithmetic, real sockets at one server, and limits that change while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from anabranch.cluster import Cluster
+from broker.client_quotas import IP
+from broker.connection_quotas import UNLIMITED, ConnectionQuotas, canonical
+from broker.quotas import DEFAULT
+from clients.admin import Admin
+from protocol.apis.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.broker.serving import Peer, peer, request_frame, serving, until
+from tests.broker.test_client_quotas import alter, connect
+
+API_VERSIONS_V0 = request_frame(18, 0)
+HERE, ELSEWHERE = "127.0.0.1", "127.0.0.2"
+
+
+def quotas(**limits: float) -> ConnectionQuotas:
+    """Two windows of a second: a rate is what came in the last second or two, per second."""
+    return ConnectionQuotas(window_ms=1000, samples=2, **limits)
+
+
+# --- the arithmetic ----------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_measured_where_nothing_is_limited() -> None:
+    one = quotas()
+    assert [one.active] == [False]
+    assert {one.wait_ms(0) for _ in range(100)} == {one.hold_ms(HERE, 0) for _ in range(100)} == {0}
+    one.per_second = 1
+    assert [one.active, one.wait_ms(0)] == [True, 0], "what came before counts for nothing"
+
+
+def test_the_broker_makes_whoever_comes_too_fast_wait_but_not_longer_than_a_window() -> None:
+    one = quotas(per_second=2)
+    assert [one.wait_ms(0), one.wait_ms(0), one.wait_ms(0), one.wait_ms(0)] == [0, 0, 500, 1000]
+    assert one.wait_ms(0) == 1000, "1500 ms would bring the rate back"
+    assert one.wait_ms(5000) == 0
+
+
+def test_an_address_over_its_limit_is_held_and_counts_for_nothing() -> None:
+    one = quotas(per_second=4)
+    one.set_address_limits({HERE: 2, DEFAULT: 2})
+    assert [(one.wait_ms(0), one.hold_ms(HERE, 0)) for _ in range(5)] == [*[(0, 0)] * 2, *[(0, 500)] * 3]
+    assert [(one.wait_ms(0), one.hold_ms(ELSEWHERE, 0)) for _ in range(2)] == [(0, 0), (0, 0)]
+    assert one.hold_ms(ELSEWHERE, 0) == 500 and one.hold_ms("127.0.0.3", 0) == 0, "each has the default for itself"
+    assert one.hold_ms(HERE, 1500) == 0, "it waited"
+    one.set_address_limits({DEFAULT: 1})
+    assert one.hold_ms(HERE, 1500) == 1000, "the default is its limit now"
+    one.set_address_limits({})
+    assert {one.hold_ms(HERE, 2000) for _ in range(100)} == {0}
+
+
+def test_an_address_may_be_shut_out() -> None:
+    one = quotas()
+    one.set_address_limits({HERE: 0})
+    assert one.hold_ms(HERE, 0) == one.hold_ms(HERE, 10_000) == 1000
+
+
+@pytest.mark.parametrize(
+    ("address", "same"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("::ffff:127.0.0.1", "127.0.0.1"),
+        ("::0001", "::1"),
+        ("fe80::1%eth0", "fe80::1"),
+        ("node-3", "node-3"),
+    ],
+)
+def test_addresses_are_compared_as_addresses(address: str, same: str) -> None:
+    assert canonical(address) == same
+
+
+# --- at a server -------------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def peer_at(address: str, port: int) -> AsyncIterator[Peer]:
+    """A raw connection from another address of this machine."""
+    reader, writer = await asyncio.open_connection(HERE, port, local_addr=(address, 0))
+    one = Peer(reader, writer)
+    try:
+        yield one
+    finally:
+        await one.close()
+
+
+def test_connections_that_come_too_fast_for_the_broker_are_served_later_and_in_their_order() -> None:
+    async def scenario() -> None:
+        clock = asyncio.get_running_loop().time
+        served = []
+        rate = serving(quota_window_num=2, quota_window_size_seconds=1, max_connection_creation_rate=1)
+        async with rate as server, contextlib.AsyncExitStack() as stack:
+            began = clock()
+            peers = [await stack.enter_async_context(peer(server.port)) for _ in range(3)]
+
+            async def ask(number: int) -> None:
+                peers[number].send(API_VERSIONS_V0)
+                await peers[number].frame(timeout_s=30)
+                served.append((number, clock() - began))
+
+            async with asyncio.timeout(30):
+                await asyncio.gather(*map(ask, (2, 1, 0)))
+        assert [number for number, _ in served] == [0, 1, 2]
+        assert served[1][1] >= 0.99 and served[2][1] >= 1.98, "each waited for its turn"
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_over_the_limit_of_its_address_is_closed_unheard() -> None:
+    async def scenario() -> None:
+        # Over a minute, so that a slow machine changes nothing: three are within the limit, and a fourth is not.
+        async with serving(quota_window_num=61, quota_window_size_seconds=1) as server:
+            server.connection_quotas.set_address_limits({HERE: 0.05})
+            async with peer_at(ELSEWHERE, server.port) as other, contextlib.AsyncExitStack() as stack:
+                peers = [await stack.enter_async_context(peer(server.port)) for _ in range(4)]
+                for one in (*peers, other):
+                    one.send(API_VERSIONS_V0)
+                for one in (*peers[:-1], other):
+                    await one.frame(timeout_s=30)
+                assert await peers[-1].closed(timeout_s=30)
+                await until(lambda: server.connection_count == 4)
+                server.connection_quotas.set_address_limits({})
+                async with peer(server.port) as late:
+                    late.send(API_VERSIONS_V0)
+                    await late.frame(timeout_s=30)
+
+    asyncio.run(scenario())
+
+
+def test_a_server_stops_though_connections_wait() -> None:
+    async def scenario() -> None:
+        async with serving(quota_window_num=2, quota_window_size_seconds=60) as server:
+            server.connection_quotas.per_second = 0
+            async with peer(server.port) as one, peer(server.port) as two, peer(server.port) as gone:
+                await until(lambda: server.connection_count == 3)
+                await gone.close()
+                await server.stop()
+                assert await one.closed() and await two.closed()
+                assert server.connection_count == 0
+
+    asyncio.run(scenario())
+
+
+# --- in a cluster ------------------------------------------------------------------------------------------------
+
+
+def test_limits_take_effect_and_end_while_brokers_run() -> None:
+    async def scenario() -> None:
+        async with Cluster(brokers=2) as cluster, asyncio.timeout(60):
+            connection = await connect(cluster)
+            rates = [node.server.connection_quotas for node in cluster.nodes.values()]
+            await alter(connection, {IP: None}, connection_creation_rate=1000)
+            await alter(connection, {IP: HERE}, connection_creation_rate=0)
+            await until(lambda: all(one._limits == {DEFAULT: 1000, HERE: 0} for one in rates), 30)
+            for node in cluster.nodes.values():
+                async with peer(node.port) as shut_out, peer_at(ELSEWHERE, node.port) as other:
+                    for one in (shut_out, other):
+                        one.send(API_VERSIONS_V0)
+                    await other.frame(timeout_s=30)
+                    assert await shut_out.closed(timeout_s=30)
+            await alter(connection, {IP: HERE}, connection_creation_rate=None)
+            await alter(connection, {IP: None}, connection_creation_rate=None)
+            await until(lambda: not any(one.active for one in rates), 30)
+            for value, limit in (("70", 70), (None, UNLIMITED)):
+                config = AlterableConfig(
+                    name="max.connection.creation.rate", config_operation=0 if value else 1, value=value
+                )
+                resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[config])
+                said = await connection.call(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
+                assert said.responses[0].error_code == 0
+                await until(lambda limit=limit: all(one.per_second == limit for one in rates), 30)  # type: ignore[misc]
+            async with Admin(f"{HERE}:{cluster.nodes[2].port}") as admin:
+                await admin.list_topics()
+            await connection.close()
+
+    asyncio.run(scenario())
