@@ -2,7 +2,9 @@
 
 An append returns only when the records are replicated to all in-sync replicas; its failures are already translated to
 what the client should hear. `replay` tells what the partition says, oldest first: puts and tombstones, the staged puts
-of transactions, and the markers that settle them.
+of transactions, and the markers that settle them. It ends where all that it told is replicated, because whoever acts on
+a record that the next leader may not have has acted on nothing: there would be two assignments of one generation, or a
+decision that was never made. Kafka does not wait for that.
 
 Source: kafka.coordinator.group.GroupMetadataManager (storeOffsets, storeGroup, doLoadGroupsAndOffsets) and
 kafka.coordinator.transaction.TransactionStateManager (appendTransactionToLog, loadTransactionMetadata).
@@ -79,7 +81,7 @@ class Replicas(Protocol):
         """Append and wait as `acks` demands. Raises KafkaError."""
 
     def leader_of(self, topic: str, index: int) -> Any:
-        """The partition (its `log` knows where it starts), if this broker leads it. Raises KafkaError."""
+        """The partition, with its `log` and its `high_watermark`, if this broker leads it. Raises KafkaError."""
 
     def read_local(self, topic: str, index: int, offset: int, max_bytes: int) -> bytes:
         """Whole batches from `offset` on, up to the log end."""
@@ -129,15 +131,12 @@ class Journal:
         clock_ms: Callable[[], int],
         topic: str = CONSUMER_OFFSETS_TOPIC,
         read_key: ReadKey = decode_key,
-        committed_only: bool = False,
     ) -> None:
-        """`committed_only`: a replay ends when all that it told is replicated, so that it can be acted on."""
         self.topic = topic
         self._replicas = replicas
         self._timeout_ms = timeout_ms
         self._clock_ms = clock_ms
         self._read_key = read_key
-        self._committed_only = committed_only
 
     async def append(
         self,
@@ -186,19 +185,23 @@ class Journal:
         return entries, offset
 
     async def replay(self, partition: int, apply: Callable[[Put | Settle], None]) -> int:
-        """Tell all that a partition says; returns the offset at its end. Raises KafkaError, DecodeError."""
+        """Tell all that a partition says, once it is replicated; returns the offset at its end.
+
+        Markers may be written while the end is awaited: they are told too. Nothing can be written between the end of
+        the replay and what its caller does next without waiting. Raises KafkaError, DecodeError.
+        """
         offset = self.first_offset(partition)
         while True:
             entries, following = self.read(partition, offset)
             for entry in entries:
                 apply(entry)
-            if following == offset:
-                break
-            offset = following
-            await asyncio.sleep(0)  # a long journal must not keep everybody else from being served
-        if self._committed_only:
-            await self._replicas.wait_committed(self.topic, partition, offset)
-        return offset
+            if following != offset:
+                offset = following
+                await asyncio.sleep(0)  # a long journal must not keep everybody else from being served
+            elif self._replicas.leader_of(self.topic, partition).high_watermark < offset:
+                await self._replicas.wait_committed(self.topic, partition, offset)
+            else:
+                return offset
 
 
 _NO_LIMIT: Final = 2**31 - 1

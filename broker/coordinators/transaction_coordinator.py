@@ -62,7 +62,6 @@ class TransactionCoordinator:
             clock_ms=services.clock_ms,
             topic=TRANSACTION_STATE_TOPIC,
             read_key=decode_transaction_key,
-            committed_only=True,
         )
         self._leadership: Leadership[TransactionShard] = Leadership(
             self._journal,

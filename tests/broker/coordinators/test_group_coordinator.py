@@ -265,6 +265,33 @@ def test_while_loading() -> None:
     run(scenario)
 
 
+def test_what_was_loaded_is_served_when_all_of_it_is_replicated() -> None:
+    """Broker 2 has a generation that broker 3 has not: it may lose it yet, and another one would get its number."""
+
+    async def scenario(world: GroupWorld) -> None:
+        connection = await connect(world)
+        response = await connection.call(join_request(), version=3)
+        member, generation = response.member_id, response.generation_id
+        world[3].replicas.fetchers.forget(world.partition(3, CONSUMER_OFFSETS_TOPIC))
+        syncing = asyncio.ensure_future(connection.call(sync_request(member, generation, {member: b"mine"})))
+        await until(lambda: world.partition(2, CONSUMER_OFFSETS_TOPIC).log.log_end_offset == 1)
+        await world.lead(2, isr=(2, 3), topic=CONSUMER_OFFSETS_TOPIC, only=[1, 2])
+        await syncing
+        groups, other = world.groups(2), await connect(world, 2)
+        await until(lambda: groups.loading)
+        refused = await other.call(fetch_offsets_request(9, [0]))
+        assert refused.groups[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert (await other.call(join_request(member))).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await world.tell(CONSUMER_OFFSETS_TOPIC, 0, [3])
+        await until(lambda: not groups.loading)
+        group = groups.group("g")
+        assert group is not None and (group.state, group.generation) == (STABLE, generation)
+        for one in (connection, other):
+            await one.close()
+
+    run(scenario, brokers=3)
+
+
 def test_a_session_that_ends_wakes_nobody_but_the_timer() -> None:
     async def scenario(world: GroupWorld) -> None:
         connection = await connect(world)

@@ -246,6 +246,29 @@ def test_a_commit_that_is_not_replicated_in_time_stays_staged() -> None:
     run(scenario, brokers=2, offsets_commit_timeout_ms=100)
 
 
+def test_a_marker_that_comes_while_the_load_waits_for_replication_is_not_missed() -> None:
+    """The staged offset is on brokers 1 and 2, its marker comes to 2, and only then broker 3 has all of it."""
+
+    async def scenario(world: GroupWorld) -> None:
+        connection, _ = await begun(world)
+        world[3].replicas.fetchers.forget(world.partition(3, CONSUMER_OFFSETS_TOPIC))
+        staging = asyncio.ensure_future(connection.call(txn_commit_request({0: 20})))
+        await until(lambda: world.partition(2, CONSUMER_OFFSETS_TOPIC).log.log_end_offset == 1)
+        await world.lead(2, isr=(2, 3), topic=CONSUMER_OFFSETS_TOPIC, only=[1, 2])
+        await staging
+        groups = world.groups(2)
+        await until(lambda: groups.loading)
+        ending = asyncio.ensure_future(end(world, marker(True, OFFSETS), broker_id=2))
+        await until(lambda: world.partition(2, CONSUMER_OFFSETS_TOPIC).log.log_end_offset == 2)
+        assert groups.loading
+        await world.tell(CONSUMER_OFFSETS_TOPIC, 0, [3])
+        await ending
+        await until(lambda: not groups.loading)
+        assert await fetched(await world[2].connect(), stable=True) == (20, ErrorCode.NONE)
+
+    run(scenario, brokers=3)
+
+
 def test_a_plain_commit_is_unstable_until_it_is_replicated() -> None:
     async def scenario(world: GroupWorld) -> None:
         connection, other = await world[1].connect(), await world[1].connect()
