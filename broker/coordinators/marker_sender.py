@@ -1,16 +1,16 @@
 """Sends the markers of decided transactions to the leaders of their partitions, until each is written.
 
 One request is in flight per broker, this one included, and carries all that gathered meanwhile. What fails is sorted
-again after a pause, because its partition may have another leader then. A partition that the metadata does not know is
-looked up in ZooKeeper: only one that is not there, or is about to be deleted, needs no marker. To forget it because a
-young broker has not heard of it yet would leave its records undecided for ever.
+again after a short pause, or as soon as the metadata changes, because its partition may have another leader then: until
+its marker is there, a transaction holds up every reader of committed records and its own producer. A partition that the
+metadata does not know is looked up in ZooKeeper: only one that is not there, or is about to be deleted, needs none. To
+forget it because a young broker has not heard of it yet would leave its records undecided for ever.
 
 Source: kafka.coordinator.transaction.TransactionMarkerChannelManager.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
-RETRY: Final = Backoff(initial_ms=50, limit_ms=1000)
-"""Pauses between attempts; one line in the log per outage, at its first failure."""
+RETRY: Final = Backoff(initial_ms=50, limit_ms=100)
+"""Pauses between attempts, as short as Kafka's; one line in the log per outage, at its first failure."""
 
 
 class MarkerSender:
@@ -160,8 +160,10 @@ class MarkerSender:
             self._sending.discard(NOWHERE)
 
     async def pause(self, failures: int) -> None:
-        """Wait after so many failures in a row."""
-        await asyncio.sleep(RETRY.wait_ms(failures, self._services.rng) / 1000)
+        """Wait after so many failures in a row, but no longer than until the metadata changes."""
+        metadata, wait_ms = self._services.metadata, RETRY.wait_ms(failures, self._services.rng)
+        before = metadata.image
+        await metadata.wait_until(lambda image: image is not before, wait_ms)
 
     async def _is_gone(self, partition: TopicPartition) -> bool:
         """Whether a partition exists no longer, asking whoever knows best."""

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from broker.coordinators import journal
+from broker.coordinators import journal, marker_sender
 from broker.coordinators.transactions import COMPLETE_ABORT, COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT
+from clients.backoff import Backoff
 from controller.zk import paths
 from protocol.errors import ErrorCode
 from protocol.internal_topics import TRANSACTION_STATE_TOPIC
@@ -158,6 +159,41 @@ def test_the_leader_of_a_partition_changes() -> None:
         assert world.markers(1) == [("COMMIT", 0, 0)]
 
     run(scenario, brokers=2, partitions=2)
+
+
+@pytest.mark.parametrize("waits_for", ["a leader", "another leader"])
+def test_markers_go_out_as_soon_as_the_metadata_says_where(monkeypatch: pytest.MonkeyPatch, waits_for: str) -> None:
+    """A pause between attempts, however long it is, ends when there is something new to try."""
+    monkeypatch.setattr(marker_sender, "RETRY", Backoff(initial_ms=10**8, limit_ms=10**8))
+
+    async def scenario(world: TransactionWorld) -> None:
+        me = await open_transaction(world, 1)
+        pauses = noted_pauses(world)
+        if waits_for == "a leader":
+            await without_leader(world, 1)
+        one = world.assigned["t", 1]
+        world.assigned["t", 1] = Assigned(one.replicas, 1, one.leader_epoch + 1, one.isr, one.partition_epoch + 1)
+        await world.tell("t", 1)
+        assert await world.end(me) is NONE
+        await until(lambda: bool(pauses))
+        assert world.state() is PREPARE_COMMIT
+        await world.publish()
+        await world.reaches(COMPLETE_COMMIT)
+
+    run(scenario, brokers=2, partitions=2)
+
+
+def noted_pauses(world: TransactionWorld) -> list[int]:
+    """Filled when the coordinator begins to pause between attempts."""
+    sender, pauses = world.coordinator()._markers, list[int]()
+    pause = sender.pause
+
+    async def noted(failures: int) -> None:
+        pauses.append(failures)
+        await pause(failures)
+
+    sender.pause = noted  # type: ignore[method-assign]
+    return pauses
 
 
 def test_the_broker_of_a_partition_comes_back() -> None:
