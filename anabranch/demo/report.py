@@ -1,178 +1,99 @@
-"""The HTML report of a demonstration: one file, everything inside it, drawn from the stories with Plotly."""
+"""The HTML report of a demonstration: the job with its verdict first, then the control that shows what was at stake."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
-
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from anabranch.demo.story import Story
+from anabranch.report import page, plots
+from anabranch.report.page import BAD, CALM, GOOD, Card
+from anabranch.report.timeline import Span, Timeline, middle, rates, waiting
 
-COLOURS: Final = ("#3366cc", "#dc3912", "#ff9900", "#109618", "#990099", "#0099c6", "#dd4477", "#66aa00")
-MOMENT_COLOURS: Final = {"resize": "#109618", "kill": "#dc3912", "restart": "#888888", "controller": "#990099"}
-RATE_WINDOW_MS: Final = 900
-STYLE: Final = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; color: #222; }
-h1 { font-size: 1.6em; } h2 { font-size: 1.2em; margin-top: 2em; }
-table { border-collapse: collapse; } td, th { padding: .25em .9em .25em 0; text-align: left; vertical-align: top; }
-td.n { text-align: right; font-variant-numeric: tabular-nums; }
-.good { color: #107010; font-weight: 600; } .bad { color: #b00000; font-weight: 600; } .dim { color: #777; }
-"""
+VIOLATIONS = ("out_of_order", "lost", "repeated")
 
 
 def write(path: Path, stories: Sequence[Story]) -> None:
     """Write the report: the first story is the job itself, the others are controls."""
-    parts = [f"<h1>{html.escape(stories[0].topic)}: resized under fire, audited by delivery</h1>"]
-    for place, story in enumerate(stories):
-        parts.append(_section(story, control=place > 0, with_library=place == 0))
-    title = f"Anabranch: {stories[0].topic}"
-    page = f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
-    page += f"<style>{STYLE}</style><body>{''.join(parts)}</body></html>"
-    path.write_text(page, encoding="utf-8")
+    job = stories[0]
+    parts = [_headline(job), page.cards(_cards(job))]
+    parts += [_section(story, control=place > 0, with_library=place == 0) for place, story in enumerate(stories)]
+    path.write_text(page.page(f"Anabranch: {job.topic}", parts, footer="anabranch demo"), encoding="utf-8")
+
+
+def _headline(job: Story) -> str:
+    wrong = sum(job.verdict.get(name, 0) for name in VIOLATIONS)
+    resizes = sum(one.kind == "resize" and bool(one.label) for one in job.moments)
+    kills = sum(one.kind == "kill" for one in job.moments)
+    good = not wrong and job.verdict.get("delivered") == job.total
+    verdict = (
+        f"All {job.total:,} records were delivered in order, each once"
+        if good
+        else f"{wrong:,} violations among {job.total:,} records"
+    )
+    sub = f"The topic was resized {resizes} times under load, and {kills} processes were killed. "
+    sub += "Spark checked what was handed to applications, delivery by delivery, while it happened."
+    return page.headline(f"{job.topic}: resized under fire", verdict, sub, GOOD if good else BAD)
+
+
+def _cards(story: Story) -> list[Card]:
+    found = [
+        Card(f"{story.acked:,}", "records acknowledged", GOOD if story.acked == story.total else BAD),
+        Card(f"{story.verdict.get('delivered', 0):,}", "delivered, each counted once"),
+    ]
+    for name in VIOLATIONS:
+        count = story.verdict.get(name, 0)
+        found.append(Card(f"{count:,}", name.replace("_", " "), BAD if count else GOOD))
+    found.append(Card(f"{story.verdict.get('redelivered', 0):,}", "redelivered after a failure (allowed)", CALM))
+    if hand_offs := [ms for _, ms in story.hand_offs_ms()]:
+        found.append(Card(f"{middle(hand_offs):,} ms", f"hand-off, median of {len(hand_offs)}"))
+    return found
 
 
 def _section(story: Story, *, control: bool, with_library: bool) -> str:
-    heading = "Control: the same resize as Kafka does it today (hash modulo count, no gates)" if control else "The job"
-    figure = _timeline(story)
-    plot = figure.to_html(full_html=False, include_plotlyjs="inline" if with_library else False)
-    return "".join([f"<h2>{heading}</h2>", _verdict(story), plot, _moments(story), _hand_offs(story)])
-
-
-def _verdict(story: Story) -> str:
-    rows = [
-        ("flights acknowledged", story.acked, story.acked == story.total),
-        ("delivered, each counted once", story.verdict.get("delivered", 0), None),
-        ("out of order", story.verdict.get("out_of_order", 0), story.verdict.get("out_of_order", 0) == 0),
-        ("lost", story.verdict.get("lost", 0), story.verdict.get("lost", 0) == 0),
-        ("repeated", story.verdict.get("repeated", 0), story.verdict.get("repeated", 0) == 0),
-        ("redelivered after a failure (allowed)", story.verdict.get("redelivered", 0), None),
-    ]
-    cells = "".join(
-        f"<tr><td>{label}</td><td class='n {_class(good)}'>{value:,}</td></tr>" for label, value, good in rows
+    title = "Control: the same resizes as Kafka does them today" if control else "The job"
+    lead = (
+        "Hash modulo count, and consumers that wait for nobody. That the audit finds violations here is what gives its "
+        "silence about the job a meaning."
+        if control
+        else "What was done to the cluster, what came of it, and how long keys waited when they changed hands."
     )
-    return f"<table>{cells}</table>"
+    parts = [page.cards(_cards(story))] if control else []
+    parts.append(plots.embedded(plots.timeline(_timeline(story)), with_library=with_library))
+    parts += [_hand_offs(story), page.folded("Everything that happened", _moments(story))]
+    return page.section(title, lead, *parts)
 
 
-def _class(good: bool | None) -> str:
-    return "" if good is None else "good" if good else "bad"
-
-
-def _timeline(story: Story) -> Any:
-    figure = make_subplots(
-        rows=3,
-        cols=1,
-        shared_xaxes=True,
-        row_heights=[0.5, 0.25, 0.25],
-        vertical_spacing=0.06,
-        subplot_titles=(
-            "records per second, by partition (acknowledged)",
-            "records waiting for delivery",
-            "closed gates",
-        ),
-    )
-    for index in sorted({index for _, counts in story.acked_series for index in counts}):
-        times, rates = _rates([(t_ms, counts.get(index, 0)) for t_ms, counts in story.acked_series], story.began_ms)
-        figure.add_trace(
-            go.Scatter(
-                x=times,
-                y=rates,
-                name=f"partition {index}",
-                stackgroup="rate",
-                mode="lines",
-                line={"width": 0.5, "color": COLOURS[index % len(COLOURS)]},
-            ),
-            row=1,
-            col=1,
-        )
-    times, backlog = _backlog(story)
-    figure.add_trace(
-        go.Scatter(x=times, y=backlog, name="waiting", mode="lines", line={"color": "#555"}, showlegend=False),
-        row=2,
-        col=1,
-    )
-    for opening in story.openings:
-        begin, end = (_seconds(opening[key], story.began_ms) for key in ("closed_ms", "opened_ms"))
-        colour = COLOURS[int(opening["partition"]) % len(COLOURS)]
-        figure.add_trace(
-            go.Scatter(
-                x=[begin, end],
-                y=[opening["segment"]] * 2,
-                mode="lines+markers+text",
-                text=["", f" {1000 * (end - begin):.0f} ms"],
-                textposition="middle right",
-                line={"width": 6, "color": colour},
-                marker={"size": 7, "color": colour},
-                showlegend=False,
-            ),
-            row=3,
-            col=1,
-        )
-    for place, moment in enumerate(one for one in story.moments if one.label):
-        figure.add_vline(
-            x=_seconds(moment.t_ms, story.began_ms),
-            line={"width": 1, "dash": "dot", "color": MOMENT_COLOURS.get(moment.kind, "#bbb")},
-            annotation={"text": moment.label, "font": {"size": 11}, "yshift": -13 * (place % 3)},
-            row=1,
-            col=1,
-        )
-    ended = _seconds(story.ended_ms, story.began_ms)
-    figure.update_xaxes(range=[0, ended])
-    figure.update_xaxes(title_text="seconds since the first record", row=3, col=1)
-    figure.update_layout(height=760, margin={"l": 60, "r": 20, "t": 40, "b": 40}, template="simple_white")
-    return figure
-
-
-def _rates(series: Sequence[tuple[int, int]], began_ms: int) -> tuple[list[float], list[float]]:
-    """Rates between reports at least `RATE_WINDOW_MS` apart."""
-    times: list[float] = []
-    rates: list[float] = []
-    before_ms, before = series[0]
-    for t_ms, count in series[1:]:
-        if t_ms - before_ms >= RATE_WINDOW_MS:
-            times.append(_seconds(t_ms, began_ms))
-            rates.append(1000 * (count - before) / (t_ms - before_ms))
-            before_ms, before = t_ms, count
-    return times, rates
-
-
-def _backlog(story: Story) -> tuple[list[float], list[int]]:
-    """Acknowledged but not yet delivered, at each report of the readers."""
+def _timeline(story: Story) -> Timeline:
+    indexes = sorted({index for _, counts in story.acked_series for index in counts})
     acked = [(t_ms, sum(counts.values())) for t_ms, counts in story.acked_series]
-    times: list[float] = []
-    backlog: list[int] = []
-    place = 0
-    for t_ms, delivered in story.delivered_series:
-        while place + 1 < len(acked) and acked[place + 1][0] <= t_ms:
-            place += 1
-        if acked and t_ms >= story.began_ms:
-            times.append(_seconds(t_ms, story.began_ms))
-            backlog.append(max(0, acked[place][1] - delivered))
-    return times, backlog
+    return Timeline(
+        began_ms=story.began_ms,
+        ended_ms=story.ended_ms,
+        rates={
+            f"partition {index}": rates([(t_ms, counts.get(index, 0)) for t_ms, counts in story.acked_series])
+            for index in indexes
+        },
+        rates_title="records acknowledged per second, by partition",
+        waiting=waiting(acked, [one for one in story.delivered_series if one[0] >= story.began_ms]),
+        moments=story.moments,
+        spans=[
+            Span(one["segment"], int(one["partition"]), one["closed_ms"], one["opened_ms"]) for one in story.openings
+        ],
+        spans_title="closed gates",
+    )
 
 
 def _moments(story: Story) -> str:
-    rows = "".join(
-        f"<tr><td class=n>{_seconds(one.t_ms, story.began_ms):.2f} s</td><td>{html.escape(one.kind)}</td>"
-        f"<td>{html.escape(one.text)}</td></tr>"
-        for one in story.moments
-    )
-    return f"<h3>What happened</h3><table>{rows}</table>"
+    rows = [(f"{(one.t_ms - story.began_ms) / 1000:.2f} s", one.kind, one.text) for one in story.moments]
+    return page.table(("", "", ""), rows)
 
 
 def _hand_offs(story: Story) -> str:
-    hand_offs = sorted(ms for _, ms in story.hand_offs_ms())
+    hand_offs = [ms for _, ms in story.hand_offs_ms()]
     if not hand_offs:
-        return "<p class=dim>No gate was closed.</p>"
-    middle, highest = hand_offs[len(hand_offs) // 2], hand_offs[-1]
+        return "<p class=lead>No gate was closed.</p>"
     return (
         f"<p>{len(hand_offs)} gates closed and opened. From the last boundary crossed to the opening of the gate: "
-        f"median {middle} ms, longest {highest} ms.</p>"
+        f"median {middle(hand_offs):,} ms, longest {max(hand_offs):,} ms.</p>"
     )
-
-
-def _seconds(t_ms: int, began_ms: int) -> float:
-    return (t_ms - began_ms) / 1000

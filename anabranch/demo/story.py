@@ -8,17 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anabranch.demo.children import Line
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Something that was done to the cluster, or that it did."""
-
-    t_ms: int
-    kind: str
-    text: str
-    label: str = ""
-    """A few words for the timeline; none: not drawn there."""
+from anabranch.report.timeline import Moment
 
 
 @dataclass(slots=True)

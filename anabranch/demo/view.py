@@ -13,7 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from anabranch.demo.story import Moment, Story
+from anabranch.demo.story import Story
+from anabranch.report.timeline import Moment
 
 MOMENTS_SHOWN: Final = 12
 PLAIN_EVERY_S: Final = 5.0

@@ -1,0 +1,228 @@
+"""The plots of a report, drawn with Plotly into the page itself: a reader needs this one file and no network."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Final
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from anabranch.report.timeline import Moment, Timeline, middle
+
+COLOURS: Final = (
+    *("#4269d0", "#6cc5b0", "#efb118", "#a463f2", "#97bbf5", "#3ca951", "#9c6b4e", "#ff8ab7", "#5b6b8c", "#c9a227"),
+)
+"""Of partitions; red is for what went wrong."""
+RED: Final = "#c0392b"
+MOMENT_MARKS: Final = {
+    "resize": ("#12794a", "diamond"),
+    "kill": (RED, "x"),
+    "restart": ("#5d6878", "circle-open"),
+    "controller": ("#8e44ad", "star"),
+    "network": ("#d35400", "triangle-up"),
+    "freeze": ("#2471a3", "square"),
+    "disk": ("#9c6b4e", "hexagon"),
+}
+OTHER_MARK: Final = ("#5d6878", "circle")
+LABELS_MAX: Final = 9
+"""In one lane: more of them would be written over one another, and are told by the cursor instead."""
+SPAN_TEXTS_MAX: Final = 16
+FONT: Final = {"family": 'system-ui, "Segoe UI", "DejaVu Sans", sans-serif', "size": 12, "color": "#1d2430"}
+
+
+def embedded(figure: Any, *, with_library: bool) -> str:
+    """A figure as HTML; the first one of a page brings the library."""
+    found: str = figure.to_html(
+        full_html=False,
+        include_plotlyjs="inline" if with_library else False,
+        config={"displayModeBar": False, "responsive": True},
+    )
+    return found
+
+
+def timeline(shown: Timeline) -> Any:
+    """What was done, how fast records came, how many waited, how keys changed hands: over one axis of time."""
+    lanes = _lanes([one for one in shown.moments if one.label])
+    rows = [
+        (row, height, title)
+        for row, height, title, wanted in (
+            (_draw_moments, 26 + 24 * len(lanes), "what was done", bool(lanes)),
+            (_draw_offences, 60, "violations", bool(shown.offences)),
+            (_draw_rates, 230, shown.rates_title, True),
+            (_draw_waiting, 110, "records waiting for delivery", bool(shown.waiting)),
+            (_draw_spans, 60 + 17 * len({one.partition for one in shown.spans}), shown.spans_title, bool(shown.spans)),
+        )
+        if wanted
+    ]
+    total = sum(height for _, height, _ in rows)
+    figure = make_subplots(
+        rows=len(rows),
+        cols=1,
+        shared_xaxes=True,
+        row_heights=[height / total for _, height, _ in rows],
+        vertical_spacing=38 / (total + 38 * len(rows)),
+        subplot_titles=[title for _, _, title in rows],
+    )
+    for number, (draw, _, _) in enumerate(rows, 1):
+        draw(figure, number, shown)
+    figure.update_xaxes(range=[0, shown.seconds(shown.ended_ms)], showgrid=False, zeroline=False)
+    figure.update_xaxes(title_text="seconds since the first record", row=len(rows), col=1)
+    figure.update_yaxes(gridcolor="#eef0f4", zeroline=False)
+    figure.update_annotations(font={"size": 13, "color": "#5d6878"}, x=0, xanchor="left")
+    _mark_resizes(figure, shown)
+    figure.update_layout(
+        height=total + 38 * len(rows) + 70,
+        margin={"l": 70, "r": 16, "t": 34, "b": 46},
+        template="simple_white",
+        font=FONT,
+        hovermode="closest",
+        legend={"orientation": "h", "y": -0.08, "yanchor": "top", "font": {"size": 11}, "traceorder": "normal"},
+    )
+    return figure
+
+
+def distribution(values_ms: Sequence[int], *, what: str) -> Any:
+    """How often something took how long, with the median marked."""
+    figure = go.Figure()
+    figure.add_trace(
+        go.Histogram(x=list(values_ms), nbinsx=40, marker={"color": COLOURS[0], "line": {"width": 1, "color": "#fff"}})
+    )
+    figure.add_vline(
+        x=middle(values_ms),
+        line={"width": 1.5, "color": RED, "dash": "dot"},
+        annotation={"text": f"median {middle(values_ms):,} ms", "font": {"color": RED, "size": 12}},
+    )
+    figure.update_xaxes(title_text=f"{what}, ms", rangemode="tozero")
+    figure.update_yaxes(title_text="how often", gridcolor="#eef0f4", rangemode="tozero")
+    figure.update_layout(
+        height=260, margin={"l": 70, "r": 16, "t": 24, "b": 46}, template="simple_white", font=FONT, bargap=0.02
+    )
+    return figure
+
+
+def _lanes(moments: Sequence[Moment]) -> dict[str, list[Moment]]:
+    """Moments by kind, in the order in which a reader asks about them."""
+    lanes: dict[str, list[Moment]] = defaultdict(list)
+    for kind in (*MOMENT_MARKS, *sorted({one.kind for one in moments} - set(MOMENT_MARKS))):
+        for moment in moments:
+            if moment.kind == kind:
+                lanes[kind].append(moment)
+    return dict(lanes)
+
+
+def _draw_moments(figure: Any, row: int, shown: Timeline) -> None:
+    lanes = _lanes([one for one in shown.moments if one.label])
+    for kind, moments in lanes.items():
+        colour, symbol = MOMENT_MARKS.get(kind, OTHER_MARK)
+        few = len(moments) <= LABELS_MAX
+        figure.add_trace(
+            go.Scatter(
+                x=[shown.seconds(one.t_ms) for one in moments],
+                y=[kind] * len(moments),
+                mode="markers+text" if few else "markers",
+                text=[f" {one.label}" for one in moments],
+                textposition="middle right",
+                textfont={"size": 11, "color": colour},
+                hovertext=[f"{shown.seconds(one.t_ms):.1f} s: {one.text}" for one in moments],
+                hoverinfo="text",
+                marker={"size": 9, "color": colour, "symbol": symbol},
+                cliponaxis=False,
+                showlegend=False,
+            ),
+            row=row,
+            col=1,
+        )
+    figure.update_yaxes(type="category", categoryarray=list(reversed(lanes)), categoryorder="array", row=row, col=1)
+    figure.update_yaxes(range=[-0.6, len(lanes) - 0.4], ticks="", row=row, col=1)
+
+
+def _draw_offences(figure: Any, row: int, shown: Timeline) -> None:
+    kinds = sorted({one.kind for one in shown.offences})
+    figure.add_trace(
+        go.Scatter(
+            x=[shown.seconds(one.t_ms) for one in shown.offences],
+            y=[one.kind for one in shown.offences],
+            mode="markers",
+            hovertext=[f"{shown.seconds(one.t_ms):.1f} s: {one.text}" for one in shown.offences],
+            hoverinfo="text",
+            marker={"size": 11, "color": RED, "symbol": "x-thin", "line": {"width": 2, "color": RED}},
+            showlegend=False,
+        ),
+        row=row,
+        col=1,
+    )
+    figure.update_yaxes(type="category", range=[-0.6, len(kinds) - 0.4], ticks="", row=row, col=1)
+
+
+def _draw_rates(figure: Any, row: int, shown: Timeline) -> None:
+    for place, (name, series) in enumerate(shown.rates.items()):
+        colour = COLOURS[place % len(COLOURS)]
+        figure.add_trace(
+            go.Scatter(
+                x=[shown.seconds(t_ms) for t_ms, _ in series],
+                y=[rate for _, rate in series],
+                name=name,
+                stackgroup="rate",
+                mode="lines",
+                line={"width": 0.6, "color": colour},
+                hovertemplate="%{y:,.0f}/s",
+            ),
+            row=row,
+            col=1,
+        )
+    figure.update_yaxes(rangemode="tozero", row=row, col=1)
+
+
+def _draw_waiting(figure: Any, row: int, shown: Timeline) -> None:
+    figure.add_trace(
+        go.Scatter(
+            x=[shown.seconds(t_ms) for t_ms, _ in shown.waiting],
+            y=[count for _, count in shown.waiting],
+            mode="lines",
+            line={"width": 1.2, "color": "#5d6878"},
+            fill="tozeroy",
+            fillcolor="rgba(93,104,120,.14)",
+            hovertemplate="%{y:,} waiting<extra></extra>",
+            showlegend=False,
+        ),
+        row=row,
+        col=1,
+    )
+    figure.update_yaxes(rangemode="tozero", row=row, col=1)
+
+
+def _draw_spans(figure: Any, row: int, shown: Timeline) -> None:
+    few = len(shown.spans) <= SPAN_TEXTS_MAX
+    for span in shown.spans:
+        colour = COLOURS[span.partition % len(COLOURS)]
+        figure.add_trace(
+            go.Scatter(
+                x=[shown.seconds(span.began_ms), shown.seconds(span.ended_ms)],
+                y=[str(span.partition)] * 2,
+                mode="lines+markers+text" if few else "lines+markers",
+                text=["", f"  {span.took_ms:,} ms"],
+                textposition="middle right",
+                textfont={"size": 11},
+                hovertext=f"{span.name}: {span.took_ms:,} ms",
+                hoverinfo="text",
+                line={"width": 5, "color": colour},
+                marker={"size": 6, "color": colour},
+                cliponaxis=False,
+                showlegend=False,
+            ),
+            row=row,
+            col=1,
+        )
+    partitions = [str(one) for one in sorted({span.partition for span in shown.spans}, reverse=True)]
+    figure.update_yaxes(type="category", categoryorder="array", categoryarray=partitions, row=row, col=1)
+    figure.update_yaxes(title_text="partition", range=[-0.6, len(partitions) - 0.4], ticks="", row=row, col=1)
+
+
+def _mark_resizes(figure: Any, shown: Timeline) -> None:
+    """A thin line through everything where the topic was resized or somebody was killed."""
+    for moment in shown.moments:
+        if moment.label and moment.kind in ("resize", "kill"):
+            colour, _ = MOMENT_MARKS[moment.kind]
+            figure.add_vline(x=shown.seconds(moment.t_ms), line={"width": 0.8, "dash": "dot", "color": colour})
