@@ -76,4 +76,11 @@ def test_the_report_stands_alone(tmp_path: Path) -> None:
     page = (tmp_path / "report.html").read_text()
     assert "2 partitions" in page and "Plotly.newPlot" in page
     assert "<script src" not in page and "<link" not in page, "nothing is fetched from elsewhere"
-    assert "class='n bad'>7" in page
+    assert "All 10 records were delivered in order, each once" in page
+    assert "<div class='card bad'><b>7</b><span>out of order</span>" in page
+
+
+def test_the_report_of_a_job_that_failed_says_so_first(tmp_path: Path) -> None:
+    report.write(tmp_path / "report.html", [judged("job", lost=2, out_of_order=1), judged("control")])
+    page = (tmp_path / "report.html").read_text()
+    assert "<header class='bad'>" in page and "<h1>3 violations among 10 records</h1>" in page

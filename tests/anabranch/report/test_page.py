@@ -1,0 +1,30 @@
+"""Pages: what comes from outside is text there, whatever it contains."""
+
+from __future__ import annotations
+
+from anabranch.report import page
+from anabranch.report.page import BAD, Card
+
+EVIL = "<script>alert('1')</script>"
+
+
+def test_nothing_from_outside_is_taken_for_html() -> None:
+    made = page.page(
+        EVIL,
+        [
+            page.headline(EVIL, EVIL, EVIL, BAD),
+            page.cards([Card(EVIL, EVIL)]),
+            page.section(EVIL, EVIL, page.table([EVIL], [[EVIL]]), page.definitions([(EVIL, EVIL)])),
+            page.folded(EVIL, ""),
+        ],
+        footer=EVIL,
+    )
+    assert EVIL not in made
+    assert made.count("&lt;script&gt;") == 14
+
+
+def test_numbers_stand_right_and_words_left() -> None:
+    made = page.table(["name", "count"], [["a", 1234567], ["b", None]], marked=[1])
+    assert "<th>name</th><th class='n'>count</th>".replace("'", "") in made.replace("'", "")
+    assert "<td>a</td><td class=n>1,234,567</td>" in made
+    assert "<tr class=mark><td>b</td><td class=n>-</td>" in made

@@ -1,0 +1,51 @@
+"""What a timeline shows is computed apart from how it is drawn."""
+
+from __future__ import annotations
+
+from anabranch.report import plots
+from anabranch.report.timeline import Moment, Offence, Span, Timeline, middle, percentile, rates, waiting
+
+
+def test_a_rate_is_taken_between_reports_that_are_far_enough_apart() -> None:
+    assert rates([]) == []
+    assert rates([(0, 0), (500, 10), (1000, 30), (1100, 90), (2000, 130)]) == [(1000, 30.0), (2000, 100.0)]
+
+
+def test_waiting_is_what_was_acknowledged_by_then_and_not_delivered() -> None:
+    acked = [(0, 0), (100, 50), (200, 80)]
+    assert waiting(acked, [(50, 0), (150, 20), (250, 80), (260, 90)]) == [(50, 0), (150, 30), (250, 0), (260, 0)]
+    assert waiting([(100, 5)], [(50, 3)]) == [], "nothing is known of that time"
+
+
+def test_the_middle_and_the_end_of_some_values() -> None:
+    assert (middle([9, 1, 5]), percentile([1, 2, 3, 4], 50), percentile([1, 2, 3, 4], 99)) == (5, 3, 4)
+
+
+def test_every_part_that_has_something_to_show_is_drawn_and_no_other() -> None:
+    bare = Timeline(0, 1000, rates={"partition 0": [(500, 3.0)]})
+    full = Timeline(
+        0,
+        1000,
+        rates={"partition 0": [(500, 3.0)]},
+        waiting=[(500, 7)],
+        moments=[Moment(400, "resize", "it grew", "6 partitions"), Moment(450, "phase", "not drawn")],
+        spans=[Span("1@1", 1, 400, 480)],
+        offences=[Offence(600, "lost", "one was lost")],
+    )
+    titles = [[one.text for one in plots.timeline(shown).layout.annotations] for shown in (bare, full)]
+    assert titles[0] == ["records per second, by partition"]
+    assert titles[1] == [
+        "what was done",
+        "violations",
+        "records per second, by partition",
+        "records waiting for delivery",
+        "hand-offs",
+    ]
+    texts = [text for trace in plots.timeline(full).data for text in (trace.text or ())]
+    assert " 6 partitions" in texts and "  80 ms" in texts
+    assert not any("not drawn" in str(trace) for trace in plots.timeline(full).data)
+
+
+def test_a_distribution_marks_its_median() -> None:
+    (line,) = plots.distribution([10, 20, 90], what="hand-off").layout.annotations
+    assert line.text == "median 20 ms"
