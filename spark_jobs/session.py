@@ -1,7 +1,8 @@
-"""A local Spark that starts quickly, keeps its words to a log file, and takes its JVM with it when it stops.
+"""A Spark for the audit: in this process's care by default, on a cluster, or the one that `spark-submit` started.
 
 The JVM is started here rather than by `SparkSession.builder`, because only its starter can say where its output goes:
-Spark, its Python workers and their tracebacks write to `spark.log` in the output directory, never to the terminal.
+Spark, its Python workers and their tracebacks write to `spark.log` in the output directory, never to the terminal. It
+is quick to start, and ends when we do. Under `spark-submit` there is a JVM already, which speaks for itself.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -18,9 +20,14 @@ from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from spark_jobs import shipping
 from spark_jobs.source import AnabranchSource
 
 STOP_TIMEOUT_S: Final = 3.0
+LOCAL: Final = "local[*]"
+LOCAL_PARTITIONS_MAX: Final = 8
+CLUSTER_PARTITIONS: Final = "8"
+"""Of the state, from the first start on: Spark keeps what the checkpoint began with."""
 STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -28,41 +35,68 @@ class SparkMissing(RuntimeError):
     """Spark cannot start on this machine; the text says what to do about it."""
 
 
-class LocalSpark:
-    """One JVM and its session: `with LocalSpark(directory) as session`."""
+class AuditSpark:
+    """One JVM and its session: `with AuditSpark(directory) as session`.
 
-    def __init__(self, directory: Path, *, cores: int = 2) -> None:
+    `conf` is what the user wants to have differently; on a cluster executors get their sizes there.
+    """
+
+    def __init__(self, directory: Path, *, master: str = LOCAL, conf: Mapping[str, str] | None = None) -> None:
         self._directory = directory
-        self._cores = cores
+        self._master = master
+        self._conf = dict(conf or {})
         self._jvm: subprocess.Popen[bytes] | None = None
+        self._session: SparkSession | None = None
 
     @property
     def log_path(self) -> Path:
         """Everything that the JVM and the Python workers say."""
         return self._directory / "spark.log"
 
+    @property
+    def is_local(self) -> bool:
+        """Whether everything runs on this machine, in one JVM."""
+        return self._master.startswith("local")
+
     def start(self) -> SparkSession:
         """Start the JVM and the session. `SparkMissing` if there is no Java that can run it."""
-        if java() is None:
-            raise SparkMissing("no Java was found: install Java 17 or later, or set JAVA_HOME")
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-        os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        self._temporary.mkdir(parents=True, exist_ok=True)
-        conf = SparkConf(loadDefaults=False).setAll(list(self._settings().items()))
-        gateway = self._launch(conf)
-        self._jvm = gateway.proc
-        context = SparkContext(conf=conf, gateway=gateway)
-        # The JVM closes this server's connection when it ends, which is no error worth a traceback on the terminal.
-        accumulators: Any = context._accumulatorServer
-        accumulators.handle_error = lambda *_: None
+        conf = self._settings()
+        if submitted():
+            wanted = SparkConf()
+            for name, value in conf.items():
+                wanted.setIfMissing(name, value)  # what spark-submit was told goes first
+            SparkContext(conf=wanted)
+        else:
+            self._start_jvm(conf)
         session: SparkSession = SparkSession.builder.getOrCreate()
-        context.setLogLevel("WARN")
+        self._session = session
         session.dataSource.register(AnabranchSource)
         return session
 
+    def _start_jvm(self, conf: Mapping[str, str]) -> None:
+        if java() is None:
+            raise SparkMissing("no Java was found: install Java 17 or later, or set JAVA_HOME")
+        if self.is_local:
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)
+        os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        self._temporary.mkdir(parents=True, exist_ok=True)
+        wanted = SparkConf(loadDefaults=False).setAll(sorted(conf.items()))
+        gateway = self._launch(wanted)
+        self._jvm = gateway.proc
+        context = SparkContext(conf=wanted, gateway=gateway)
+        # The JVM closes this server's connection when it ends, which is no error worth a traceback on the terminal.
+        accumulators: Any = context._accumulatorServer
+        accumulators.handle_error = lambda *_: None
+        context.setLogLevel("WARN")
+        if not self.is_local:
+            context.addPyFile(str(shipping.pack(self._temporary)))
+
     def stop(self) -> None:
         """End the JVM, and with it all its Python workers. What was checkpointed stays valid."""
+        if self._session is not None and (submitted() or not self.is_local):
+            self._session.stop()  # or the cluster would keep the executors until it misses us
+        self._session = None
         if self._jvm is not None:
             self._jvm.terminate()
             try:
@@ -102,6 +136,23 @@ class LocalSpark:
                 raise SparkMissing(text) from None
 
     def _settings(self) -> dict[str, str]:
+        """What the audit needs wherever it runs, what suits this machine, and over it what the user wants."""
+        settings = {
+            "spark.app.name": "anabranch-audit",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+            "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
+            "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        }
+        if submitted():
+            return {**settings, "spark.sql.shuffle.partitions": CLUSTER_PARTITIONS, **self._conf}
+        settings |= {"spark.master": self._master, "spark.ui.showConsoleProgress": "false", **self._of_driver()}
+        settings |= self._of_this_machine() if self.is_local else {"spark.sql.shuffle.partitions": CLUSTER_PARTITIONS}
+        return {**settings, **self._conf}
+
+    def _of_driver(self) -> dict[str, str]:
+        """Of a JVM that we start."""
+        self._directory.mkdir(parents=True, exist_ok=True)
         logging = self._directory / "log4j2.properties"
         logging.write_text(LOG4J)
         temporary = str(self._temporary.absolute())
@@ -113,23 +164,31 @@ class LocalSpark:
             "-XX:+UseSerialGC",
         ]
         return {
-            "spark.master": f"local[{self._cores}]",
-            "spark.app.name": "anabranch-audit",
             "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "768m",
             "spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in options),
             "spark.local.dir": temporary,
-            "spark.python.daemon.module": "spark_jobs.daemon",
-            "spark.sql.adaptive.enabled": "false",
-            "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-            "spark.sql.shuffle.partitions": str(self._cores),
-            "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
-            "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
             "spark.sql.warehouse.dir": str((self._directory / "warehouse").absolute()),
         }
+
+    def _of_this_machine(self) -> dict[str, str]:
+        """Where there is nobody else."""
+        named = self._master.removeprefix("local").strip("[]")
+        cores = int(named) if named.isdigit() else 1 if not named else os.cpu_count() or 1
+        return {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.python.daemon.module": "spark_jobs.daemon",
+            "spark.sql.shuffle.partitions": str(min(cores, LOCAL_PARTITIONS_MAX)),
+        }
+
+
+LocalSpark = AuditSpark
+
+
+def submitted() -> bool:
+    """Whether `spark-submit` started this process, and the JVM is there already."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def java() -> str | None:

@@ -56,7 +56,7 @@ def command(bootstrap_servers: str, topic: str | None, expect: str | None, out: 
         raise click.UsageError("name the audit topic: --topic flights-audit")
     try:
         from spark_jobs import service
-        from spark_jobs.session import LocalSpark, SparkMissing
+        from spark_jobs.session import AuditSpark, SparkMissing
     except ImportError as error:
         raise CannotRun(f"{INSTALL} ({error})") from None
     code = 0 if serve else CannotRun.exit_code
@@ -64,7 +64,7 @@ def command(bootstrap_servers: str, topic: str | None, expect: str | None, out: 
         with handling(signal.SIGTERM, lambda *_: sys.exit(code)):
             if not serve:
                 service.look_up(bootstrap_servers, [topic, expect])
-            with LocalSpark(Path(out)) as session, handling(signal.SIGINT, stop_without_verdict):
+            with AuditSpark(Path(out)) as session, handling(signal.SIGINT, stop_without_verdict):
                 audits = service.AuditService(session, bootstrap_servers, Path(out))
                 if serve:
                     service.serve(audits, sys.stdin)

@@ -1,0 +1,56 @@
+"""What a cluster that knows nothing of us needs: our packages in one archive, and a script for `spark-submit`.
+
+Executors import from the archive as it is (`--py-files`); there is nothing compiled in it. What we import ourselves is
+not in there: the interpreter of the executors has to have it, or an archive of a whole environment goes along.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+PACKAGES: Final = ("protocol", "clients", "controller", "broker", "spark_jobs", "anabranch")
+"""Executors need the first and `spark_jobs`; a driver that runs inside the cluster needs all of them."""
+ARCHIVE_NAME: Final = "anabranch-audit.zip"
+JOB_NAME: Final = "anabranch-audit.py"
+JOB: Final = '''\
+"""The order audit, for spark-submit: takes what `anabranch audit` takes."""
+
+from anabranch.commands.audit import command
+
+command(prog_name="anabranch audit")
+'''
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+
+
+def pack(directory: Path) -> Path:
+    """Put our packages into an archive; the same sources give the same bytes."""
+    root = Path(__file__).parent.parent
+    sources = sorted(path for name in PACKAGES for path in (root / name).rglob("*") if _belongs(path))
+    archive = directory / ARCHIVE_NAME
+    directory.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for source in sources:
+            entry = zipfile.ZipInfo(source.relative_to(root).as_posix(), _EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            packed.writestr(entry, source.read_bytes())
+    return archive
+
+
+def write_job(directory: Path) -> Path:
+    """The script that `spark-submit` starts."""
+    directory.mkdir(parents=True, exist_ok=True)
+    job = directory / JOB_NAME
+    job.write_text(JOB)
+    return job
+
+
+def submission(archive: Path, job: Path, master: str, words: Sequence[str]) -> list[str]:
+    """The command line that runs the job on a cluster."""
+    return ["spark-submit", "--master", master, "--py-files", str(archive), str(job), *words]
+
+
+def _belongs(path: Path) -> bool:
+    return path.is_file() and "__pycache__" not in path.parts and path.suffix in (".py", ".typed")

@@ -1,0 +1,42 @@
+"""What is shipped to a cluster: complete, importable as it is, and the same each time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+from spark_jobs import shipping
+
+IMPORTS = "import spark_jobs.audit, spark_jobs.service, anabranch.commands.audit as c; print(c.__file__)"
+
+
+def test_the_archive_is_all_that_a_cluster_needs_of_us(tmp_path: Path) -> None:
+    archive = shipping.pack(tmp_path)
+    names = zipfile.ZipFile(archive).namelist()
+    assert {name.partition("/")[0] for name in names} == set(shipping.PACKAGES)
+    assert not any("__pycache__" in name for name in names)
+    # -S: what is installed is found by this path, what `.pth` files name (us) is not.
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", IMPORTS],
+        env={"PYTHONPATH": f"{archive}:{sysconfig.get_path('purelib')}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(archive))
+
+
+def test_the_same_sources_give_the_same_archive(tmp_path: Path) -> None:
+    assert shipping.pack(tmp_path / "a").read_bytes() == shipping.pack(tmp_path / "b").read_bytes()
+
+
+def test_the_command_line_names_what_was_packed(tmp_path: Path) -> None:
+    archive, job = shipping.pack(tmp_path), shipping.write_job(tmp_path)
+    words = shipping.submission(archive, job, "spark://m:7077", ["--topic", "t"])
+    assert words == ["spark-submit", "--master", "spark://m:7077", "--py-files", str(archive), str(job), "--topic", "t"]
+    compile(job.read_text(), str(job), "exec")
