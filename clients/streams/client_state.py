@@ -70,3 +70,11 @@ def placement_of(states: Sequence[ClientState], *, probing: bool) -> Placement:
 def least_loaded(states: Iterable[ClientState], may: Callable[[ClientState], bool]) -> ClientState | None:
     """The client with the least load among those that may; the first of several."""
     return min(filter(may, states), key=lambda state: state.load, default=None)
+
+
+def improves(source: tuple[int, int], target: tuple[int, int]) -> bool:
+    """Whether it is more even to move a task, and does not only turn the difference around; of each: tasks, threads."""
+    count, threads = source
+    target_count, target_threads = target
+    after = (count - 1) / threads - (target_count + 1) / target_threads
+    return 0 <= after < count / threads - target_count / target_threads

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from clients.streams.client_state import ClientState, placement_of, states_of
+from clients.streams.client_state import ClientState, improves, placement_of, states_of
 from clients.streams.movements import Movements
 from clients.streams.standbys import may_swap, place_standbys
 from clients.streams.task import TaskId
@@ -47,19 +47,14 @@ def _even_out(
         moved = False
         for source in states:
             for target in states:
-                if not _improves(source, target) or not may_move(source, target):
+                if not improves((source.count, source.capacity), (target.count, target.capacity)) or not may_move(
+                    source, target
+                ):
                     continue
                 for task in sorted(held(source)):
-                    if not _improves(source, target):
+                    if not improves((source.count, source.capacity), (target.count, target.capacity)):
                         break
                     if not target.holds(task):
                         held(source).remove(task)
                         held(target).add(task)
                         moved = True
-
-
-def _improves(source: ClientState, target: ClientState) -> bool:
-    """Whether one task less here and one more there is more even, and does not only turn the difference around."""
-    skew = source.load - target.load
-    after = (source.count - 1) / source.capacity - (target.count + 1) / target.capacity
-    return 0 <= after < skew

@@ -56,6 +56,7 @@ class _Spread:
         self._states = states
         self._keys = keys
         self._values: dict[str, set[str]] = {}
+        self._tags = {state: frozenset(state.client.tags.items()) for state in states}
         for state in states:
             for key, tag in state.client.tags.items():
                 self._values.setdefault(key, set()).add(tag)
@@ -66,7 +67,7 @@ class _Spread:
         used: set[tuple[str, str]] = set()
         for placed in range(count):
             self._mark(last, 1 + placed, used)
-            found = least_loaded(self._states, lambda one: not one.holds(task) and used.isdisjoint(_tags(one)))
+            found = least_loaded(self._states, lambda one: not one.holds(task) and used.isdisjoint(self._tags[one]))
             if found is None:
                 return count - placed
             found.standby.add(task)
@@ -82,7 +83,3 @@ class _Spread:
                 used -= {(key, one) for one in self._values[key]}
             else:
                 used.add((key, tag))
-
-
-def _tags(state: ClientState) -> list[tuple[str, str]]:
-    return list(state.client.tags.items())

@@ -13,9 +13,10 @@ to look again. Source: StickyTaskAssignor and FallbackPriorTaskAssignor of Kafka
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 
-from clients.streams.client_state import ClientState, placement_of, states_of
+from clients.streams.client_state import ClientState, improves, placement_of, states_of
 from clients.streams.task import TaskId
 from clients.streams.task_assignor import AssignorConfig, Client, Placement, Tasks
 
@@ -54,6 +55,10 @@ class _Sticky:
         return placement_of(self._states, probing=probing)
 
     def _place_active(self) -> None:
+        if self._is_settled():
+            for task in self._tasks.every:
+                self._had_active[task].active.add(task)
+            return
         left = []
         for task in sorted(self._tasks.every):
             previous = self._had_active.get(task)
@@ -82,6 +87,14 @@ class _Sticky:
                 self._pick(task, candidates).standby.add(task)
         if short:
             log.warning("%d standby tasks have no client: more instances are needed to keep that many copies", short)
+
+    def _is_settled(self) -> bool:
+        """Whether all tasks run, and no move of one would be more even."""
+        if not self._had_active.keys() >= self._tasks.every:
+            return False
+        counts = Counter(id(self._had_active[task]) for task in self._tasks.every)
+        shares = [(counts[id(state)], state.capacity) for state in self._states]
+        return not any(improves(source, target) for source in shares for target in shares)
 
     def _below_quota(self, state: ClientState) -> bool:
         return len(state.active) < state.capacity * self._quota

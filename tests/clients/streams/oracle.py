@@ -1,0 +1,38 @@
+"""Kafka Streams' own classes, where their jars are at hand (test_kafka_tools.py says how to get them)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+VARIABLE = "ANABRANCH_KAFKA_JARS"
+GOLDEN = Path(__file__).parent / "golden" / "kafka-streams-3.9.jsonl"
+
+
+def jars_or_skip() -> Path:
+    """Where Kafka's jars are; their absence is said aloud."""
+    given = os.environ.get(VARIABLE, "")
+    if not given or not list(Path(given).glob("kafka-streams-3.9*.jar")) or shutil.which("java") is None:
+        pytest.skip(f"NOT COMPARED WITH KAFKA STREAMS: {VARIABLE}={given!r} has no kafka-streams 3.9 jar, or no java")
+    return Path(given)
+
+
+def ask(jars: Path, mode: str, questions: Iterable[Any] = ()) -> list[Any]:
+    """What the Java side prints, a JSON value per line."""
+    options = ("-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+    ran = subprocess.run(
+        ["java", *options, "-cp", f"{jars}/*", str(Path(__file__).with_name("StreamsOracle.java")), mode],
+        input="".join(json.dumps(question) + "\n" for question in questions),
+        capture_output=True,
+        encoding="utf-8",
+        timeout=110,
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    return [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
