@@ -1,0 +1,117 @@
+"""Reads changelogs: whole ones to restore a task, their ends to keep a standby warm.
+
+A consumer without a group and without gates, for exactly the partitions that somebody wants to have read, on
+connections of its own so that restoring does not stand in the way of processing. Only committed records come out.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping
+
+from clients.config import NetworkConfig
+from clients.consumer.fetcher import Fetcher
+from clients.consumer.offsets import READ_COMMITTED, READ_UNCOMMITTED, OffsetResets
+from clients.consumer.positions import Assignment
+from clients.metadata import ClusterMetadata
+from clients.network import Network
+from protocol.records.batch import Record
+from protocol.topic_partition import TopicPartition
+
+MAX_WAIT_MS = 100
+
+
+class ChangelogReader:
+    """See the module."""
+
+    def __init__(self, config: NetworkConfig, rng: random.Random, on_arrival: Callable[[], None]) -> None:
+        self._network = Network(config, rng)
+        self._network.without_auto_creation()
+        self._assignment = Assignment()
+        self._begins = OffsetResets("earliest", READ_UNCOMMITTED)
+        # Not where committed records end: a transaction that is open there now may have been decided already.
+        self._ends = OffsetResets("latest", READ_UNCOMMITTED)
+        self._on_arrival = on_arrival
+        self._fetcher: Fetcher | None = None
+
+    async def start(self) -> None:
+        """Connect."""
+        try:
+            await self._network.start()
+        except BaseException:
+            await self._network.close()
+            raise
+        self._fetcher = Fetcher(
+            self._network,
+            self._assignment,
+            max_wait_ms=MAX_WAIT_MS,
+            on_arrival=self._on_arrival,
+            isolation_level=READ_COMMITTED,
+        )
+
+    async def stop(self) -> None:
+        """Disconnect."""
+        if self._fetcher is not None:
+            self._fetcher.close()
+        await self._network.close()
+
+    def follow(self, wanted: Mapping[TopicPartition, int]) -> None:
+        """Read exactly these partitions: those that are being read go on, new ones begin at the given offsets."""
+        if self._assignment_is(wanted):
+            return
+        topics = {partition.topic for partition in wanted}
+        fresh = topics - self._network.metadata.topics.keys()
+        self._network.follow(*topics)
+        known = {progress.partition for progress in self._assignment}
+        self._assignment.adjust(wanted)
+        for partition in wanted.keys() - known:
+            self._assignment[partition].begin(wanted[partition])
+        if fresh:
+            self._network.request_refresh()
+        self._poke()
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on elsewhere."""
+        if partition in self._assignment:
+            self._assignment[partition].begin(offset)
+            self._poke()
+
+    def take(self, partition: TopicPartition, limit: int) -> tuple[list[Record], int]:
+        """Up to `limit` committed records that have come, and the offset that is next after them."""
+        progress = self._assignment[partition]
+        taken: list[Record] = []
+        while progress.buffered and len(taken) < limit:
+            taken += progress.take(limit - len(taken))
+        self._poke()
+        return taken, progress.position
+
+    def waiting(self) -> list[TopicPartition]:
+        """The partitions of which something has come."""
+        return [progress.partition for progress in self._assignment.in_turn() if progress.buffered]
+
+    def lost(self) -> list[TopicPartition]:
+        """The partitions that have nothing at the offset that is next."""
+        return [progress.partition for progress in self._assignment if progress.must_reset]
+
+    async def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where these partitions end now, open transactions included."""
+        return await self._offsets(self._ends, partitions)
+
+    async def begins(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where these partitions begin now."""
+        return await self._offsets(self._begins, partitions)
+
+    async def _offsets(self, policy: OffsetResets, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        def known(metadata: ClusterMetadata) -> bool:
+            return all(metadata.partition(*partition) is not None for partition in partitions)
+
+        self._network.follow(*{partition.topic for partition in partitions})
+        await self._network.wait_for(known)
+        return await policy.find(self._network, sorted(partitions), set())
+
+    def _assignment_is(self, wanted: Mapping[TopicPartition, int]) -> bool:
+        return len(wanted) == len(self._assignment) and all(one in self._assignment for one in wanted)
+
+    def _poke(self) -> None:
+        if self._fetcher is not None:
+            self._fetcher.poke()

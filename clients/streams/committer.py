@@ -1,0 +1,291 @@
+"""Carries what tasks did into the cluster: output, changelogs, hand-overs and input offsets.
+
+`exactly_once`: one transaction of one producer per instance has all of it, and who lost its tasks meanwhile cannot end
+it, because the group refuses its offsets (KIP-447). `at_least_once`: everything is stored before the offsets are, and
+processed again after a crash in between; only hand-overs are transactions there too, because handing over twice could
+bring old state back over newer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from clients.producer.verdicts import AbortableError, FatalError
+from clients.streams import handover
+from clients.streams.changelog import MARK_HEADERS, arrived_mark, changelog_topic, departed_mark
+from clients.streams.tasks import Output, Task
+from protocol.errors import ErrorCode, KafkaError
+from protocol.hashing import murmur2
+from protocol.lineage import Lineage, Segment
+from protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from clients.group_metadata import ConsumerGroupMetadata
+    from clients.producer.producer import Producer
+    from clients.producer.queues import RecordMetadata
+
+log = logging.getLogger(__name__)
+
+LOST_MEMBERSHIP: Final = frozenset(
+    {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS}
+)
+COMMIT_ATTEMPTS: Final = 10
+
+
+class TasksMigrated(Exception):
+    """What was done since the last commit is void: others have the tasks, or will start again from there."""
+
+
+@dataclass(slots=True)
+class Departure:
+    """A hand-over that is due: the keys that leave a task where `opened` begins."""
+
+    task: Task
+    lineage: Lineage
+    opened: Segment
+
+
+@dataclass(slots=True)
+class Delivery:
+    """One store's keys on their way to one other task, and where in its changelog they were written."""
+
+    store: str
+    subtopology: int
+    target: int
+    rows: dict[bytes, bytes]
+    receipts: list[asyncio.Future[RecordMetadata]] = field(default_factory=list)
+    mark: tuple[bytes, bytes] = (b"", b"")
+
+    @property
+    def offsets(self) -> list[int]:
+        """The offsets of the rows and of the mark after them."""
+        return [receipt.result().offset for receipt in self.receipts]
+
+
+@dataclass(slots=True)
+class Moves:
+    """How much state has followed its keys."""
+
+    handovers: int = 0
+    keys: int = 0
+    """That left a task."""
+    kept: int = 0
+    """That stayed where keys left."""
+    copied: int = 0
+    """That went to a task of the same instance, from disk to disk."""
+
+
+Connect = Callable[[str | None], Awaitable["Producer"]]
+"""Starts a producer, transactional if there is an id."""
+OffsetCommit = Callable[[Mapping[TopicPartition, int]], Awaitable[None]]
+
+
+class Committer:
+    """See the module."""
+
+    def __init__(
+        self,
+        application_id: str,
+        transactional_id: str,
+        connect: Connect,
+        *,
+        exactly_once: bool,
+        prepare: Callable[[str, int], Awaitable[bool]],
+        group: Callable[[], ConsumerGroupMetadata],
+        commit_offsets: OffsetCommit,
+    ) -> None:
+        self._application_id = application_id
+        self._transactional_id = transactional_id
+        self._connect = connect
+        self.exactly_once = exactly_once
+        self._prepare = prepare
+        self._group = group
+        self._commit_offsets = commit_offsets
+        self._producer: Producer | None = None
+        self._begun = False
+        self.moves = Moves()
+        self.commits = 0
+
+    async def start(self) -> None:
+        """Connect; with exactly_once this ends what a crashed instance of the same name left open."""
+        self._producer = await self._connect(self._transactional_id if self.exactly_once else None)
+
+    async def stop(self) -> None:
+        """Disconnect; what is not committed is aborted."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.stop()
+
+    @property
+    def open(self) -> bool:
+        """Whether something was sent since the last commit."""
+        return self._begun
+
+    async def send(self, outputs: Sequence[Output]) -> None:
+        """Send what a task has put out. `TasksMigrated` when the transaction cannot be committed any more."""
+        try:
+            producer = await self._begin()
+            for topic, key, value, timestamp_ms in outputs:
+                await producer.send(topic, value, key, timestamp_ms=timestamp_ms)
+        except (AbortableError, FatalError) as error:
+            await self.abort(error)
+
+    async def commit(
+        self, tasks: Sequence[Task], offsets: Mapping[TopicPartition, int], departures: Sequence[Departure]
+    ) -> list[Delivery]:
+        """All that the tasks did since the last commit, up to these offsets; what was handed over.
+
+        `TasksMigrated` when it is void. Nothing else may use the tasks meanwhile.
+        """
+        try:
+            producer = await self._begin()
+            if self.exactly_once:
+                deliveries = await self._hand_over(producer, departures)
+                written = await self._log_changes(producer, tasks)
+                if offsets:
+                    await producer.send_offsets_to_transaction(offsets, self._group())
+                await self._end(producer)
+                self._settle(tasks, written, transactional=True)
+            else:
+                written = await self._log_changes(producer, tasks)
+                await producer.flush()
+                self._settle(tasks, written, transactional=False)
+                deliveries = await self._hand_over_apart(tasks, departures)
+                if offsets:
+                    await self._commit_offsets(offsets)
+        except (AbortableError, FatalError) as error:
+            await self.abort(error)
+        except KafkaError as error:
+            if error.code not in LOST_MEMBERSHIP:
+                raise
+            raise TasksMigrated(str(error)) from error
+        self._begun = False
+        self.commits += 1
+        self._count(departures, deliveries)
+        return deliveries
+
+    async def abort(self, error: KafkaError) -> None:
+        """Give up the transaction; raises `TasksMigrated`. A producer that was fenced is replaced."""
+        self._begun = False
+        assert self._producer is not None
+        if isinstance(error, FatalError):
+            log.warning("the producer is replaced: %s", error)
+            await self.stop()
+            await self.start()
+        else:
+            await self._producer.abort_transaction()
+        raise TasksMigrated(str(error)) from error
+
+    async def drop(self) -> None:
+        """Give up what was sent since the last commit, because the tasks are gone."""
+        if self._begun and self.exactly_once:
+            assert self._producer is not None
+            try:
+                await self._producer.abort_transaction()
+            except KafkaError as error:
+                log.warning("the producer is replaced: %s", error)
+                await self.stop()
+                await self.start()
+        self._begun = False
+
+    # inside
+
+    async def _begin(self) -> Producer:
+        assert self._producer is not None, "a committer is started before it is used"
+        if not self._begun and self.exactly_once:
+            await self._producer.begin_transaction()
+        self._begun = True
+        return self._producer
+
+    async def _end(self, producer: Producer) -> None:
+        """Commit. When no answer comes the outcome is open: the same question again tells it."""
+        for attempt in range(COMMIT_ATTEMPTS):
+            try:
+                await producer.commit_transaction()
+            except KafkaError as error:
+                if error.code is not ErrorCode.REQUEST_TIMED_OUT or attempt == COMMIT_ATTEMPTS - 1:
+                    raise
+                log.warning("whether the transaction is committed is not known yet: %s", error)
+            else:
+                return
+
+    async def _log_changes(self, producer: Producer, tasks: Sequence[Task]) -> list[_Logged]:
+        """Write what has changed to the changelogs: the last value of each key."""
+        logged: list[_Logged] = []
+        for task in tasks:
+            receipts: dict[str, list[asyncio.Future[RecordMetadata]]] = {}
+            for name, store in task.stores.items():
+                topic, rows = changelog_topic(self._application_id, name), []
+                for key, value in store.changes.items():
+                    rows.append(await producer.send(topic, value, key, partition=task.id.partition))
+                for key, mark in store.marks.items() - task.disk.marks(name).items():
+                    rows.append(
+                        await producer.send(topic, mark, key, partition=task.id.partition, headers=MARK_HEADERS)
+                    )
+                if rows:
+                    receipts[name] = rows
+            logged.append(receipts)
+        return logged
+
+    async def _hand_over(self, producer: Producer, departures: Sequence[Departure]) -> list[Delivery]:
+        """Write what leaves to where it goes, and delete it here: both become true with the transaction."""
+        deliveries: list[Delivery] = []
+        for departure in departures:
+            task, lineage, opened = departure.task, departure.lineage, departure.opened
+            targets = handover.receivers(lineage, opened)
+            for name, store in task.stores.items():
+                topic = changelog_topic(self._application_id, name)
+                await self._prepare(topic, 1 + max(targets))
+                ways = {target: Delivery(name, task.id.subtopology, target, {}) for target in targets}
+                for target, key, value in handover.leaving(lineage, opened, store.items(), murmur2):
+                    ways[target].rows[key] = value
+                for target, way in ways.items():
+                    for key, value in way.rows.items():
+                        store.put(key, None)
+                        way.receipts.append(await producer.send(topic, value, key, partition=target))
+                    way.mark = arrived_mark(task.id.partition, opened.generation)
+                    key, mark = way.mark
+                    way.receipts.append(await producer.send(topic, mark, key, partition=target, headers=MARK_HEADERS))
+                deliveries += ways.values()
+                store.marks.update([departed_mark(opened.generation)])
+        return deliveries
+
+    async def _hand_over_apart(self, tasks: Sequence[Task], departures: Sequence[Departure]) -> list[Delivery]:
+        """Where commits are not transactions, hand-overs still are."""
+        if not departures:
+            return []
+        producer = await self._connect(f"{self._transactional_id}-handover")
+        try:
+            await producer.begin_transaction()
+            deliveries = await self._hand_over(producer, departures)
+            written = await self._log_changes(producer, tasks)
+            await self._end(producer)
+        finally:
+            await producer.stop()
+        self._settle(tasks, written, transactional=True)
+        return deliveries
+
+    def _settle(self, tasks: Sequence[Task], logged: Sequence[_Logged], *, transactional: bool) -> None:
+        for task, receipts in zip(tasks, logged, strict=True):
+            if receipts:
+                offsets = {name: [row.result().offset for row in rows] for name, rows in receipts.items()}
+                task.committed(offsets, transactional=transactional)
+
+    def _count(self, departures: Sequence[Departure], deliveries: Sequence[Delivery]) -> None:
+        moved = sum(len(delivery.rows) for delivery in deliveries)
+        self.moves.handovers += len(departures)
+        self.moves.keys += moved
+        if departures:
+            self.moves.kept += sum(
+                task.disk.entries(store)
+                for task in {departure.task.id: departure.task for departure in departures}.values()
+                for store in task.stores
+            )
+            log.info("%d hand-overs: %d keys follow their partitions", len(departures), moved)
+
+
+_Logged = Mapping[str, Sequence["asyncio.Future[RecordMetadata]"]]

@@ -1,0 +1,57 @@
+"""Settings of a Streams instance: Kafka Streams' names in snake case, and its defaults where it has one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+EXACTLY_ONCE: Final = "exactly_once_v2"
+AT_LEAST_ONCE: Final = "at_least_once"
+GUARANTEES: Final = (EXACTLY_ONCE, AT_LEAST_ONCE)
+TASK_ASSIGNORS: Final = ("high_availability", "sticky")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamsConfig:
+    """How one instance runs. `state_dir` is its own: no two instances share one."""
+
+    application_id: str
+    bootstrap_servers: str | Sequence[str]
+    state_dir: Path
+    processing_guarantee: str = EXACTLY_ONCE
+    commit_interval_ms: int = 100
+    auto_offset_reset: str = "earliest"
+    replication_factor: int = -1
+    """Of changelogs and repartition topics."""
+    group_instance_id: str | None = None
+    """With one, a restart within the session timeout goes unnoticed by the group (KIP-345)."""
+    session_timeout_ms: int = 10000
+    heartbeat_interval_ms: int = 500
+    rebalance_timeout_ms: int = 60000
+    transaction_timeout_ms: int = 10000
+    max_poll_records: int = 1000
+    client_id: str = "anabranch-streams"
+    task_assignor: str = "high_availability"
+    rebalance_protocol: str = "cooperative"
+    num_standby_replicas: int = 0
+    max_warmup_replicas: int = 2
+    acceptable_recovery_lag: int = 10000
+    probing_rebalance_interval_ms: int = 600000
+    application_server: str = ""
+    """HOST:PORT that other instances are told of."""
+    client_tags: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.processing_guarantee not in GUARANTEES:
+            raise ValueError(f"processing_guarantee is one of {GUARANTEES}, not {self.processing_guarantee!r}")
+        if self.task_assignor not in TASK_ASSIGNORS:
+            raise ValueError(f"task_assignor is one of {TASK_ASSIGNORS}, not {self.task_assignor!r}")
+        if self.rebalance_protocol not in ("eager", "cooperative"):
+            raise ValueError(f"rebalance_protocol is eager or cooperative, not {self.rebalance_protocol!r}")
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether everything is transactions."""
+        return self.processing_guarantee == EXACTLY_ONCE

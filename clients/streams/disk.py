@@ -1,0 +1,186 @@
+"""Where the stores of one task live: an LMDB environment, the only module that knows LMDB.
+
+One write is one transaction: changes of all stores, marks and checkpoints together, so that what is found after a kill
+-9 is what some write left, whole. Nothing is flushed to the device on the way: a machine that goes down without warning
+may lose the newest writes or tear the file, and a store that was open then is not trusted; it is deleted, and comes
+back from its changelog. A mark with the machine's boot id tells the two kinds of crash apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+import shutil
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import lmdb
+
+FIRST_MAP_BYTES: Final = 1 << 28
+"""Address space, not memory or disk; doubled whenever it is used up."""
+KEY_BYTES_MAX: Final = 511
+"""LMDB's own limit."""
+_KEY_LENGTH: Final = struct.Struct(">I")
+OPEN_MARK: Final = "open"
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_CHECKPOINT: Final = b"checkpoint/"
+_MARK: Final = b"mark/"
+Changes = Mapping[bytes, bytes | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """What is stored in one go; stores by name. None deletes."""
+
+    changes: Mapping[str, Changes] = field(default_factory=dict)
+    marks: Mapping[str, Mapping[bytes, bytes]] = field(default_factory=dict)
+    checkpoints: Mapping[str, int] = field(default_factory=dict)
+
+
+class TaskDisk:
+    """The stores of one task, on this machine."""
+
+    def __init__(self, directory: Path, stores: tuple[str, ...]) -> None:
+        self.directory = directory
+        self._stores = stores
+        _distrust_after_power_failure(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / OPEN_MARK).write_text(_boot_id())
+        self._env = lmdb.open(
+            str(directory), map_size=FIRST_MAP_BYTES, max_dbs=2 * len(stores) + 1, sync=False, metasync=False, lock=True
+        )
+        self._meta = self._env.open_db(b"meta")
+        self._dbs = {store: self._env.open_db(b"store/" + store.encode()) for store in stores}
+        self._odd = {store: self._env.open_db(b"odd/" + store.encode()) for store in stores}
+        """Keys that LMDB does not take, the empty one and long ones, by their digests; with the value comes the key."""
+        self._reading = self._env.begin()
+
+    def get(self, store: str, key: bytes) -> bytes | None:
+        """The value of a key."""
+        if 0 < len(key) <= KEY_BYTES_MAX:
+            found: bytes | None = self._reading.get(key, db=self._dbs[store])
+            return found
+        row = self._reading.get(_digest(key), db=self._odd[store])
+        return None if row is None else _unpack(row)[1]
+
+    def items(self, store: str) -> Iterator[tuple[bytes, bytes]]:
+        """Everything in a store as it is now, by key, whatever is written meanwhile."""
+        with self._env.begin() as snapshot:
+            yield from snapshot.cursor(db=self._dbs[store])
+            for _, row in snapshot.cursor(db=self._odd[store]):
+                yield _unpack(row)
+
+    def entries(self, store: str) -> int:
+        """How many keys a store has."""
+        return sum(int(self._reading.stat(db)["entries"]) for db in (self._dbs[store], self._odd[store]))
+
+    def checkpoint(self, store: str) -> int:
+        """How far the store's changelog is in it: the next offset to read. 0 if nothing is."""
+        return int(self._reading.get(_CHECKPOINT + store.encode(), default=b"0", db=self._meta))
+
+    def marks(self, store: str) -> dict[bytes, bytes]:
+        """The runtime's own records of the store's changelog."""
+        prefix = _MARK + store.encode() + b"/"
+        cursor = self._reading.cursor(db=self._meta)
+        found: dict[bytes, bytes] = {}
+        if cursor.set_range(prefix):
+            for key, value in cursor:
+                if not key.startswith(prefix):
+                    break
+                found[key.removeprefix(prefix)] = value
+        return found
+
+    def write(self, write: Write) -> None:
+        """All of it or nothing."""
+        self._reading.abort()
+        try:
+            self._in_room(lambda: self._write(write))
+        finally:
+            self._reading = self._env.begin()
+
+    def clear(self, store: str) -> None:
+        """Forget a store, its marks and its checkpoint: the changelog says otherwise."""
+        stale = [_MARK + store.encode() + b"/" + key for key in self.marks(store)]
+        self._reading.abort()
+        with self._env.begin(write=True) as transaction:
+            for db in (self._dbs[store], self._odd[store]):
+                transaction.drop(db, delete=False)
+            for key in (*stale, _CHECKPOINT + store.encode()):
+                transaction.delete(key, db=self._meta)
+        self._reading = self._env.begin()
+
+    def close(self) -> None:
+        """Flush to the device; the next start trusts it whatever happens to the machine."""
+        self._reading.abort()
+        self._env.sync(True)
+        self._env.close()
+        (self.directory / OPEN_MARK).unlink(missing_ok=True)
+
+    def _write(self, write: Write) -> None:
+        with self._env.begin(write=True) as transaction:
+            for store, changes in write.changes.items():
+                put: list[tuple[bytes, bytes]] = []
+                # By key: neighbours share pages.
+                for key, value in sorted(changes.items(), key=operator.itemgetter(0)):
+                    if not 0 < len(key) <= KEY_BYTES_MAX:
+                        self._write_odd(transaction, store, key, value)
+                    elif value is None:
+                        transaction.delete(key, db=self._dbs[store])
+                    else:
+                        put.append((key, value))
+                transaction.cursor(db=self._dbs[store]).putmulti(put)
+            for store, marks in write.marks.items():
+                for key, value in marks.items():
+                    transaction.put(_MARK + store.encode() + b"/" + key, value, db=self._meta)
+            for store, offset in write.checkpoints.items():
+                transaction.put(_CHECKPOINT + store.encode(), b"%d" % offset, db=self._meta)
+
+    def _write_odd(self, transaction: lmdb.Transaction, store: str, key: bytes, value: bytes | None) -> None:
+        if value is None:
+            transaction.delete(_digest(key), db=self._odd[store])
+        else:
+            transaction.put(_digest(key), _KEY_LENGTH.pack(len(key)) + key + value, db=self._odd[store])
+
+    def _in_room(self, work: Callable[[], None]) -> None:
+        while True:
+            try:
+                work()
+            except lmdb.MapFullError:
+                self._env.set_mapsize(2 * self._env.info()["map_size"])
+            else:
+                return
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
+
+
+def _unpack(row: bytes) -> tuple[bytes, bytes]:
+    start = _KEY_LENGTH.size
+    end = start + _KEY_LENGTH.unpack_from(row)[0]
+    return row[start:end], row[end:]
+
+
+def checkpoints_on_disk(directory: Path, stores: tuple[str, ...]) -> dict[str, int]:
+    """How far the stores of a task that is not running are; empty when there is nothing to be trusted."""
+    if not (directory / "data.mdb").exists():
+        return {}
+    disk = TaskDisk(directory, stores)
+    try:
+        return {store: disk.checkpoint(store) for store in stores}
+    finally:
+        disk.close()
+
+
+def _distrust_after_power_failure(directory: Path) -> None:
+    mark = directory / OPEN_MARK
+    if mark.exists() and mark.read_text() != _boot_id():
+        shutil.rmtree(directory)
+
+
+def _boot_id() -> str:
+    """Of this run of the machine; where the system has none, a crash of the machine is not noticed."""
+    return BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""

@@ -1,0 +1,88 @@
+"""An instance as a member of its group: the assignor, with what it needs when it leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from clients.clock import follow_loop_ms
+from clients.consumer.partition_assignor import RebalanceProtocol
+from clients.streams.changelog import changelog_topic
+from clients.streams.changelog_reader import ChangelogReader
+from clients.streams.config import StreamsConfig
+from clients.streams.high_availability import assign_highly_available
+from clients.streams.internal_topics import InternalTopics
+from clients.streams.partition_assignor import AssignedTasks, StreamsMember, StreamsPartitionAssignor
+from clients.streams.partition_grouper import TopicsInfo
+from clients.streams.sticky import assign_sticky
+from clients.streams.task import TaskId
+from clients.streams.task_assignor import AssignorConfig
+from clients.streams.topology import Built
+from protocol.topic_partition import TopicPartition
+
+
+class EagerStreamsAssignor(StreamsPartitionAssignor):
+    """Gives everything up before each rebalance, as Kafka Streams did before 2.4."""
+
+    protocols = frozenset({RebalanceProtocol.EAGER})
+
+
+class Leading:
+    """What only the leader of the group does with the cluster (`LeaderTools`)."""
+
+    def __init__(self, topics: InternalTopics, reader: ChangelogReader) -> None:
+        self._topics = topics
+        self._reader = reader
+
+    async def prepare_topics(self, counts: Mapping[str, int]) -> Collection[str]:
+        """Make internal topics, or make them wider; those that were not there before."""
+        return [topic for topic, count in counts.items() if await self._topics.prepare(topic, count)]
+
+    async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int] | None:
+        """Where changelogs end now; None when somebody does not answer."""
+        try:
+            return await self._reader.ends(partitions)
+        except (ConnectionError, TimeoutError):
+            return None
+
+
+def make_assignor(
+    config: StreamsConfig,
+    built: Built,
+    process_id: bytes,
+    leading: Leading,
+    *,
+    offset_sums: Callable[[], Mapping[TaskId, int]],
+    on_tasks: Callable[[AssignedTasks], None],
+    clock_ms: Callable[[], int] | None,
+) -> StreamsPartitionAssignor:
+    """The assignor of one instance."""
+    kind = EagerStreamsAssignor if config.rebalance_protocol == "eager" else StreamsPartitionAssignor
+    return kind(
+        StreamsMember(process_id=process_id, end_point=config.application_server, tags=config.client_tags),
+        [_topics_of(built, index, config.application_id) for index in range(len(built.subtopologies))],
+        leading,
+        offset_sums=offset_sums,
+        on_tasks=on_tasks,
+        now_ms=clock_ms or follow_loop_ms(),
+        assignor=assign_sticky if config.task_assignor == "sticky" else assign_highly_available,
+        config=AssignorConfig(
+            acceptable_recovery_lag=config.acceptable_recovery_lag,
+            max_warmup_replicas=config.max_warmup_replicas,
+            num_standby_replicas=config.num_standby_replicas,
+            probing_rebalance_interval_ms=config.probing_rebalance_interval_ms,
+        ),
+    )
+
+
+def _topics_of(built: Built, index: int, application_id: str) -> TopicsInfo:
+    subtopology = built.subtopologies[index]
+    own = {topic: None for topic in subtopology.sources if topic in built.repartition_topics}
+    written = {topic for topic, writers in built.repartition_topics.items() if set(writers) & set(subtopology.sources)}
+    together = (frozenset(subtopology.sources),) if len(subtopology.sources) > 1 and subtopology.stores else ()
+    return TopicsInfo(
+        source_topics=frozenset(subtopology.sources),
+        sink_topics=frozenset(written),
+        repartition_topics=own,
+        changelog_topics=frozenset(changelog_topic(application_id, store) for store in subtopology.stores),
+        copartitioned=together,
+    )

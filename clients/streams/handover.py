@@ -1,0 +1,75 @@
+"""State follows its keys through a resize: what leaves a partition, where to, and what one has to wait for.
+
+When partition p is cut at generation g, the keys that it no longer holds go to other partitions, with everything that
+stores know of them. The task that read p to the cut *hands over*: in one transaction it writes those keys to the
+changelog partitions of their new tasks, deletes them from its own, and leaves marks: `arrived` there, `departed` here.
+A task opens segment (c, g) when every partition that passes keys to it at g has left its mark (and so does a standby's
+copy, which reads the same changelog). Therefore:
+
+    a store's changelog always holds its whole state: nobody reads another's past to restore it
+    a crash at any moment leaves either all of a hand-over or none of it
+    handing over late does no harm: the keys that left get nothing new where they were, and wait where they are going
+
+The consumer's gates order the records of a key; the marks order its state. Gates alone would not do: offsets up to a
+cut may be committed by somebody who has not heard of the cut yet. Pure; the graph is `protocol/lineage.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from clients.streams.changelog import Marks
+from protocol import linear_hashing
+from protocol.lineage import Lineage, Segment
+
+
+class Moved(NamedTuple):
+    """One key of a store on its way."""
+
+    target: int
+    key: bytes
+    value: bytes
+
+
+def due(lineage: Lineage, segment: Segment, departed: int) -> list[int]:
+    """The generations at which keys left the partition and whose hand-over is due: all before `segment` is read."""
+    return [
+        one.generation
+        for one in lineage.segments(segment.partition)
+        if departed < one.generation <= segment.generation and receivers(lineage, one)
+    ]
+
+
+def receivers(lineage: Lineage, opened: Segment) -> tuple[int, ...]:
+    """The partitions that take keys from this one where `opened` begins."""
+    before = lineage.previous(opened)
+    return () if before is None else tuple(one.partition for one in lineage.successors(before))
+
+
+def leaving(
+    lineage: Lineage,
+    opened: Segment,
+    items: Iterable[tuple[bytes, bytes]],
+    hash_of: Callable[[bytes], int],
+) -> Iterator[Moved]:
+    """What of a partition's store no longer belongs to it from `opened` on."""
+    base, count = lineage.base, lineage.count_at(opened.generation)
+    for key, value in items:
+        target = linear_hashing.address(hash_of(key), base, count)
+        if target != opened.partition:
+            yield Moved(target, key, value)
+
+
+def missing(lineage: Lineage, segment: Segment, marks: Marks, present: Collection[int]) -> list[Segment]:
+    """The segments whose keys have to arrive before this one is processed, and have not.
+
+    A partition that is gone was empty, and read by this group or by nobody: it has nothing to pass on.
+    """
+    return [
+        source
+        for opened in lineage.segments(segment.partition)
+        if opened.generation <= segment.generation
+        for source in lineage.predecessors(opened)
+        if marks.arrived.get(source.partition, -1) < opened.generation and source.partition in present
+    ]

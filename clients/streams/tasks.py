@@ -1,0 +1,254 @@
+"""One task: a part of the topology on one partition of its sources, with its part of the stores.
+
+    CATCHING_UP --its changelogs are read, and what it waits for has arrived--> RUNNING
+         ^------------- keys may arrive, a transaction failed, it is assigned anew ---'
+    STANDBY: follows the changelogs and processes nothing; becomes CATCHING_UP when it is to run
+
+Changes of a running task wait in memory until the transaction that carries them to the changelogs, together with the
+input's offsets and the output, is committed; then they go to the disk with the new checkpoints, in one write. So the
+disk never has what was not committed, and an aborted transaction is forgotten by dropping a dict.
+
+Decides nothing about time and asks nobody; the runtime feeds it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from clients.consumer.delivery import ConsumerRecord
+from clients.streams.changelog import Checkpoint, Marks, is_mark
+from clients.streams.disk import TaskDisk, Write
+from clients.streams.task import TaskId
+from clients.streams.topology import INTERNAL, Subtopology, internal_name
+from protocol.records.batch import Record
+from protocol.topic_partition import TopicPartition
+
+
+class State(enum.Enum):
+    """What a task does."""
+
+    CATCHING_UP = "catching up"
+    RUNNING = "running"
+    STANDBY = "standby"
+
+
+class Output(NamedTuple):
+    """A record that the topology sends."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+
+
+class StateStore:
+    """One store of one task: what was changed since the last commit, over what is on disk."""
+
+    __slots__ = ("_disk", "changes", "checkpoint", "marks", "name")
+
+    def __init__(self, name: str, disk: TaskDisk) -> None:
+        self.name = name
+        self._disk = disk
+        self.changes: dict[bytes, bytes | None] = {}
+        self.checkpoint = Checkpoint(disk.checkpoint(name))
+        self.marks = disk.marks(name)
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key, None if there is none."""
+        if key in self.changes:
+            return self.changes[key]
+        return self._disk.get(self.name, key)
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Set or delete a key."""
+        self.changes[key] = value
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """Everything in it, in no order; what is put meanwhile may be missing."""
+        changes = dict(self.changes)
+        for key, value in self._disk.items(self.name):
+            if key not in changes:
+                yield key, value
+        for key, changed in changes.items():
+            if changed is not None:
+                yield key, changed
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a task's stores are from the ends of their changelogs."""
+
+    task: TaskId
+    state: State
+    position: int
+    end: int
+    """-1 while unknown."""
+
+    def __str__(self) -> str:
+        of = "?" if self.end < 0 else str(self.end)
+        return f"{self.task} {self.state.value}: {self.position} of {of}"
+
+
+class Task:
+    """See the module."""
+
+    def __init__(
+        self, task: TaskId, application_id: str, subtopology: Subtopology, disk: TaskDisk, *, state: State
+    ) -> None:
+        self.id = task
+        self.subtopology = subtopology
+        self.partitions = tuple(TopicPartition(topic, task.partition) for topic in subtopology.sources)
+        self.disk = disk
+        self.state = state
+        self.stores = {name: StateStore(name, disk) for name in subtopology.stores}
+        self.targets: dict[str, int] | None = None
+        """Where each changelog has to be read to before the task may run; None while that is not known."""
+        self.outputs: list[Output] = []
+        self.timestamp_ms = -1
+        self.processed = 0
+        self._application_id = application_id
+        self._handlers = subtopology.bind(self)
+
+    # what steps of the topology ask for (Context)
+
+    def store(self, name: str) -> StateStore:
+        """One of the task's stores."""
+        return self.stores[name]
+
+    def emit(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        """Send a record."""
+        if topic.startswith(INTERNAL):
+            topic = internal_name(self._application_id, topic.removeprefix(INTERNAL))
+        self.outputs.append(Output(topic, key, value, self.timestamp_ms))
+
+    # running
+
+    def process(self, records: Sequence[ConsumerRecord]) -> list[Output]:
+        """Run the topology on records of one partition; what it sends."""
+        assert self.state is State.RUNNING, f"{self.id} is {self.state.value} and was given records"
+        handler = self._handlers[records[0].topic]
+        for record in records:
+            self.timestamp_ms = record.timestamp
+            handler(record.key, record.value)
+        self.processed += len(records)
+        sent, self.outputs = self.outputs, []
+        return sent
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything to commit besides offsets."""
+        return any(store.changes for store in self.stores.values())
+
+    def committed(self, written: Mapping[str, Sequence[int]], *, transactional: bool) -> None:
+        """What is in memory is in the changelogs, at these offsets: now it may be on disk."""
+        for name, store in self.stores.items():
+            store.checkpoint.wrote(written.get(name, ()), transactional=transactional)
+        self.disk.write(
+            Write(
+                changes={name: store.changes for name, store in self.stores.items() if store.changes},
+                marks={name: store.marks for name, store in self.stores.items()},
+                checkpoints={name: store.checkpoint.offset for name, store in self.stores.items()},
+            )
+        )
+        for store in self.stores.values():
+            store.changes = {}
+
+    def aborted(self) -> None:
+        """What is in memory never happened. The changelogs are read again: nobody knows what stands in them."""
+        self.outputs = []
+        for store in self.stores.values():
+            store.changes = {}
+            store.checkpoint.doubt()
+            store.marks = self.disk.marks(store.name)
+        self.catch_up()
+
+    # restoring
+
+    def catch_up(self) -> None:
+        """Read the changelogs to where they end from now on, then run."""
+        assert not self.changed, f"{self.id} has changes that are not committed"
+        self.state = State.CATCHING_UP
+        self.targets = None
+
+    def stand_by(self) -> None:
+        """Follow the changelogs, and process nothing."""
+        assert not self.changed, f"{self.id} has changes that are not committed"
+        self.state = State.STANDBY
+        self.targets = None
+
+    def restore(self, store: str, records: Iterable[Record], position: int) -> int:
+        """Take what stands in a changelog before `position`; how many records of the application's there were."""
+        changes: dict[bytes, bytes | None] = {}
+        kept = self.stores[store]
+        marks: dict[bytes, bytes] = {}
+        for record in records:
+            if record.key is None:
+                continue
+            if record.headers and is_mark(record.headers):
+                marks[record.key] = record.value or b""
+            else:
+                changes[record.key] = record.value
+        kept.checkpoint.read_to(position)
+        kept.marks.update(marks)
+        self.disk.write(
+            Write(changes={store: changes}, marks={store: marks}, checkpoints={store: kept.checkpoint.offset})
+        )
+        return len(changes)
+
+    def take_over(
+        self, store: str, rows: Mapping[bytes, bytes], mark: tuple[bytes, bytes], offsets: Sequence[int]
+    ) -> bool:
+        """Keys that came to this task from another one on this instance: the next records of its changelog, as they
+        were written. False when others stand before them, or between: then they have to be read.
+        """
+        kept = self.stores[store]
+        first, last = min(offsets), max(offsets)
+        if kept.checkpoint.gap or first != kept.checkpoint.offset or last - first + 1 != len(offsets):
+            return False
+        kept.checkpoint.read_to(last + 1)
+        kept.marks.update([mark])
+        self.disk.write(
+            Write(changes={store: rows}, marks={store: kept.marks}, checkpoints={store: kept.checkpoint.offset})
+        )
+        return True
+
+    def aim(self, targets: Mapping[str, int]) -> None:
+        """Where the changelogs end."""
+        self.targets = dict(targets)
+
+    def run(self) -> None:
+        """Everything is there: process."""
+        for store in self.stores.values():
+            store.checkpoint.read_to(store.checkpoint.offset)
+        self.state = State.RUNNING
+
+    def start_over(self, store: str) -> None:
+        """The changelog no longer has what comes next: forget what is on disk."""
+        self.disk.clear(store)
+        self.stores[store].checkpoint = Checkpoint()
+        self.stores[store].marks = {}
+
+    @property
+    def restored(self) -> bool:
+        """Whether the stores hold all that was committed when the targets were set."""
+        targets = self.targets
+        return targets is not None and all(
+            not store.checkpoint.gap and store.checkpoint.offset >= targets[name] for name, store in self.stores.items()
+        )
+
+    def marks(self) -> list[Marks]:
+        """What each store knows of arrivals and departures."""
+        return [Marks.read(store.marks) for store in self.stores.values()]
+
+    @property
+    def progress(self) -> Progress:
+        """For people."""
+        position = sum(store.checkpoint.offset for store in self.stores.values())
+        return Progress(self.id, self.state, position, -1 if self.targets is None else sum(self.targets.values()))
+
+    def close(self) -> None:
+        """Leave the stores on disk, as of the last commit."""
+        self.disk.close()
