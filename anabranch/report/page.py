@@ -32,8 +32,8 @@ section { background: var(--paper); border: 1px solid var(--line); border-radius
           margin-bottom: 18px; overflow-x: auto; }
 h2 { font-size: 18px; margin: 0 0 4px; } h3 { font-size: 15px; margin: 18px 0 4px; }
 .lead { color: var(--soft); margin: 0 0 12px; max-width: 72em; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(126px, 1fr)); gap: 12px; margin-bottom: 18px; }
-.card { background: var(--paper); border: 1px solid var(--line); border-radius: 12px; padding: 13px 16px; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(112px, 1fr)); gap: 12px; margin-bottom: 18px; }
+.card { background: var(--paper); border: 1px solid var(--line); border-radius: 12px; padding: 12px 14px; }
 .card b { display: block; font-size: 23px; font-weight: 650; font-variant-numeric: tabular-nums; line-height: 1.3; }
 .card span { color: var(--soft); font-size: 13px; display: block; line-height: 1.35; }
 .card.good b { color: var(--good); } .card.bad { border-color: var(--bad); } .card.bad b { color: var(--bad); }

@@ -26,8 +26,8 @@ MOMENT_MARKS: Final = {
     "disk": ("#9c6b4e", "hexagon"),
 }
 OTHER_MARK: Final = ("#5d6878", "circle")
-LABELS_MAX: Final = 9
-"""In one lane: more of them would be written over one another, and are told by the cursor instead."""
+LABEL_SHARE: Final = 0.0095
+"""Of the plot's width, for a letter: a label that would be written over the next mark is left to the cursor."""
 SPAN_TEXTS_MAX: Final = 16
 FONT: Final = {"family": 'system-ui, "Segoe UI", "DejaVu Sans", sans-serif', "size": 12, "color": "#1d2430"}
 
@@ -92,12 +92,19 @@ def distribution(values_ms: Sequence[int], *, what: str) -> Any:
     figure.add_vline(
         x=middle(values_ms),
         line={"width": 1.5, "color": RED, "dash": "dot"},
-        annotation={"text": f"median {middle(values_ms):,} ms", "font": {"color": RED, "size": 12}},
+        annotation={
+            "text": f"median {middle(values_ms):,} ms",
+            "font": {"color": RED, "size": 12},
+            "yref": "paper",
+            "y": 1.0,
+            "yanchor": "bottom",
+            "xanchor": "center",
+        },
     )
     figure.update_xaxes(title_text=f"{what}, ms", rangemode="tozero")
     figure.update_yaxes(title_text="how often", gridcolor="#eef0f4", rangemode="tozero")
     figure.update_layout(
-        height=260, margin={"l": 70, "r": 16, "t": 24, "b": 46}, template="simple_white", font=FONT, bargap=0.02
+        height=260, margin={"l": 70, "r": 16, "t": 30, "b": 46}, template="simple_white", font=FONT, bargap=0.02
     )
     return figure
 
@@ -116,13 +123,12 @@ def _draw_moments(figure: Any, row: int, shown: Timeline) -> None:
     lanes = _lanes([one for one in shown.moments if one.label])
     for kind, moments in lanes.items():
         colour, symbol = MOMENT_MARKS.get(kind, OTHER_MARK)
-        few = len(moments) <= LABELS_MAX
         figure.add_trace(
             go.Scatter(
                 x=[shown.seconds(one.t_ms) for one in moments],
                 y=[kind] * len(moments),
-                mode="markers+text" if few else "markers",
-                text=[f" {one.label}" for one in moments],
+                mode="markers+text",
+                text=_labels(moments, shown),
                 textposition="middle right",
                 textfont={"size": 11, "color": colour},
                 hovertext=[f"{shown.seconds(one.t_ms):.1f} s: {one.text}" for one in moments],
@@ -136,6 +142,16 @@ def _draw_moments(figure: Any, row: int, shown: Timeline) -> None:
         )
     figure.update_yaxes(type="category", categoryarray=list(reversed(lanes)), categoryorder="array", row=row, col=1)
     figure.update_yaxes(range=[-0.6, len(lanes) - 0.4], ticks="", row=row, col=1)
+
+
+def _labels(moments: Sequence[Moment], shown: Timeline) -> list[str]:
+    """Of one lane, left to right; empty where there is no room before the next."""
+    letter_ms = LABEL_SHARE * (shown.ended_ms - shown.began_ms)
+    ends = [*(one.t_ms for one in moments[1:]), shown.ended_ms]
+    return [
+        f" {one.label}" if one.t_ms + letter_ms * (len(one.label) + 2) < end else ""
+        for one, end in zip(moments, ends, strict=True)
+    ]
 
 
 def _draw_offences(figure: Any, row: int, shown: Timeline) -> None:

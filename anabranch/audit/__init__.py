@@ -1,0 +1,1 @@
+"""What `anabranch audit` shows: a live view, a report, metrics."""

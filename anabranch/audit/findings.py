@@ -1,0 +1,166 @@
+"""Everything that one audit has to tell, as plain data: what the report is drawn from.
+
+Counts and violations are the checks' (`spark_jobs.verdict`); times and hand-offs come from what was counted beside them
+(`spark_jobs.tallies`); what was done to the cluster meanwhile is told by whoever did it, in a file of events.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from anabranch.report.timeline import Moment, Offence, Span, Timeline
+from protocol.lineage import Lineage
+from spark_jobs.progress import Progress
+from spark_jobs.tallies import STORED, HandOff, Tallies
+from spark_jobs.verdict import Tally
+
+Story = Mapping[str, Any]
+
+
+class BadEvents(ValueError):
+    """A file of events that is none; the text says where."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """One audit, finished or under way."""
+
+    topic: str
+    """The audit topic."""
+    expect: str | None
+    judgement: Mapping[str, int]
+    rows: Sequence[Tally] = ()
+    counted: Tallies = field(default_factory=Tallies)
+    lineages: Mapping[str, Lineage] = field(default_factory=dict)
+    """Of topics that were resized or could have been."""
+    stories: Sequence[Story] = ()
+    """Of the first violations."""
+    found: int = 0
+    """How many violations there are."""
+    paths: Mapping[str, Sequence[Story]] = field(default_factory=dict)
+    """Key -> its deliveries around the violation."""
+    moments: Sequence[Moment] = ()
+    progress: Sequence[Progress] = ()
+    how: str = "while it happened"
+
+    def audiences(self) -> list[tuple[str, str]]:
+        """Each (group, topic), the one that got most first."""
+        delivered = {
+            one: sum(handed.records for where, handed in self.counted.segments.items() if where[:2] == one)
+            for one in self.counted.audiences()
+        }
+        return sorted(delivered, key=lambda one: (-delivered[one], one))
+
+    def hand_offs(self, group: str, topic: str) -> list[HandOff]:
+        """Those of one topic in one group."""
+        lineage = self.lineages.get(topic)
+        return [] if lineage is None else self.counted.hand_offs(group, topic, lineage)
+
+    def timeline(self, group: str, topic: str) -> Timeline:
+        """How one topic reached one group."""
+        delivered = self.counted.series(group, topic)
+        stored = self.counted.series(STORED, topic)
+        starts = [t_ms for series in (*delivered.values(), *stored.values()) for t_ms, _ in series]
+        began_ms, ended_ms = min(starts), max(starts) + self.counted.bin_ms
+        scale = 1000 / self.counted.bin_ms
+        hand_offs = self.hand_offs(group, topic)
+        return Timeline(
+            began_ms=began_ms,
+            ended_ms=max(ended_ms, *(one.t_ms for one in self.moments), ended_ms),
+            rates={
+                f"partition {index}": [(t_ms, count * scale) for t_ms, count in series]
+                for index, series in delivered.items()
+            },
+            rates_title="records delivered per second, by partition",
+            waiting=waiting(stored, delivered, self.counted.bin_ms),
+            moments=[one for one in self.moments if one.t_ms >= began_ms] or self._resizes(group, topic),
+            spans=[_span(one) for one in hand_offs],
+            spans_title="hand-offs: from the last delivery of the old partitions to the first of the new one",
+            offences=[
+                Offence(t_ms, str(story["kind"]).replace("_", " "), in_words(story))
+                for story in self.stories
+                if story["group"] == group and (t_ms := time_of(story)) is not None
+            ],
+        )
+
+    def _resizes(self, group: str, topic: str) -> list[Moment]:
+        """What deliveries alone tell of resizes: when the first record of a generation came."""
+        lineage = self.lineages.get(topic)
+        firsts: dict[int, int] = {}
+        for (its_group, its_topic, segment), handed in self.counted.segments.items():
+            if (its_group, its_topic) == (group, topic):
+                known = firsts.get(segment.generation, handed.first_ms)
+                firsts[segment.generation] = min(known, handed.first_ms)
+        made = []
+        for generation, t_ms in sorted(firsts.items()):
+            if lineage is not None and generation > lineage.history[0][0]:
+                count = lineage.count_at(generation)
+                text = f"first delivery of generation {generation}, {count} partitions"
+                made.append(Moment(t_ms, "resize", text, f"{count} partitions"))
+        return made
+
+
+def waiting(
+    stored: Mapping[int, Sequence[tuple[int, int]]], delivered: Mapping[int, Sequence[tuple[int, int]]], bin_ms: int
+) -> list[tuple[int, int]]:
+    """(end of a bin, how much was stored by then and not delivered); nothing without knowing what is stored."""
+    if not stored:
+        return []
+    changes: dict[int, int] = {}
+    for sign, series in ((1, stored), (-1, delivered)):
+        for _, bins in series.items():
+            for t_ms, count in bins:
+                changes[t_ms + bin_ms] = changes.get(t_ms + bin_ms, 0) + sign * count
+    found, level = [], 0
+    for t_ms, change in sorted(changes.items()):
+        level += change
+        found.append((t_ms, max(level, 0)))
+    return found
+
+
+def time_of(story: Story) -> int | None:
+    """When a violation happened, as far as it is known."""
+    place = story.get("delivered") or story.get("before")
+    return None if place is None else int(place["time_ms"])
+
+
+def in_words(story: Story) -> str:
+    """A violation in one line."""
+    key = "a record without a key" if story.get("key") is None else f"key {story['key']}"
+    if spans := story.get("sequences"):
+        numbers = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+        return f"{key}: {numbers} {story['meaning']}"
+    place = story.get("delivered") or story
+    number = f" (number {place['sequence']})" if place.get("sequence", -1) >= 0 else ""
+    return f"{key}{number}: {story['topic']}-{place.get('partition')} at {place.get('offset')}, {story['meaning']}"
+
+
+def read_events(path: Path) -> list[Moment]:
+    """What was done to a cluster: a JSON object per line, with t_ms, kind, text, and label for the timeline."""
+    moments = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+            moments.append(
+                Moment(int(found["t_ms"]), str(found["kind"]), str(found["text"]), str(found.get("label", "")))
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise BadEvents(f"{path}:{number}: not an event: {error!r}") from None
+    return sorted(moments, key=lambda one: one.t_ms)
+
+
+def write_events(path: Path, moments: Iterable[Moment]) -> None:
+    """For `read_events`."""
+    lines = (json.dumps({"t_ms": one.t_ms, "kind": one.kind, "text": one.text, "label": one.label}) for one in moments)
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def _span(one: HandOff) -> Span:
+    sources = " and ".join(map(str, one.sources))
+    return Span(f"{one.kind}: {sources} to {one.target}", one.target.partition, one.began_ms, one.ended_ms)
