@@ -258,6 +258,11 @@ class Producer:
         """The partitions that records may be sent to now: sealed ones are not among them."""
         return (await self._topic(topic)).live
 
+    async def wait_for_partitions(self, topic: str, count: int) -> None:
+        """Wait until records may be sent to so many partitions of a topic that is being made wider."""
+        queues = await self._topic(topic)
+        await self._network.wait_for(lambda metadata: len(queues.live) >= count, timeout_ms=self._config.max_block_ms)
+
     def generation(self, topic: str) -> int:
         """The generation by which records are partitioned now; -1 if the topic has none or is not known yet."""
         queues = self._ready.get(topic)

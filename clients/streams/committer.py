@@ -240,6 +240,7 @@ class Committer:
             for name, store in task.stores.items():
                 topic = changelog_topic(self._application_id, name)
                 await self._prepare(topic, 1 + max(targets))
+                await producer.wait_for_partitions(topic, 1 + max(targets))
                 ways = {target: Delivery(name, task.id.subtopology, target, {}) for target in targets}
                 for target, key, value in handover.leaving(lineage, opened, store.items(), murmur2):
                     ways[target].rows[key] = value
