@@ -11,7 +11,8 @@ What may be transmitted to a partition, in this order (one batch per request and
 
 Sequence numbers are per partition and given at the first transmission. A batch that the leader never appended gives
 them back; a batch given up after it was transmitted leaves a hole, and the partition begins again with a new producer
-epoch, which the leader tracks per partition too. Source: KIP-98, KIP-360, `RecordAccumulator` and `TransactionManager`.
+epoch, which the leader tracks per partition too. One that is larger than its topic allows goes on as two
+halves (KIP-126). Source: KIP-98, KIP-360, `RecordAccumulator` and `TransactionManager`.
 """
 
 from __future__ import annotations
@@ -236,6 +237,8 @@ class Accumulator:
                 if again.retry_at > now:
                     drained.wake_by(again.retry_at)
                     return None
+                if self.numbering.must_wait(queue, again):
+                    return None
                 return again if queue.established or not queue.on_wire() else None
             if self.numbering.window_is_used_up(queue) or first_contact(queue):
                 return None
@@ -306,6 +309,9 @@ class Accumulator:
             else:
                 queue.restart = queue.restart or head
                 self._later(batch, now)
+        elif code == ErrorCode.MESSAGE_TOO_LARGE and len(batch.records) > 1 and not batch.doubtful:
+            queue.split(batch)
+            self.statistics.split_batches += 1
         elif code.retriable:
             batch.doubtful = batch.doubtful or code not in _REFUSED_BEFORE_APPEND
             self._later(batch, now)

@@ -18,6 +18,8 @@ class Statistics:
     retries: int = 0
     refused_batches: int = 0
     """Batches that a leader refused because its partition had moved to a newer generation."""
+    split_batches: int = 0
+    """Batches that were larger than their topic allows, and went on as two."""
     switches: int = 0
     epoch_bumps: int = 0
     expired_records: int = 0

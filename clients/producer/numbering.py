@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from clients.config import ProducerConfig
 from clients.producer.drained import Statistics
-from clients.producer.queues import PRODUCER_EPOCH_MAX, PartitionQueue
+from clients.producer.queues import PRODUCER_EPOCH_MAX, Batch, PartitionQueue
 from clients.producer.transactions import Transactions
 
 
@@ -64,7 +64,14 @@ class Numbering:
         Non-obvious: the number of unresolved batches is not enough. While the oldest is retried, those behind it may be
         acknowledged and make room for more, until its duplicate is no longer recognised.
         """
-        return queue.transmitted - queue.unresolved[0].ordinal >= self._in_flight_max
+        return self._out_of_memory(queue, queue.transmitted)
+
+    def must_wait(self, queue: PartitionQueue, batch: Batch) -> bool:
+        """The same for one that is sent again: batches that were split are more than were once let through."""
+        return self._out_of_memory(queue, batch.ordinal)
+
+    def _out_of_memory(self, queue: PartitionQueue, ordinal: int) -> bool:
+        return ordinal - queue.unresolved[0].ordinal >= self._in_flight_max
 
     def admits(self, queue: PartitionQueue) -> bool:
         """Whether the partition may get new batches; within a transaction it has to be part of that."""

@@ -146,6 +146,17 @@ class Batch:
             self.built = builder.build(self.producer_id, self.producer_epoch, self.base_sequence, transactional)
         return self.built
 
+    def part(self, start: int, stop: int) -> Batch:
+        """Some of the records, with their sequence numbers and the batch's own age and stamp."""
+        part = Batch(self.queue, self.created_at)
+        part.stamp, part.key_class = self.stamp, self.key_class
+        part.records = self.records[start:stop]
+        part.size_bytes = sum(size_of(one.key, one.value, one.headers) for one in part.records)
+        part.producer_id, part.producer_epoch = self.producer_id, self.producer_epoch
+        part.base_sequence = (self.base_sequence + start) % SEQUENCES if self.base_sequence >= 0 else -1
+        part.ordinal, part.attempts = self.ordinal, self.attempts
+        return part
+
     def stored(self, base_offset: int, log_append_time_ms: int) -> None:
         """Tell the application where its records are."""
         self.done = True
@@ -260,6 +271,19 @@ class PartitionQueue:
             return
         if (self.next_sequence - batch.base_sequence) % SEQUENCES < SEQUENCES // 2:
             self.next_sequence = batch.base_sequence
+
+    def split(self, batch: Batch) -> None:
+        """Put two halves in the place of an unresolved batch that the leader never appended; they share its sequence
+        numbers. Younger batches count one more before them in the leader's memory."""
+        place = self.unresolved.index(batch)
+        middle = len(batch.records) // 2
+        halves = batch.part(0, middle), batch.part(middle, len(batch.records))
+        for younger in [halves[1], *list(self.unresolved)[place + 1 :]]:
+            younger.ordinal += 1
+        self.transmitted += 1
+        del self.unresolved[place]
+        for half in reversed(halves):
+            self.unresolved.insert(place, half)
 
     def begin_again(self, producer_id: int, producer_epoch: int) -> None:
         """A new epoch, numbered from 0: batches that are still unresolved are numbered anew, in their order."""

@@ -331,3 +331,53 @@ def test_ending_fails_what_is_left() -> None:
     bench.accumulator.abandon(KafkaError(ErrorCode.NETWORK_EXCEPTION, "stopped"))
     assert all(receipt.error is not None for receipt in receipts)
     assert bench.accumulator.outstanding == 0
+
+
+def test_a_batch_that_is_too_large_goes_on_as_two_with_its_own_sequence_numbers() -> None:
+    """Goal: KIP-126; whatever was behind it stays behind, and no more are let out than the leader remembers."""
+    bench = Bench(batch_bytes=3 * RECORD_BYTES)
+    bench.establish()
+    receipts = [bench.send() for _ in range(7)]
+    large, second = bench.one(), bench.one()
+    assert [len(batch.records) for batch in (large, second)] == [3, 3]
+    bench.answer(large, ErrorCode.MESSAGE_TOO_LARGE)
+    bench.answer(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    bench.now += 1
+    sent = []
+    while batches := bench.batches():
+        for batch in batches:
+            header = read_header(batch.bytes_with("none"))
+            sent.append((header.base_sequence, header.record_count))
+            bench.answer(batch, offset=header.base_sequence)
+    assert sent == [(1, 1), (2, 2), (4, 3), (7, 1)]
+    assert [receipt.metadata.offset for receipt in receipts if receipt.metadata] == [1, 2, 3, 4, 5, 6, 7]
+    assert bench.accumulator.statistics.split_batches == 1
+
+
+def test_a_single_record_that_is_too_large_is_refused() -> None:
+    bench = Bench()
+    receipt = bench.send()
+    bench.answer(bench.one(), ErrorCode.MESSAGE_TOO_LARGE)
+    assert isinstance(receipt.error, KafkaError)
+    assert receipt.error.code == ErrorCode.MESSAGE_TOO_LARGE
+    assert bench.accumulator.outstanding == 0
+
+
+def test_halves_count_in_what_the_leader_remembers() -> None:
+    """Goal: while the oldest of five is unresolved, no sixth is sent, be it a half of one of them."""
+    bench = Bench(batch_bytes=2 * RECORD_BYTES)
+    bench.establish()
+    for _ in range(12):
+        bench.send()
+    batches = [bench.one() for _ in range(5)]
+    bench.accumulator.lost(batches[0], bench.now)
+    bench.answer(batches[1], ErrorCode.MESSAGE_TOO_LARGE)
+    for batch in batches[2:]:
+        bench.answer(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    bench.now += 10
+    again = []
+    while out := bench.batches():
+        again += out
+    assert [batch.base_sequence for batch in again] == [1, 3, 4, 5, 7]
+    bench.answer(again[0])
+    assert [bench.one().base_sequence] == [9]

@@ -123,6 +123,8 @@ class World:
         self.where = {p: rng.randrange(NODES) for p in range(max(counts))}
         self.believed = dict(self.where)
         self.now = 0.0
+        self.limit_bytes = rng.choice([10**9, 110])
+        """What a topic allows a batch: anything, or hardly more than one record."""
         config = ProducerConfig(
             linger_ms=0, batch_bytes=rng.choice([30, 80, 200]), delivery_timeout_ms=3_000 if expiring else 10**9
         )
@@ -169,6 +171,8 @@ class World:
         if leader is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1
         header = read_header(request.data)
+        if len(request.data) > self.limit_bytes and header.record_count > 1:
+            return ErrorCode.MESSAGE_TOO_LARGE, -1, leader.generation
         duplicate = self._duplicate(leader, header)
         accepted = self._accepts(leader, p, request.stamp)
         if duplicate is not None and (self.rules.duplicates_first or accepted):
