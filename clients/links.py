@@ -25,6 +25,7 @@ Address = tuple[str, int]
 DATA: Final = 0
 GROUP: Final = 1
 POSITIONS: Final = 2
+JOIN: Final = 3
 """Channels: connections to the same node that do not wait for each other."""
 
 

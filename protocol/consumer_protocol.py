@@ -2,6 +2,9 @@
 
 Never flexible; an int16 version comes first. A reader of a lower version takes the prefix it knows and ignores the
 rest, so the version read is the lower of the two sides'. Source: Kafka's ConsumerProtocolSubscription/Assignment.json.
+
+What the user data of an assignment has no room for, because it belongs to an assignor, stands behind the message, after
+a mark: the topic generations that it was made from (rule R19). Other clients ignore that too.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ SUBSCRIPTION_VERSION: Final = 3
 ASSIGNMENT_VERSION: Final = 3
 
 _version_prefix: Final = struct.Struct(">h")
+GENERATIONS_MARK: Final = b"KIP-253:"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,26 +62,35 @@ def encode_subscription(subscription: ConsumerProtocolSubscription) -> bytes:
 
 def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
     """A member's subscription, of any version. DecodeError when it is not one."""
-    return _decode(ConsumerProtocolSubscription, SUBSCRIPTION_VERSION, data)
+    return _decode(ConsumerProtocolSubscription, SUBSCRIPTION_VERSION, data)[0]
 
 
-def encode_assignment(assignment: ConsumerProtocolAssignment) -> bytes:
-    """The assignment of one member in SyncGroup."""
-    return _version_prefix.pack(ASSIGNMENT_VERSION) + codec.encode(assignment, ASSIGNMENT_VERSION)
+def encode_assignment(assignment: ConsumerProtocolAssignment, generations: bytes = b"") -> bytes:
+    """The assignment of one member in SyncGroup; with what is to stand behind it, if anything."""
+    encoded = _version_prefix.pack(ASSIGNMENT_VERSION) + codec.encode(assignment, ASSIGNMENT_VERSION)
+    return encoded + GENERATIONS_MARK + generations if generations else encoded
 
 
 def decode_assignment(data: bytes) -> ConsumerProtocolAssignment:
     """A leader's assignment, of any version; no bytes at all mean no partitions. DecodeError when it is not one."""
     if not data:
         return ConsumerProtocolAssignment(assigned_partitions=[], user_data=None)
-    return _decode(ConsumerProtocolAssignment, ASSIGNMENT_VERSION, data)
+    return _decode(ConsumerProtocolAssignment, ASSIGNMENT_VERSION, data)[0]
 
 
-def _decode(message: type[Message], last_version: int, data: bytes) -> Message:
+def decode_generations(data: bytes) -> bytes:
+    """What stands behind an assignment of our own kind; nothing behind others."""
+    if not data:
+        return b""
+    _, end = _decode(ConsumerProtocolAssignment, ASSIGNMENT_VERSION, data)
+    behind = data[end:]
+    return behind[len(GENERATIONS_MARK) :] if behind.startswith(GENERATIONS_MARK) else b""
+
+
+def _decode(message: type[Message], last_version: int, data: bytes) -> tuple[Message, int]:
     if len(data) < _version_prefix.size:
         raise DecodeError(f"{message.__name__}: {len(data)} bytes are too few for a version")
     (version,) = _version_prefix.unpack_from(data)
     if version < 0:
         raise DecodeError(f"{message.__name__}: version {version}")
-    decoded, _ = codec.decode(message, min(version, last_version), memoryview(data), _version_prefix.size)
-    return decoded
+    return codec.decode(message, min(version, last_version), memoryview(data), _version_prefix.size)

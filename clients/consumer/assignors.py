@@ -1,45 +1,35 @@
-"""Who reads which partition: pure assignors, run by the leader of a group.
+"""The assignors that come with the consumer: names that other clients know, and `lineage`.
 
 `range` and `roundrobin` are Kafka's. `lineage` is ours (KIP-253 section 6, rule R19): live partitions and partitions
 marked for deletion are spread as two lists, so that nobody ends up with drained ones only; a member keeps what it had;
 and a partition goes, where balance allows, to the member that reads the partition its keys come from, because a
-hand-off within one member costs nothing.
+hand-off within one member costs nothing. `cooperative-sticky` is Kafka's on the wire: who leads, of whichever make,
+understands the others. Where one of ours leads, it spreads as `lineage` does, and withholds what others still own.
 """
 
 from __future__ import annotations
 
+import struct
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from protocol.lineage import Lineage
+from clients.consumer.partition_assignor import (
+    MemberAssignment,
+    MemberView,
+    PartitionAssignor,
+    RebalanceProtocol,
+    TopicView,
+    topic_views,
+    withhold_owned,
+)
+from clients.consumer.sticky import Spread, last_owners
+from clients.metadata import ClusterMetadata
 from protocol.topic_partition import TopicPartition
 
 Assignment = dict[str, list[TopicPartition]]
-
-
-@dataclass(frozen=True, slots=True)
-class MemberView:
-    """One member as the leader sees it."""
-
-    member_id: str
-    topics: tuple[str, ...]
-    owned: tuple[TopicPartition, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TopicView:
-    """One topic as the leader sees it: every partition that still holds records, and which of them are draining."""
-
-    name: str
-    partitions: tuple[int, ...]
-    draining: frozenset[int] = field(default_factory=frozenset)
-    lineage: Lineage | None = None
-    topic_id: bytes = b""
-
-
-Assignor = Callable[[Sequence[MemberView], Mapping[str, TopicView]], Assignment]
+_generation: Final = struct.Struct(">i")
 
 
 def assign_range(members: Sequence[MemberView], topics: Mapping[str, TopicView]) -> Assignment:
@@ -79,65 +69,24 @@ def assign_round_robin(members: Sequence[MemberView], topics: Mapping[str, Topic
 def assign_lineage(members: Sequence[MemberView], topics: Mapping[str, TopicView]) -> Assignment:
     """Two balanced lists, live and draining; within each, keep what one had, and children near their parents."""
     assignment: Assignment = {member.member_id: [] for member in members}
-    owner = {partition: member.member_id for member in members for partition in member.owned}
+    owners = last_owners(members)
     for draining in (False, True):
-        share = _Share(members)
         todo = [
             TopicPartition(name, index)
             for name in sorted(topics)
             for index in sorted(topics[name].partitions)
             if (index in topics[name].draining) == draining
         ]
-        for partition, member_id in share.spread(todo, owner, topics):
+        spread = Spread(members, todo).run(owners, lambda partition: _relatives(partition, topics[partition.topic]))
+        for partition, member_id in spread:
             assignment[member_id].append(partition)
-            owner[partition] = member_id
+            owners[partition] = member_id
     return assignment
 
 
-class _Share:
-    """Fills members up to an equal share of one list of partitions."""
-
-    def __init__(self, members: Sequence[MemberView]) -> None:
-        self._wanted = {member.member_id: frozenset(member.topics) for member in members}
-        self._load: dict[str, int] = {member.member_id: 0 for member in sorted(members, key=lambda one: one.member_id)}
-
-    def spread(
-        self, todo: Sequence[TopicPartition], owner: Mapping[TopicPartition, str], topics: Mapping[str, TopicView]
-    ) -> list[tuple[TopicPartition, str]]:
-        """(partition, member) for every partition that somebody wants."""
-        each, extra = divmod(len(todo), max(len(self._load), 1))
-        given: list[tuple[TopicPartition, str]] = []
-        left: list[TopicPartition] = []
-        for partition in todo:
-            keeper = owner.get(partition)
-            if keeper is not None and self._has_room(keeper, partition, each, extra):
-                given.append((partition, self._give(keeper)))
-            else:
-                left.append(partition)
-        owner_now = {**owner, **dict(given)}
-        for partition in left:
-            relatives = [owner_now.get(one) for one in _relatives(partition, topics[partition.topic])]
-            near = next((one for one in relatives if one and self._has_room(one, partition, each, extra)), None)
-            member_id = near or self._least_loaded(partition)
-            if member_id is not None:
-                given.append((partition, self._give(member_id)))
-                owner_now[partition] = member_id
-        return given
-
-    def _has_room(self, member_id: str, partition: TopicPartition, each: int, extra: int) -> bool:
-        if partition.topic not in self._wanted.get(member_id, ()):
-            return False
-        load = self._load[member_id]
-        full_members = sum(1 for other in self._load.values() if other > each)
-        return load < each or (load == each and full_members < extra)
-
-    def _least_loaded(self, partition: TopicPartition) -> str | None:
-        candidates = [member_id for member_id in self._load if partition.topic in self._wanted[member_id]]
-        return min(candidates, key=lambda member_id: self._load[member_id], default=None)
-
-    def _give(self, member_id: str) -> str:
-        self._load[member_id] += 1
-        return member_id
+def assign_cooperatively(members: Sequence[MemberView], topics: Mapping[str, TopicView]) -> Assignment:
+    """What `lineage` gives, except for what others have to give up first."""
+    return withhold_owned(members, assign_lineage(members, topics))
 
 
 def _relatives(partition: TopicPartition, topic: TopicView) -> list[TopicPartition]:
@@ -151,9 +100,71 @@ def _relatives(partition: TopicPartition, topic: TopicView) -> list[TopicPartiti
     return [TopicPartition(partition.topic, index) for index in sorted(sources, key=lambda one: (-sources[one], one))]
 
 
-ASSIGNORS: Final[Mapping[str, Assignor]] = {
-    "lineage": assign_lineage,
-    "range": assign_range,
-    "roundrobin": assign_round_robin,
+class FunctionAssignor(PartitionAssignor):
+    """An assignor without a memory."""
+
+    def __init__(
+        self, name: str, spread: Callable[[Sequence[MemberView], Mapping[str, TopicView]], Assignment]
+    ) -> None:
+        self.name = name
+        self._spread = spread
+
+    def assign(self, metadata: ClusterMetadata, members: Sequence[MemberView]) -> dict[str, MemberAssignment]:
+        """What the function says."""
+        spread = self._spread(members, topic_views(metadata, members))
+        return {member_id: MemberAssignment(tuple(partitions)) for member_id, partitions in spread.items()}
+
+
+class CooperativeSticky(FunctionAssignor):
+    """Kafka's `cooperative-sticky`: its user data is the generation of the last assignment, for old leaders."""
+
+    protocols = frozenset(RebalanceProtocol)
+
+    def __init__(self) -> None:
+        super().__init__("cooperative-sticky", assign_cooperatively)
+        self._assigned_in = -1
+
+    def subscription_user_data(self, topics: Collection[str]) -> bytes:
+        """The generation: subscriptions before v2 have no field for it."""
+        return _generation.pack(self._assigned_in)
+
+    def assign(self, metadata: ClusterMetadata, members: Sequence[MemberView]) -> dict[str, MemberAssignment]:
+        """As the function says, of members that may be older."""
+        return super().assign(metadata, [_with_generation(member) for member in members])
+
+    def on_assignment(self, assignment: MemberAssignment, generation: int) -> None:
+        """Remember the generation."""
+        self._assigned_in = generation
+
+
+def _with_generation(member: MemberView) -> MemberView:
+    if member.generation >= 0 or member.user_data is None or len(member.user_data) != _generation.size:
+        return member
+    (generation,) = _generation.unpack(member.user_data)
+    return replace(member, generation=generation)
+
+
+ASSIGNORS: Final[Mapping[str, Callable[[], PartitionAssignor]]] = {
+    "lineage": lambda: FunctionAssignor("lineage", assign_lineage),
+    "range": lambda: FunctionAssignor("range", assign_range),
+    "roundrobin": lambda: FunctionAssignor("roundrobin", assign_round_robin),
+    "cooperative-sticky": CooperativeSticky,
 }
 """By protocol name, in the order in which members offer them."""
+
+
+def make_assignors(strategy: str | Sequence[str | PartitionAssignor]) -> tuple[PartitionAssignor, ...]:
+    """The assignors of a consumer, in the order in which it wants them; `ValueError` if that makes no sense."""
+    chosen = [one.strip() for one in strategy.split(",")] if isinstance(strategy, str) else list(strategy)
+    if not chosen:
+        raise ValueError(f"partition_assignment_strategy names no assignor; there are {', '.join(ASSIGNORS)}")
+    made: list[PartitionAssignor] = []
+    for one in chosen:
+        if isinstance(one, str) and one not in ASSIGNORS:
+            raise ValueError(
+                f"no assignor is called {one!r}: there are {', '.join(ASSIGNORS)}, and objects of your own"
+            )
+        made.append(ASSIGNORS[one]() if isinstance(one, str) else one)
+    if len({one.name for one in made}) < len(made):
+        raise ValueError("two assignors of partition_assignment_strategy have the same name")
+    return tuple(made)

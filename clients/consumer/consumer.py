@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
 from clients.clock import follow_loop_ms
 from clients.config import NetworkConfig, parse_servers
+from clients.consumer.assignors import ASSIGNORS, make_assignors
 from clients.consumer.audit import DeliveryAudit
 from clients.consumer.delivery import ConsumerRecord, Deliveries
 from clients.consumer.fetcher import Fetcher
@@ -28,10 +29,12 @@ from clients.consumer.membership import Membership
 from clients.consumer.metrics import ConsumerMetrics, metrics_of
 from clients.consumer.offsets import ISOLATION_LEVELS, OffsetResets
 from clients.consumer.ownership import Ownership
+from clients.consumer.partition_assignor import PartitionAssignor
 from clients.consumer.positions import Assignment
 from clients.consumer.session import GroupSession
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.network import Network, make_rng
+from protocol.lineage import Lineage, Segment
 from protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -61,6 +64,7 @@ class Consumer:
         session_timeout_ms: int = 45000,
         rebalance_timeout_ms: int = 300000,
         heartbeat_interval_ms: int = 3000,
+        partition_assignment_strategy: str | Sequence[str | PartitionAssignor] = tuple(ASSIGNORS),
         max_poll_records: int = 500,
         fetch_max_wait_ms: int = 500,
         request_timeout_ms: int = 40000,
@@ -82,6 +86,7 @@ class Consumer:
             raise ValueError(f"isolation_level is one of {', '.join(ISOLATION_LEVELS)}, not {isolation_level!r}")
         self._isolation_level = ISOLATION_LEVELS[isolation_level]
         self._resets = OffsetResets(auto_offset_reset, self._isolation_level)
+        self._assignors = make_assignors(partition_assignment_strategy)
         self._auto_commit_s = auto_commit_interval_ms / 1000 if enable_auto_commit and group_id else None
         self._max_poll_records = max_poll_records
         self._fetch_max_wait_ms = fetch_max_wait_ms
@@ -154,6 +159,7 @@ class Consumer:
             audit=self._audit,
             automatic=self._auto_commit_s is not None,
             on_change=self._wake,
+            rebalancing=lambda: self._ownership.rebalancing,
         )
         self._ownership = Ownership(
             self._topics,
@@ -163,6 +169,8 @@ class Consumer:
             self._session,
             self._resets,
             self._handover,
+            clock_ms=self._clock_ms,
+            on_change=self._wake,
         )
         self._fetcher = Fetcher(
             self._network,
@@ -179,10 +187,10 @@ class Consumer:
             return
         self._started = False
         try:
+            await self._ownership.close()
             await self._handover.give_up()
         finally:
             self._fetcher.close()
-            self._ownership.close()
             try:
                 if self._audit is not None:
                     await self._audit.stop()
@@ -290,7 +298,7 @@ class Consumer:
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue at another offset. Gates are evaluated afresh; those of descendants do not close again (F8)."""
         self._assignment[partition].seek(offset)
-        self._gatekeeper.forget(partition)
+        self._gatekeeper.forget({partition})
         self._fetcher.poke()
         self._wake()
 
@@ -305,6 +313,23 @@ class Consumer:
             self._assignment[partition].paused = False
         self._fetcher.poke()
         self._wake()
+
+    def segment(self, partition: TopicPartition) -> tuple[Lineage, Segment] | None:
+        """The segment whose records are handed out next, with its topic's lineage: all before it has been handed out.
+
+        None in a topic without order, and while there is no position.
+        """
+        return self._deliveries.segment(self._assignment[partition])
+
+    def partitions_of(self, topic: str) -> Collection[int]:
+        """The partitions that a topic has now, those included that are to be removed when they are empty."""
+        known = self._network.metadata.topics.get(topic)
+        return () if known is None else known.partitions.keys()
+
+    @property
+    def rebalancing(self) -> bool:
+        """Whether the group rebalances while this member goes on reading: what it commits now may be refused."""
+        return self._started and self._ownership.rebalancing
 
     def gates(self) -> list[GateView]:
         """Every closed gate of this consumer, and what it waits for."""
@@ -327,8 +352,15 @@ class Consumer:
         """
         if self._session is None:
             raise ValueError("committing needs a group_id")
+        await self._ownership.rebalanced(timeout_ms=self._network_config.request_timeout_ms)
         await self._handover.commit(offsets)
         self._wake()
+
+    def enforce_rebalance(self) -> None:
+        """Have the group assign its partitions anew, though nothing has changed: with the next request for records."""
+        if self._session is None:
+            raise ValueError("rebalancing needs a group_id")
+        self._ownership.want_rebalance()
 
     async def committed(self, partition: TopicPartition) -> int | None:
         """The group's committed offset of a partition; None if there is none."""
@@ -389,6 +421,7 @@ class Consumer:
             self._topics,
             session_timeout_ms=session_timeout_ms,
             rebalance_timeout_ms=rebalance_timeout_ms,
+            assignors=self._assignors,
             group_instance_id=instance_id,
         )
         return GroupSession(

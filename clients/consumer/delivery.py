@@ -17,7 +17,7 @@ from clients.consumer.gate import TopicGate
 from clients.consumer.gatekeeper import Gatekeeper
 from clients.consumer.positions import UNKNOWN, Assignment, PartitionProgress
 from clients.network import Network
-from protocol.lineage import Segment
+from protocol.lineage import Lineage, Segment
 from protocol.topic_partition import TopicPartition
 
 NO_GENERATION = -1
@@ -119,6 +119,17 @@ class Deliveries:
         waiting = {boundary.progress.partition for boundary in self.boundaries(maybe=True)}
         return {progress.partition for progress in self._assignment} - waiting
 
+    def segment(self, progress: PartitionProgress) -> tuple[Lineage, Segment] | None:
+        """The segment that the position is in; where a segment ends it is in the next one, as far as that is known."""
+        gate = self._gatekeeper.gate(progress.partition.topic)
+        if gate is None or progress.position == UNKNOWN:
+            return None
+        for segment in gate.boundaries(progress.partition.partition):
+            end = gate.end(segment)
+            if segment not in progress.crossed and (end == UNKNOWN or self._reached(progress) < end):
+                return gate.lineage, segment
+        return gate.lineage, gate.lineage.segments(progress.partition.partition)[-1]
+
     def announcements(self) -> list[tuple[PartitionProgress, Segment]]:
         """The segments whose gates have opened and whose keys the application has not been told of."""
         opened: list[tuple[PartitionProgress, Segment]] = []
@@ -164,6 +175,9 @@ class Deliveries:
         gate = self._gatekeeper.gate(topic)
         assert gate is not None, "only topics with lineage have gates"
         if self._in_group:
+            if segment.generation > self._assignment.generations.get(topic, segment.generation):
+                # Others may still have to find out about this generation, and to flush what they read of older ones.
+                return not gate.lineage.predecessors(segment)
             return self._gatekeeper.passes(topic, segment)
         # Without a group nobody else commits: order can be kept among the partitions that are read here (F10).
         ours = [one for one in gate.waits(segment) if TopicPartition(topic, one.segment.partition) in self._assignment]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -144,10 +144,10 @@ class Gatekeeper:
             self._ends_wanted.add((topic, segment))
             self._ends_news.set()
 
-    def forget(self, partition: TopicPartition | None = None) -> None:
+    def forget(self, partitions: Collection[TopicPartition] | None = None) -> None:
         """Gates that others watch now, or that a seek has left behind, are no longer ours; None: all of them."""
-        if partition is not None:
-            self._drop({partition})
+        if partitions is not None:
+            self._drop(set(partitions))
             return
         self._closed.clear()
         self._ends_wanted.clear()

@@ -12,6 +12,10 @@ rebalance, the application is told to flush, and the audit of what it was given 
                                 only when the transaction is over (KIP-447)
 
 A commit that the group refuses because it has moved on is no error: the new owners read again what was not committed.
+
+While a member that keeps its partitions waits for the end of a rebalance, nothing is committed: it may not know yet of
+a resize that the others have seen, and would pass on keys at a boundary without a flush. It learns of it before the
+rebalance is over (R19).
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from clients.consumer.audit import DeliveryAudit
 from clients.consumer.delivery import Boundary, Deliveries, mark_crossed
 from clients.consumer.gatekeeper import Gatekeeper
 from clients.consumer.listener import PartitionKeyRebalanceListener, tell
-from clients.consumer.positions import Assignment
+from clients.consumer.positions import UNKNOWN, Assignment, PartitionProgress
 from clients.consumer.session import GroupSession
 from protocol.errors import ErrorCode, KafkaError
 from protocol.lineage import Segment
@@ -52,6 +56,7 @@ class HandOver:
         audit: DeliveryAudit | None,
         automatic: bool,
         on_change: Callable[[], None],
+        rebalancing: Callable[[], bool],
     ) -> None:
         self._assignment = assignment
         self._deliveries = deliveries
@@ -61,11 +66,15 @@ class HandOver:
         self._audit = audit
         self._automatic = automatic
         self._on_change = on_change
+        self._rebalancing = rebalancing
+        self._starts: dict[TopicPartition, int] = {}
         self._storing = asyncio.Lock()
         self._being_flushed: set[tuple[TopicPartition, Segment]] = set()
 
     async def cross(self) -> None:
         """Go beyond the boundaries that have been reached: flush, commit, cross."""
+        if self._rebalancing():
+            return
         boundaries = self._deliveries.boundaries()
         if not boundaries:
             return
@@ -118,35 +127,64 @@ class HandOver:
 
         Also where the end is known: it may have become known only after the boundaries were last crossed.
         """
+        if self._rebalancing():
+            return
         short = self._deliveries.short_of_boundaries()
         positions = {one: offset for one, offset in self._assignment.positions().items() if one in short}
         await self._store_quietly(positions)
 
-    async def commit_starts(self, starts: Mapping[TopicPartition, int]) -> None:
+    def note_starts(self, starts: Mapping[TopicPartition, int]) -> None:
         """Where reading begins in partitions without an offset: others' gates may wait for just that (F12)."""
-        await self._store_quietly({one: at for one, at in starts.items() if self._gatekeeper.gate(one.topic)})
+        self._starts.update({one: at for one, at in starts.items() if self._gatekeeper.gate(one.topic)})
 
-    async def give_up(self) -> None:
-        """Everything goes back to the group: flush, tell, commit. After this nothing more may be handed out."""
-        owned = {progress.partition for progress in self._assignment}
+    async def commit_starts(self) -> None:
+        """Commit what was noted, of partitions that are still ours and whose application has not done so itself."""
+        if not self._starts or self._rebalancing():
+            return
+        starts, self._starts = self._starts, {}
+        known = {one: self._assignment.get(one) for one in starts}
+        await self._store_quietly({one: starts[one] for one, row in known.items() if row and row.committed == UNKNOWN})
+
+    async def give_up(self, partitions: Collection[TopicPartition] | None = None) -> None:
+        """These, or all, go back to the group: flush, tell, commit. Nothing more of them may be handed out then."""
+        leaving = [one for one in self._assignment if partitions is None or one.partition in partitions]
+        owned = {progress.partition for progress in leaving}
         if not owned:
             return
         if self._session is not None and (self._session.lost or self._session.failure is not None):
             await tell(self._listener.on_partitions_lost, owned)
             return
-        unflushed = [progress for progress in self._assignment if progress.unflushed]
+        await self._flush_unflushed(leaving)
+        await tell(self._listener.on_partitions_revoked, owned)
+        await self._store_positions(owned)
+
+    async def pause_for_rebalance(self) -> None:
+        """Everything that was read is flushed and committed, though it is kept: the group may move keys meanwhile."""
+        await self._flush_unflushed(list(self._assignment))
+        await self._store_positions(self._assignment.positions().keys())
+
+    async def lose(self, partitions: Collection[TopicPartition]) -> None:
+        """Tell of partitions that are not there any more."""
+        if partitions:
+            await tell(self._listener.on_partitions_lost, partitions)
+
+    async def take_over(self, partitions: Collection[TopicPartition]) -> None:
+        """Tell of a new assignment."""
+        await tell(self._listener.on_partitions_assigned, partitions)
+
+    async def _flush_unflushed(self, rows: Collection[PartitionProgress]) -> None:
+        """Tell the application to flush what was read of these since it was last told."""
+        unflushed = [progress for progress in rows if progress.unflushed]
         keyed = {one.partition for one in unflushed if self._gatekeeper.gate(one.partition.topic) is not None}
         if keyed:
             await tell(self._listener.on_partition_key_maybe_revoked, keyed)
         for progress in unflushed:
             progress.unflushed = False
-        await tell(self._listener.on_partitions_revoked, owned)
-        if self._automatic:
-            await self._store_quietly(self._assignment.positions())
 
-    async def take_over(self) -> None:
-        """Tell of a new assignment."""
-        await tell(self._listener.on_partitions_assigned, {progress.partition for progress in self._assignment})
+    async def _store_positions(self, partitions: Collection[TopicPartition]) -> None:
+        if self._automatic:
+            positions = self._assignment.positions()
+            await self._store_quietly({one: at for one, at in positions.items() if one in partitions})
 
     async def _flush(self, boundaries: Iterable[Boundary]) -> None:
         """Tell the application to flush what these boundaries pass on, once for each."""

@@ -20,10 +20,16 @@ class PartitionKeyRebalanceListener:
     """
 
     def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> object:
-        """These partitions go to other members, or come back with the next assignment. Runs before the last commit."""
+        """These partitions go to other members, or come back with the next assignment. Runs before the last commit.
+
+        Before a rebalance, all of them; in a cooperative one (KIP-429) only those that it takes away, at its end.
+        """
 
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> object:
-        """These are all partitions that this member reads from now on. Runs before their positions are looked up."""
+        """These are read from now on: the whole assignment, or what a cooperative rebalance has added, maybe nothing.
+
+        Runs after every rebalance, before the positions of these partitions are looked up.
+        """
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> object:
         """The group went on without this member: others may have read these partitions for some time already."""

@@ -5,21 +5,36 @@
 Pure: requests come out, responses go in, nobody is called. Every error of the classic group protocol has one fate here:
 join again (and with which identity), find the coordinator again, wait and retry, or give up. The assignment that the
 leader hands out carries the topic generations it was made from (rule R19): a member looks at metadata at least that new
-before it consumes, so that nobody reads a child without knowing its parent.
+before it consumes, so that nobody reads a child without knowing its parent. They stand in the user data, or behind it
+where an assignor has user data of its own.
+
+A cooperative member says what it reads when it joins, and reads on (KIP-429). If the group goes on without it, all of
+that is lost, also if it is let in again before anybody has looked: `lost` stays until it is given up.
 """
 
 from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from clients.consumer.assignors import ASSIGNORS, Assignment, MemberView, TopicView
+from clients.consumer.partition_assignor import (
+    MemberAssignment,
+    MemberView,
+    PartitionAssignor,
+    RebalanceProtocol,
+    still_owned,
+)
 from clients.group_metadata import ConsumerGroupMetadata
 from protocol.apis.heartbeat import HeartbeatRequest
-from protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from protocol.apis.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
 from protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from protocol.consumer_protocol import (
@@ -28,6 +43,7 @@ from protocol.consumer_protocol import (
     ConsumerProtocolSubscription,
     TopicPartitions,
     decode_assignment,
+    decode_generations,
     decode_subscription,
     encode_assignment,
     encode_subscription,
@@ -84,6 +100,8 @@ class Assigned:
     generations: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, TopicShape] = field(default_factory=dict)
     """What the assignment was made from, as far as this member knows: all of it if it is the leader."""
+    user_data: bytes | None = None
+    group_generation: int = NO_GENERATION
 
 
 class Membership:
@@ -96,10 +114,14 @@ class Membership:
         *,
         session_timeout_ms: int,
         rebalance_timeout_ms: int,
+        assignors: Sequence[PartitionAssignor],
         group_instance_id: str | None = None,
     ) -> None:
         self.group_id = group_id
         self.topics = tuple(sorted(topics))
+        self.assignors = tuple(assignors)
+        self.cooperative = all(RebalanceProtocol.COOPERATIVE in one.protocols for one in assignors)
+        """Whether partitions are kept while the group rebalances: what all assignors of this member can (KIP-429)."""
         self.member_id = ""
         self.generation = NO_GENERATION
         self.state = State.UNJOINED
@@ -112,6 +134,13 @@ class Membership:
         """Who this member was when it was last given partitions: what it hands out, it hands out as that one."""
         self._members: tuple[MemberView, ...] = ()
         self._owned: tuple[TopicPartition, ...] = ()
+        self.lost = False
+        """The group has gone on without this member, which has not given up yet what it read until then."""
+
+    @property
+    def assignor(self) -> PartitionAssignor:
+        """The assignor that the group has agreed on."""
+        return next(one for one in self.assignors if one.name == self.protocol)
 
     @property
     def members(self) -> tuple[MemberView, ...]:
@@ -134,19 +163,16 @@ class Membership:
     def forget_generation(self) -> None:
         """The group went on without this member: what it owned is not its own to keep (KIP-429)."""
         self.generation = NO_GENERATION
+        self.lost = self.lost or bool(self._owned)
         self._owned = ()
+
+    def owns(self, partitions: Collection[TopicPartition]) -> None:
+        """What this member reads now, and will say that it has when it joins again: not what is lost."""
+        self._owned = () if self.lost else tuple(sorted(partitions))
 
     def join_request(self) -> JoinGroupRequest:
         """Ask to be in the next generation."""
         self.state = State.JOINING
-        subscription = encode_subscription(
-            ConsumerProtocolSubscription(
-                topics=list(self.topics),
-                user_data=None,
-                owned_partitions=by_topic(self._owned),
-                generation_id=self.generation,
-            )
-        )
         return JoinGroupRequest(
             group_id=self.group_id,
             session_timeout_ms=self._session_timeout_ms,
@@ -154,7 +180,22 @@ class Membership:
             member_id=self.member_id,
             group_instance_id=self.instance_id,
             protocol_type=PROTOCOL_TYPE,
-            protocols=[JoinGroupRequestProtocol(name=name, metadata=subscription) for name in ASSIGNORS],
+            protocols=[
+                JoinGroupRequestProtocol(name=assignor.name, metadata=self._subscription(assignor))
+                for assignor in self.assignors
+            ],
+        )
+
+    def _subscription(self, assignor: PartitionAssignor) -> bytes:
+        """What a member has, it tells a cooperative assignor only if it keeps it: others would have to wait for it."""
+        keeps = self.cooperative or RebalanceProtocol.COOPERATIVE not in assignor.protocols
+        return encode_subscription(
+            ConsumerProtocolSubscription(
+                topics=list(self.topics),
+                user_data=assignor.subscription_user_data(self.topics),
+                owned_partitions=by_topic(self._owned if keeps else ()),
+                generation_id=self.generation,
+            )
         )
 
     def joined(self, response: JoinGroupResponse) -> Fate:
@@ -169,18 +210,23 @@ class Membership:
         self.generation = response.generation_id
         self.protocol = response.protocol_name or ""
         self.is_leader = response.leader == response.member_id
-        self._members = tuple(_view(one.member_id, one.metadata) for one in response.members) if self.is_leader else ()
+        if all(one.name != self.protocol for one in self.assignors):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the group assigns by {self.protocol!r}")
+        self._members = tuple(map(_view, response.members)) if self.is_leader else ()
         return Fate.PROCEED
 
-    def sync_request(self, topics: Mapping[str, TopicView]) -> SyncGroupRequest:
-        """Hand in the assignment as leader, or ask for one's own share."""
-        assignment: Assignment = {}
-        if self.is_leader:
-            assignment = ASSIGNORS[self.protocol](self._members, topics)
-        generations = {
-            name: view.lineage.generation for name, view in sorted(topics.items()) if view.lineage is not None
-        }
-        user_data = json.dumps({"generations": generations}).encode()
+    def sync_request(
+        self, assignment: Mapping[str, MemberAssignment] | None = None, generations: Mapping[str, int] | None = None
+    ) -> SyncGroupRequest:
+        """Hand in the assignment as leader, with the topic generations it was made from, or ask for one's own share."""
+        assignment = assignment or {}
+        if assignment and RebalanceProtocol.COOPERATIVE in self.assignor.protocols:
+            taken = still_owned(self._members, {name: given.partitions for name, given in assignment.items()})
+            if taken:
+                partition, member_id = min(taken.items())
+                raise RuntimeError(
+                    f"assignor {self.protocol!r} gives {member_id} {partition}, which another still reads"
+                )
         return SyncGroupRequest(
             group_id=self.group_id,
             generation_id=self.generation,
@@ -189,13 +235,8 @@ class Membership:
             protocol_type=PROTOCOL_TYPE,
             protocol_name=self.protocol,
             assignments=[
-                SyncGroupRequestAssignment(
-                    member_id=member_id,
-                    assignment=encode_assignment(
-                        ConsumerProtocolAssignment(assigned_partitions=by_topic(partitions), user_data=user_data)
-                    ),
-                )
-                for member_id, partitions in sorted(assignment.items())
+                SyncGroupRequestAssignment(member_id=member_id, assignment=_encoded(given, generations or {}))
+                for member_id, given in sorted(assignment.items())
             ],
         )
 
@@ -209,9 +250,12 @@ class Membership:
             TopicPartition(row.topic, index) for row in decoded.assigned_partitions for index in row.partitions
         )
         self.state = State.STABLE
-        self._owned = partitions
+        if not self.cooperative:
+            self._owned = partitions
         self.owner = ConsumerGroupMetadata(self.group_id, self.generation, self.member_id, self.instance_id)
-        return fate, Assigned(partitions, _generations(decoded.user_data))
+        generations = _generations(bytes(response.assignment), decoded.user_data)
+        user_data = None if decoded.user_data is None else bytes(decoded.user_data)
+        return fate, Assigned(partitions, generations, user_data=user_data, group_generation=self.generation)
 
     def heartbeat_request(self) -> HeartbeatRequest:
         """Say that this member is alive."""
@@ -253,16 +297,34 @@ def by_topic(partitions: Sequence[TopicPartition]) -> list[TopicPartitions]:
     return [TopicPartitions(topic=topic, partitions=indexes) for topic, indexes in grouped.items()]
 
 
-def _view(member_id: str, metadata: bytes) -> MemberView:
-    subscription = decode_subscription(bytes(metadata))
-    owned = tuple(TopicPartition(row.topic, index) for row in subscription.owned_partitions for index in row.partitions)
-    return MemberView(member_id, tuple(subscription.topics), owned)
+def _view(row: JoinGroupResponseMember) -> MemberView:
+    subscription = decode_subscription(bytes(row.metadata))
+    owned = tuple(TopicPartition(one.topic, index) for one in subscription.owned_partitions for index in one.partitions)
+    return MemberView(
+        row.member_id,
+        tuple(subscription.topics),
+        owned,
+        None if subscription.user_data is None else bytes(subscription.user_data),
+        subscription.generation_id,
+        row.group_instance_id,
+        subscription.rack_id,
+    )
 
 
-def _generations(user_data: bytes | None) -> Mapping[str, int]:
+def _encoded(given: MemberAssignment, generations: Mapping[str, int]) -> bytes:
+    known = json.dumps({"generations": dict(sorted(generations.items()))}).encode()
+    row = ConsumerProtocolAssignment(
+        assigned_partitions=by_topic(given.partitions), user_data=known if given.user_data is None else given.user_data
+    )
+    return encode_assignment(row, b"" if given.user_data is None else known)
+
+
+def _generations(assignment: bytes, user_data: bytes | None) -> Mapping[str, int]:
     """The topic generations behind an assignment; none when another kind of client leads the group."""
-    try:
-        generations = json.loads(bytes(user_data or b"{}")).get("generations", {})
-    except (ValueError, AttributeError):
-        return {}
-    return {str(topic): int(generation) for topic, generation in generations.items()}
+    for written in (decode_generations(assignment), bytes(user_data or b"")):
+        try:
+            generations = json.loads(written).get("generations", {})
+            return {str(topic): int(generation) for topic, generation in generations.items()}
+        except (ValueError, AttributeError, TypeError):
+            continue
+    return {}

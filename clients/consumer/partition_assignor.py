@@ -24,7 +24,7 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import Final
 
 from clients.metadata import ClusterMetadata
 from protocol.lineage import Lineage
@@ -78,9 +78,9 @@ class TopicView:
 class PartitionAssignor(ABC):
     """See the module. Nothing here may wait, except in a coroutine function `assign`."""
 
-    name: ClassVar[str]
+    name: str
     """On the wire: the protocol name in JoinGroup."""
-    protocols: ClassVar[frozenset[RebalanceProtocol]] = frozenset({RebalanceProtocol.EAGER})
+    protocols: frozenset[RebalanceProtocol] = frozenset({RebalanceProtocol.EAGER})
 
     def subscription_user_data(self, topics: Collection[str]) -> bytes | None:
         """What the leader should know of this member besides topics, owned partitions and generation."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -206,6 +206,8 @@ class Assignment:
         self._first = 0
         self.begun = True
         """Whether every partition has been given a position since the last change."""
+        self.generations: Mapping[str, int] = {}
+        """Of each topic, the generation that the assignment was made from."""
 
     def __contains__(self, partition: TopicPartition) -> bool:
         return partition in self._progress
@@ -234,9 +236,13 @@ class Assignment:
         self.replace(partitions)
         self._progress.update({partition: kept[partition] for partition in self._progress.keys() & kept.keys()})
 
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """These are not assigned any more."""
+        self._progress = {one: progress for one, progress in self._progress.items() if one not in partitions}
+
     def drop_topic(self, topic: str) -> None:
         """A topic is gone: what was read of it says nothing about another one of the same name."""
-        self._progress = {one: progress for one, progress in self._progress.items() if one.topic != topic}
+        self.drop({one for one in self._progress if one.topic == topic})
 
     def in_turn(self) -> list[PartitionProgress]:
         """All of them, starting one further each time, so that none is starved by a busy neighbour."""

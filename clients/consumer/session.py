@@ -1,21 +1,23 @@
 """The conversation with a group's coordinator: joining, staying in, committing, asking how far the others are.
 
 A shell around `membership`: it sends what the membership asks for, follows the coordinator when it moves, and beats the
-heart. It is the only one that talks to the coordinator, over two connections: one for short requests, one for the long
-poll of `await_positions`, which would otherwise hold up the commit that it is itself waiting for.
+heart. It is the only one that talks to the coordinator, over connections that do not wait for each other: one for short
+requests, one for the long poll of `await_positions`, which would otherwise hold up the commit that it is itself waiting
+for, and one for the joins of those who go on reading meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from clients.consumer.assignors import TopicView
 from clients.consumer.membership import NO_GENERATION, Assigned, Fate, Membership, State, TopicShape
-from clients.network import GROUP, POSITIONS, Network
+from clients.metadata import ClusterMetadata, Topic
+from clients.network import GROUP, JOIN, POSITIONS, Network
 from protocol.apis.consumer_group_position import (
     ConsumerGroupPositionRequest,
     ConsumerGroupPositionRequestPartition,
@@ -89,6 +91,11 @@ class GroupSession:
     @property
     def lost(self) -> bool:
         """Whether the group has gone on without this member: what it commits now would overwrite what others did."""
+        return self.membership.lost or self._outside
+
+    @property
+    def _outside(self) -> bool:
+        """Whether the coordinator knows this member as nobody."""
         return self.membership.generation == NO_GENERATION
 
     def at_work(self, *, asking: bool) -> None:
@@ -115,16 +122,25 @@ class GroupSession:
 
     async def _join_once(self) -> Assigned | None:
         """One round: join, assign if it falls to us, sync. None when the group moved on meanwhile."""
-        response = await self._call(self.membership.join_request(), _top_level, parked=True)
-        if self.membership.joined(response) is not Fate.PROCEED:
+        membership, channel = self.membership, JOIN if self.membership.cooperative else GROUP
+        response = await self._call(membership.join_request(), _top_level, parked=True, channel=channel)
+        if membership.joined(response) is not Fate.PROCEED:
             return None
-        topics = await self._topic_views() if self.membership.is_leader else {}
-        response = await self._call(self.membership.sync_request(topics), _top_level, parked=True)
-        fate, assigned = self.membership.synced(response)
+        topics = await self._topics_of_the_group() if membership.is_leader else {}
+        if membership.is_leader:
+            assignment = membership.assignor.assign(self._network.metadata, membership.members)
+            if inspect.isawaitable(assignment):
+                assignment = await assignment
+            generations = {name: topic.generation for name, topic in topics.items() if topic.ordered}
+            request = membership.sync_request(assignment, generations)
+        else:
+            request = membership.sync_request()
+        response = await self._call(request, _top_level, parked=True, channel=channel)
+        fate, assigned = membership.synced(response)
         if fate is not Fate.PROCEED:
             return None
-        log.info("%s: %d partitions", self.membership.describe(), len(assigned.partitions))
-        return replace(assigned, shapes={name: shape_of(view) for name, view in topics.items()})
+        log.info("%s: %d partitions", membership.describe(), len(assigned.partitions))
+        return replace(assigned, shapes={name: shape_of(topic) for name, topic in topics.items()})
 
     async def leave(self) -> None:
         """Stop the heart and say goodbye; a coordinator that cannot be reached will notice by itself.
@@ -141,7 +157,7 @@ class GroupSession:
         self.membership.lapse(forget_identity=True)
 
     async def _say_goodbye(self) -> None:
-        if not self.membership.member_id or self.lost:
+        if not self.membership.member_id or self._outside:
             return
         try:
             async with asyncio.timeout(2):
@@ -266,22 +282,12 @@ class GroupSession:
             if row.error_code == ErrorCode.NONE
         }
 
-    async def _topic_views(self) -> dict[str, TopicView]:
+    async def _topics_of_the_group(self) -> dict[str, Topic]:
         """The topics of the whole group, as new as can be: the leader decides with these for everybody."""
         wanted = sorted({topic for member in self.membership.members for topic in member.topics})
         self._network.follow(*wanted)
-        metadata = await self._network.refresh()
-        return {
-            name: TopicView(
-                name,
-                tuple(sorted(topic.partitions)),
-                frozenset(index for index, one in topic.partitions.items() if one.marked_for_deletion),
-                topic.lineage,
-                topic.topic_id,
-            )
-            for name in wanted
-            if (topic := metadata.topics.get(name)) is not None
-        }
+        metadata: ClusterMetadata = await self._network.refresh()
+        return {name: topic for name in wanted if (topic := metadata.topics.get(name)) is not None}
 
     async def _beat(self) -> None:
         """Heartbeats between joins; a lost coordinator is looked for, a lost membership is reported.
@@ -292,7 +298,7 @@ class GroupSession:
         """
         while True:
             await asyncio.sleep(self._heartbeat_interval_s)
-            if self.lost or self.membership.state not in (State.STABLE, State.UNJOINED):
+            if self._outside or self.membership.state not in (State.STABLE, State.UNJOINED):
                 continue
             if not self._asking and self._loop.time() - self._worked_at > self._rebalance_timeout_ms / 1000:
                 log.warning("%s leaves: nobody asked for records for so long", self.membership.describe())
@@ -323,7 +329,7 @@ class GroupSession:
         """What an answer means. One to a question from before a rebalance says nothing about the membership of now."""
         if code is ErrorCode.NONE:
             return Fate.PROCEED
-        if asked_as != self._identity():
+        if asked_as != self._identity() or self.membership.state in (State.JOINING, State.SYNCING):
             return Fate.REJOIN
         try:
             fate = self.membership.heard(code)
@@ -336,20 +342,21 @@ class GroupSession:
             self._on_lapse()
         return fate
 
-    async def _call(self, request: Any, error_of: Callable[[Any], int], *, parked: bool = False) -> Any:
+    async def _call(
+        self, request: Any, error_of: Callable[[Any], int], *, parked: bool = False, channel: int = GROUP
+    ) -> Any:
         return await self._network.call_coordinator(
             self.membership.group_id,
             request,
             error_of,
-            channel=GROUP,
+            channel=channel,
             timeout_ms=self._rebalance_timeout_ms + ANSWER_MARGIN_MS if parked else None,
         )
 
 
-def shape_of(view: TopicView) -> TopicShape:
-    """What an assignment made from this view depends on."""
-    generation = NO_GENERATION if view.lineage is None else view.lineage.generation
-    return TopicShape(generation, frozenset(view.partitions), view.topic_id)
+def shape_of(topic: Topic) -> TopicShape:
+    """What an assignment of this topic depends on."""
+    return TopicShape(topic.generation, frozenset(topic.partitions), topic.topic_id)
 
 
 def _offsets_in(response: OffsetFetchResponse) -> dict[TopicPartition, int]:

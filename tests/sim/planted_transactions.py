@@ -146,22 +146,20 @@ def failures_forgiven(planter: Planter) -> None:
 
 @plant("groups: an assignor gives a partition to two members")
 def two_owners(planter: Planter) -> None:
-    from clients.consumer import membership
+    from dataclasses import replace
 
-    def everything(assign: Any) -> Any:
-        def to_all(members: Any, topics: Any) -> Any:
-            assignment = assign(members, topics)
-            first = next(iter(sorted(assignment)), None)
-            for member, partitions in assignment.items():
-                if first is not None and member != first and assignment[first]:
-                    partitions.append(assignment[first][0])
-            return assignment
+    from clients.consumer.assignors import FunctionAssignor
 
-        return to_all
+    def to_all(assignor: Any, metadata: Any, members: Any) -> Any:
+        assignment = original(assignor, metadata, members)
+        first = next(iter(sorted(assignment)), None)
+        if first is not None and (extra := assignment[first].partitions[:1]):
+            for member, given in assignment.items():
+                if member != first:
+                    assignment[member] = replace(given, partitions=given.partitions + extra)
+        return assignment
 
-    planter.replace(
-        membership, "ASSIGNORS", {name: everything(assign) for name, assign in membership.ASSIGNORS.items()}
-    )
+    original = planter.replace(FunctionAssignor, "assign", to_all)
 
 
 @plant("transactions: their offsets are kept in memory only")

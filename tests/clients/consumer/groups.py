@@ -268,7 +268,7 @@ class Reader:
         await self.consumer._network.close()
         session.membership.member_id, session.membership.generation = member_id, generation
         self.consumer._fetcher.close()
-        self.consumer._ownership.close()
+        await self.consumer._ownership.close()
         await self.consumer._gatekeeper.close()
         self.history.called(self.name, "crashed", owned)
 

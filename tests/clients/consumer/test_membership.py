@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from clients.consumer.assignors import TopicView
+from clients.consumer.assignors import make_assignors
 from clients.consumer.membership import NO_GENERATION, Fate, Membership, State
+from clients.consumer.partition_assignor import MemberAssignment
 from protocol.apis.join_group import JoinGroupResponse, JoinGroupResponseMember
 from protocol.apis.sync_group import SyncGroupResponse
 from protocol.consumer_protocol import (
@@ -16,12 +17,14 @@ from protocol.consumer_protocol import (
     encode_assignment,
 )
 from protocol.errors import ErrorCode, KafkaError
-from protocol.lineage import Lineage
 from protocol.topic_partition import TopicPartition
 
 
-def member(**settings: str) -> Membership:
-    return Membership("g", ["b", "a"], session_timeout_ms=6000, rebalance_timeout_ms=60000, **settings)
+def member(*names: str, **settings: str) -> Membership:
+    chosen = make_assignors(names or ("lineage", "range"))
+    return Membership(
+        "g", ["b", "a"], session_timeout_ms=6000, rebalance_timeout_ms=60000, assignors=chosen, **settings
+    )
 
 
 def joined(one: Membership, *, leader: str = "me", generation: int = 1) -> Fate:
@@ -81,8 +84,8 @@ def test_the_way_in() -> None:
 def test_r19_a_leader_tells_what_it_knew() -> None:
     one = member()
     joined(one)
-    topics = {"a": TopicView("a", (0, 1, 2), lineage=Lineage(1, [(0, 1), (4, 3)])), "b": TopicView("b", (0,))}
-    (row,) = one.sync_request(topics).assignments
+    given = MemberAssignment((*(TopicPartition("a", index) for index in range(3)), TopicPartition("b", 0)))
+    (row,) = one.sync_request({"me": given}, {"a": 4}).assignments
     decoded = decode_assignment(row.assignment)
     assert json.loads(decoded.user_data or b"") == {"generations": {"a": 4}}
     _, assigned = one.synced(SyncGroupResponse(error_code=0, assignment=row.assignment))
@@ -94,7 +97,7 @@ def test_r19_a_leader_tells_what_it_knew() -> None:
 def test_a_leader_of_another_kind_tells_nothing(user_data: bytes | None) -> None:
     one = member()
     joined(one, leader="somebody")
-    assert one.sync_request({}).assignments == []
+    assert one.sync_request().assignments == []
     assert synced(one, 0, 2, user_data=user_data) == (TopicPartition("a", 0), TopicPartition("a", 2))
     assert one.synced(SyncGroupResponse(error_code=0, assignment=b""))[1].partitions == ()
 
@@ -132,5 +135,5 @@ def test_the_rest_is_final(code: ErrorCode) -> None:
 
 def test_a_static_member_says_so_everywhere() -> None:
     one = member(group_instance_id="desk-1")
-    requests = (one.join_request(), one.sync_request({}), one.heartbeat_request(), one.leave_request().members[0])
+    requests = (one.join_request(), one.sync_request(), one.heartbeat_request(), one.leave_request().members[0])
     assert {request.group_instance_id for request in requests} == {"desk-1"}

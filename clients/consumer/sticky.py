@@ -1,0 +1,119 @@
+"""Spreads partitions over members: everybody as much as balance allows, and no movement that balance does not demand.
+
+Two properties, in this order. Balance: no partition can be moved from a member to one that has two fewer. Stickiness:
+a member keeps what it had, and what has to move is taken first from what was only now placed. Among the rest, a
+partition goes to the member that reads one of its relatives if that one has room, else to whoever has least.
+
+Members that all want the same topics end up with counts that differ by one at most.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+
+from clients.consumer.partition_assignor import MemberView
+from protocol.topic_partition import TopicPartition
+
+Relatives = Callable[[TopicPartition], Sequence[TopicPartition]]
+
+
+def last_owners(members: Sequence[MemberView]) -> dict[TopicPartition, str]:
+    """Who had what. Of two that say so the one of the later generation is right; in the same one, neither (KIP-429)."""
+    claims: dict[TopicPartition, list[tuple[int, str]]] = {}
+    for member in members:
+        for partition in member.owned:
+            claims.setdefault(partition, []).append((member.generation, member.member_id))
+    owners: dict[TopicPartition, str] = {}
+    for partition, rows in claims.items():
+        rows.sort(reverse=True)
+        if len(rows) == 1 or rows[0][0] > rows[1][0]:
+            owners[partition] = rows[0][1]
+    return owners
+
+
+class Spread:
+    """One list of partitions among the members that want their topics."""
+
+    def __init__(self, members: Sequence[MemberView], todo: Sequence[TopicPartition]) -> None:
+        self._wanted = {one.member_id: frozenset(one.topics) for one in sorted(members, key=lambda one: one.member_id)}
+        self._todo = todo
+        self._held: dict[str, dict[TopicPartition, bool]] = {member_id: {} for member_id in self._wanted}
+        """What each member has been given, and whether it had that before."""
+        self._alike = len(set(self._wanted.values())) <= 1
+        self._each, self._extra = divmod(len(todo), max(len(self._wanted), 1))
+        self._above = 0
+        """How many members have more than `_each`."""
+        self._by_load: dict[str, list[tuple[int, str]]] = {}
+
+    def run(self, owners: Mapping[TopicPartition, str], relatives: Relatives) -> list[tuple[TopicPartition, str]]:
+        """(partition, member) for every partition that somebody wants."""
+        left = [partition for partition in self._todo if not self._keep(partition, owners.get(partition))]
+        placed = {one: member_id for member_id, held in self._held.items() for one in held}
+        for partition in left:
+            near = next((one for one in self._near(partition, placed, owners, relatives) if self._has_room(one)), None)
+            member_id = near or self._least_loaded(partition.topic)
+            if member_id is not None:
+                self._give(member_id, partition, had=False)
+                placed[partition] = member_id
+        self._even_out()
+        return [(partition, member_id) for member_id, held in self._held.items() for partition in held]
+
+    def _keep(self, partition: TopicPartition, owner: str | None) -> bool:
+        """Leave a partition where it is. Where all want the same, what is too much can be told at once."""
+        if owner is None or partition.topic not in self._wanted.get(owner, ()):
+            return False
+        if self._alike and not self._has_room(owner):
+            return False
+        self._give(owner, partition, had=True)
+        return True
+
+    def _near(
+        self,
+        partition: TopicPartition,
+        placed: Mapping[TopicPartition, str],
+        owners: Mapping[TopicPartition, str],
+        relatives: Relatives,
+    ) -> list[str]:
+        found = [placed.get(one) or owners.get(one, "") for one in relatives(partition)]
+        return [one for one in found if partition.topic in self._wanted.get(one, ())]
+
+    def _has_room(self, member_id: str) -> bool:
+        load = len(self._held[member_id])
+        return load < self._each or (load == self._each and self._above < self._extra)
+
+    def _give(self, member_id: str, partition: TopicPartition, *, had: bool) -> None:
+        held = self._held[member_id]
+        held[partition] = had
+        self._above += len(held) == self._each + 1
+
+    def _least_loaded(self, topic: str) -> str | None:
+        """Of those who want a topic. Loads only rise while partitions are handed out, so old entries are too low."""
+        heap = self._by_load.get(topic)
+        if heap is None:
+            heap = self._by_load[topic] = [
+                (len(self._held[one]), one) for one, topics in self._wanted.items() if topic in topics
+            ]
+            heapq.heapify(heap)
+        while heap and heap[0][0] != len(self._held[heap[0][1]]):
+            heapq.heapreplace(heap, (len(self._held[heap[0][1]]), heap[0][1]))
+        return heap[0][1] if heap else None
+
+    def _even_out(self) -> None:
+        """Move partitions to members with two fewer, as long as there are such; each move makes it more even."""
+        while self._move_one():
+            pass
+
+    def _move_one(self) -> bool:
+        loads = sorted(((len(held), member_id) for member_id, held in self._held.items()), reverse=True)
+        for load, member_id in loads:
+            if load - loads[-1][0] < 2:
+                return False
+            # What was only now placed goes first.
+            for partition in sorted(self._held[member_id], key=lambda one: (self._held[member_id][one], one)):
+                takers = [(n, taker) for n, taker in loads if n <= load - 2 and partition.topic in self._wanted[taker]]
+                if takers:
+                    del self._held[member_id][partition]
+                    self._held[min(takers)[1]][partition] = False
+                    return True
+        return False
