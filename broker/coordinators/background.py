@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from broker.coordinators.deadlines import Deadlines
 
 Key = TypeVar("Key", bound=Hashable)
+TOLERANCE_S: Final = 0.001
+"""By how much a timer may be later than its deadline without being set anew."""
 
 
 class Background:
@@ -46,7 +48,6 @@ class Alarm(Generic[Key]):
         self._ring = ring
         self._deadlines: Deadlines[Key] = Deadlines()
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_due_ms = 0
         self._started = False
 
     def set(self, key: Key, due_ms: int | None) -> None:
@@ -74,13 +75,18 @@ class Alarm(Generic[Key]):
 
     def _set_timer(self) -> None:
         due_ms = self._deadlines.first()
-        if due_ms is None or (self._timer is not None and self._timer_due_ms <= due_ms):
+        if due_ms is None:
             return
+        loop = asyncio.get_running_loop()
+        # The clock counts whole milliseconds: never wake too early. It may also have jumped forward since the timer was
+        # set: so times of the loop are compared, or everybody would wait for a deadline that is over by now.
+        delay_ms = max(due_ms - self._clock_ms(), 0) + 1
+        when = loop.time() + delay_ms / 1000
         if self._timer is not None:
+            if self._timer.when() <= when + TOLERANCE_S:
+                return
             self._timer.cancel()
-        self._timer_due_ms = due_ms
-        delay_ms = max(due_ms - self._clock_ms(), 0) + 1  # the clock counts whole milliseconds: never wake too early
-        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self.wake)
+        self._timer = loop.call_at(when, self.wake)
 
     def wake(self) -> None:
         """Ring for everything whose time has come."""

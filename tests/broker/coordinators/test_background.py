@@ -71,6 +71,24 @@ def test_the_earliest_deadline_rings_first() -> None:
     asyncio.run(main())
 
 
+def test_a_clock_that_jumps_forward_holds_nothing_up() -> None:
+    """The timer was set for a deadline that is over now; what is set afterwards comes much earlier than that timer."""
+
+    async def main() -> None:
+        rung: asyncio.Queue[str] = asyncio.Queue()
+        now_ms, jumped_ms = clock(), 0
+        alarm: Alarm[str] = Alarm(lambda: now_ms() + jumped_ms, lambda key, at_ms: rung.put_nowait(key))
+        alarm.start()
+        alarm.set("in ten minutes", now_ms() + 600_000)
+        jumped_ms = 3_600_000
+        alarm.set("soon", now_ms() + jumped_ms + 5)
+        async with asyncio.timeout(30):
+            assert {await rung.get(), await rung.get()} == {"in ten minutes", "soon"}
+        alarm.stop()
+
+    asyncio.run(main())
+
+
 def test_nothing_rings_before_the_start_or_after_the_stop() -> None:
     async def main() -> None:
         rung: list[str] = []
