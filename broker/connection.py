@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
+PRODUCE_KEY: Final = 0
 UNANSWERED_BYTES_MAX: Final = 1 << 20
 """Answers that may wait in a socket before the next request of its connection is taken up."""
 
@@ -88,9 +89,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._writable.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop serving, once what has arrived is processed: a Produce with acks=0 may be among it.
+        """Stop serving, once the request in work and every Produce behind it are processed: acks may be 0.
 
-        A request that only waits and reads is dropped at once.
+        A request that only waits and reads is dropped at once, and what is not taken up yet, for ever. Its sender has
+        given it up; it may have asked again elsewhere, and a commit that came after its successor would undo it.
         """
         self._transport = None
         if self._task is None:
@@ -165,7 +167,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         core, dispatcher = self._core, self._server.dispatcher
         throttling = dispatcher.throttling
         while not self._draining and (request := core.next_request()) is not None:
-            if self._transport is None and request.api.key in dispatcher.long_polls:
+            if self._transport is None and request.api.key != PRODUCE_KEY:
                 return
             self._open_api_key = request.api.key
             muted_ms = 0

@@ -8,8 +8,9 @@ Three things can happen to a call, and each has its own exception:
 
     the answer arrives          the decoded response is returned, error codes and all: what they mean is the caller's
     the connection is lost      `ConnectionError`, for every open call: their outcome is unknown
-    no answer within the time   `TimeoutError` for that call, and the connection is closed, as Kafka's own clients do:
-                                a peer that stopped answering would hold up everything behind it
+    no answer within the time   `TimeoutError` for that call, and the connection is reset: a peer that stopped answering
+                                would hold up everything behind it, and what it has not received yet must not arrive
+                                after the caller has asked again, as it would if the connection were only closed
 
 Bytes that make no sense close the connection, with one log line. No task is started per request or per connection.
 """
@@ -18,6 +19,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import struct
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -30,6 +33,9 @@ log = logging.getLogger(__name__)
 
 SOFTWARE_NAME: Final = "anabranch"
 SOFTWARE_VERSION: Final = "0.1.0"
+
+RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+"""Linger for no time."""
 
 _apis: Final[dict[type[Any], Api]] = {}
 
@@ -223,9 +229,16 @@ class Connection(asyncio.BufferedProtocol):
         for call in late:
             call.answer.set_exception(TimeoutError(f"{self.peer} did not answer {call.name} in time"))
         if late:
+            self._leave_nothing_to_the_kernel()
             self._fail(ConnectionError(f"{late[0].name} was not answered in time"))
         elif open_calls:
             self._arm(min(call.deadline for call in open_calls))
+
+    def _leave_nothing_to_the_kernel(self) -> None:
+        """Have the connection reset when it is closed: else the kernel goes on sending what the peer has not taken."""
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
 
     async def _negotiate(self) -> None:
         """ApiVersions, newest version first; a peer that only knows older ones answers v0 and says which (KIP-511)."""

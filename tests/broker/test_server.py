@@ -244,22 +244,29 @@ def test_connections_are_bounded() -> None:
     asyncio.run(scenario())
 
 
-def test_what_was_sent_before_the_peer_left_is_processed() -> None:
-    """Goal: a Produce with acks=0 counts even if its producer closes right after."""
-    seen = 0
+def test_what_was_produced_before_the_peer_left_is_processed_and_nothing_else() -> None:
+    """Goal: a Produce with acks=0 counts even if its producer closes right after; a commit that was given up does not.
 
-    async def counting(ctx: RequestContext, request: Any) -> None:
-        nonlocal seen
-        await asyncio.sleep(0)
-        seen += 1
+    A commit that was tried again elsewhere meanwhile would be undone by the first one.
+    """
+    seen, release = [], asyncio.Event()
+
+    async def noting(ctx: RequestContext, request: Any) -> None:
+        seen.append(type(request).__name__)
+        await release.wait()
 
     async def scenario() -> None:
-        async with serving({"Heartbeat": counting}) as server:
+        async with serving({"Heartbeat": noting, "Produce": noting, "OffsetCommit": noting}) as server:
             async with peer(server.port) as one:
+                one.send(heartbeat(1))
                 for correlation_id in range(20):
-                    one.send(heartbeat(correlation_id))
-                await one.writer.drain()
-            await until(lambda: server.connection_count == 0 and seen == 20)
+                    one.send(request_frame(0, 0, struct.pack(">hii", 0, 0, 0), correlation_id=correlation_id))
+                one.send(request_frame(8, 0, struct.pack(">h", 1) + b"g" + struct.pack(">i", 0), correlation_id=30))
+                await until(lambda: len(seen) == 1)
+            await until(lambda: all(connection._transport is None for connection in server._connections))
+            release.set()
+            await until(lambda: server.connection_count == 0)
+            assert seen == ["HeartbeatRequest", *["ProduceRequest"] * 20]
 
     asyncio.run(scenario())
 

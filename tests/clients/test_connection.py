@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -129,6 +130,33 @@ def test_silence_is_a_timeout_and_ends_the_connection() -> None:
         await connection.close()
 
     talk(story, never)
+
+
+def test_what_was_given_up_is_not_delivered_later() -> None:
+    """Goal: a commit that timed out must not come after the one that followed it on another connection.
+
+    Method: a peer that does not read, so that the request is in the kernels' hands when its time is up.
+    """
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.setblocking(False)
+            connection = Connection(client_id="test", request_timeout_ms=50)
+            await loop.create_connection(lambda: connection, *listener.getsockname())
+            accepted, _ = await loop.sock_accept(listener)
+            accepted.setblocking(False)
+            with accepted:
+                request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m" * 30_000)
+                calls = [connection.send(request, version=4) for _ in range(1000)]
+                said = await asyncio.gather(*calls, return_exceptions=True)
+                assert TimeoutError in {type(one) for one in said}
+                await connection.close()
+                with pytest.raises(ConnectionResetError):
+                    while await loop.sock_recv(accepted, 1 << 20):
+                        pass
+
+    asyncio.run(story())
 
 
 def test_a_timer_of_an_answered_call_harms_nobody() -> None:
