@@ -7,12 +7,13 @@ the split and its discovery would be lost otherwise.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Collection, Sequence
 from typing import Final
 
 from clients.metadata import NO_LEADER
-from clients.network import Network
+from clients.network import GROUP, Network
 from protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.topic_partition import TopicPartition
@@ -41,14 +42,14 @@ class OffsetResets:
 
         One without a leader, or gone since, is left out: it must not hold up the others.
         """
-        found: dict[TopicPartition, int] = {}
-        for partition in partitions:
-            if network.metadata.leader(*partition) == NO_LEADER:
-                network.request_refresh()
-                continue
-            timestamp = self._timestamp(network, partition, resumed)
-            found[partition] = await network.retry(functools.partial(self._ask, network, partition, timestamp))
-        return found
+        led = [partition for partition in partitions if network.metadata.leader(*partition) != NO_LEADER]
+        if len(led) < len(partitions):
+            network.request_refresh()
+        asked = [(partition, self._timestamp(network, partition, resumed)) for partition in led]
+        offsets = await asyncio.gather(
+            *(network.retry(functools.partial(self._ask, network, partition, at)) for partition, at in asked)
+        )
+        return dict(zip(led, offsets, strict=True))
 
     def _timestamp(self, network: Network, partition: TopicPartition, resumed: Collection[str]) -> int:
         topic = network.metadata.topics.get(partition.topic)
@@ -75,7 +76,8 @@ class OffsetResets:
             isolation_level=self._isolation_level,
             topics=[ListOffsetsTopic(name=partition.topic, partitions=[question])],
         )
-        response: ListOffsetsResponse = await network.call(leader, request)
+        # Not behind a fetch that waits for records.
+        response: ListOffsetsResponse = await network.call(leader, request, channel=GROUP)
         row = response.topics[0].partitions[0]
         if row.error_code != ErrorCode.NONE:
             raise KafkaError(ErrorCode(row.error_code), f"start of {partition}")
