@@ -2,10 +2,12 @@
 
 A consumer without a group and without gates, for exactly the partitions that somebody wants to have read, on
 connections of its own so that restoring does not stand in the way of processing. Only committed records come out.
+Where changelogs begin and end is asked over other connections: a fetch that waits for records holds up its own.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Collection, Mapping
 
@@ -24,7 +26,10 @@ MAX_WAIT_MS = 100
 class ChangelogReader:
     """See the module."""
 
-    def __init__(self, config: NetworkConfig, rng: random.Random, on_arrival: Callable[[], None]) -> None:
+    def __init__(
+        self, config: NetworkConfig, rng: random.Random, on_arrival: Callable[[], None], questions: Network
+    ) -> None:
+        self._questions = questions
         self._network = Network(config, rng)
         self._network.without_auto_creation()
         self._assignment = Assignment()
@@ -105,9 +110,10 @@ class ChangelogReader:
         def known(metadata: ClusterMetadata) -> bool:
             return all(metadata.partition(*partition) is not None for partition in partitions)
 
-        self._network.follow(*{partition.topic for partition in partitions})
-        await self._network.wait_for(known)
-        return await policy.find(self._network, sorted(partitions), set())
+        self._questions.follow(*{partition.topic for partition in partitions})
+        await self._questions.wait_for(known)
+        found = await asyncio.gather(*(policy.find(self._questions, [one], set()) for one in partitions))
+        return {partition: offset for one in found for partition, offset in one.items()}
 
     def _assignment_is(self, wanted: Mapping[TopicPartition, int]) -> bool:
         return len(wanted) == len(self._assignment) and all(one in self._assignment for one in wanted)

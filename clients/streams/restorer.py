@@ -41,6 +41,7 @@ class Restorer:
         positions_known: Callable[[Task], bool],
         arrived: Callable[[Task], bool],
         run: Callable[[Task], None],
+        task: Callable[[TaskId], Task],
         prepare: Callable[[str, int], Awaitable[bool]],
     ) -> None:
         self._application_id = application_id
@@ -49,6 +50,7 @@ class Restorer:
         self._positions_known = positions_known
         self._arrived = arrived
         self._run_task = run
+        self._task = task
         self._prepare = prepare
         self._news = asyncio.Event()
         self.idle = asyncio.Lock()
@@ -91,11 +93,14 @@ class Restorer:
         self.wake()
 
     def copied(self, deliveries: list[Delivery]) -> int:
-        """Give what was handed over to tasks that are here, and need not read it; how many keys."""
+        """Give what was handed over to the stores on this disk, which need not read it; how many keys.
+
+        Whoever assigns next sees where the state is already.
+        """
         copied = 0
         for delivery in deliveries:
-            task = self._tasks.get(TaskId(delivery.subtopology, delivery.target))
-            if task is None or task.state is State.RUNNING:
+            task = self._task(TaskId(delivery.subtopology, delivery.target))
+            if task.state is State.RUNNING:
                 continue
             if task.take_over(delivery.store, delivery.rows, delivery.mark, delivery.offsets):
                 copied += len(delivery.rows)
@@ -111,18 +116,21 @@ class Restorer:
             for task in self._tasks.values()
             if task.state is State.CATCHING_UP and task.targets is None and self._positions_known(task)
         ]
+        if not todo:
+            return
         for task in todo:
             for name in task.stores:
                 await self._prepare(changelog_topic(self._application_id, name), task.id.partition + 1)
-            ends = await self._reader.ends([self._changelog(task, name) for name in task.stores])
+        ends = await self._reader.ends({self._changelog(task, name) for task in todo for name in task.stores})
+        for task in todo:
             # It may have been revoked, or begun anew, in the meantime: then its positions are not what they were.
             if task.state is not State.CATCHING_UP or not self._positions_known(task):
                 continue
-            targets = {name: ends.get(self._changelog(task, name)) for name in task.stores}
-            if all(end is not None for end in targets.values()):
-                task.aim({name: end for name, end in targets.items() if end is not None})
-        if todo:
-            self.follow()
+            targets = {name: ends[one] for name in task.stores if (one := self._changelog(task, name)) in ends}
+            if len(targets) == len(task.stores):
+                task.aim(targets)
+                log.debug("%s", task.progress)
+        self.follow()
 
     async def _read(self) -> None:
         for partition in self._reader.lost():

@@ -100,7 +100,7 @@ class Streams:
         network = NetworkConfig(
             bootstrap_servers=parse_servers(config.bootstrap_servers), client_id=f"{config.client_id}-restore"
         )
-        self._reader = ChangelogReader(network, self._rng, lambda: self._restorer.wake())
+        self._reader = ChangelogReader(network, self._rng, lambda: self._restorer.wake(), self._admin.network)
         self._restorer = Restorer(
             config.application_id,
             self._tasks,
@@ -108,6 +108,7 @@ class Streams:
             positions_known=self._positions_known,
             arrived=self._arrived,
             run=self._begin,
+            task=self._task,
             prepare=self._topics.prepare,
         )
         await self._reader.start()
@@ -256,6 +257,8 @@ class Streams:
             deliveries = await self._committer.commit(tasks, offsets, departures)
             self._offsets.update(offsets)
             self._committer.moves.copied += self._restorer.copied(deliveries)
+        if deliveries:
+            self._restorer.follow()
 
     def _progressed(self, tasks: Collection[Task]) -> dict[TopicPartition, int]:
         """The positions that are not committed yet."""
@@ -374,6 +377,13 @@ class Streams:
             if self._tasks[task_id].state is not State.RUNNING:
                 self._pause(self._tasks[task_id])
         self._restorer.follow()
+
+    def _task(self, task_id: TaskId) -> Task:
+        """A task; one that is not here becomes a standby until tasks are assigned again."""
+        task = self._tasks.get(task_id)
+        if task is None:
+            task = self._tasks[task_id] = self._open(task_id, State.STANDBY)
+        return task
 
     def _open(self, task_id: TaskId, state: State) -> Task:
         self._parked.pop(task_id, None)
