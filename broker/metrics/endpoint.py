@@ -1,4 +1,4 @@
-"""`http://HOST:PORT/metrics`: the metrics of the nodes of this process, as Prometheus wants them.
+"""`http://HOST:PORT/metrics`: the metrics of the nodes of this process, or of an audit, as Prometheus wants them.
 
 The one module that knows prometheus_client, which writes the formats; the HTTP around it is a GET, an answer and the
 end of the connection. It runs on the nodes' loop, so that a scrape sees them between two events and never in the middle
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -19,7 +19,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from broker.metrics.fences import Histogram
-from broker.metrics.readings import COUNTER, FAMILIES, Family, Reading, WatchedNode
+from broker.metrics.readings import COUNTER, FAMILIES, Reading, Samples, WatchedNode
 
 if TYPE_CHECKING:
     from broker.app import Node
@@ -32,16 +32,21 @@ PATIENCE_S: Final = 5.0
 """For a client that connects and then says, or reads, nothing."""
 TEXT: Final = "text/plain; charset=utf-8"
 
+FamilySamples = tuple[str, str, str, Samples]
+"""Full name, kind, help, and a value for each set of labels."""
+Shown = Callable[[], Iterable[FamilySamples]]
+
 
 class Endpoint:
     """Shows nodes; an async context manager. Port 0: a free one, which `url` tells."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, shown: Shown | None = None) -> None:
+        """Shows nodes unless it is told of something else."""
         self._host = host
         self._port = port
-        self._nodes = _Nodes()
+        self._watched: dict[int, WatchedNode] = {}
         self._registry = CollectorRegistry()
-        self._registry.register(self._nodes)
+        self._registry.register(_Families(shown or self._look))
         ProcessCollector(registry=self._registry)
         self._listener: asyncio.Server | None = None
         self._answering: set[asyncio.Task[None]] = set()
@@ -53,7 +58,15 @@ class Endpoint:
 
     def show(self, node: Node) -> None:
         """From now on tell of a node, which is started."""
-        self._nodes.watched[node.settings.node_id] = WatchedNode(node)
+        self._watched[node.settings.node_id] = WatchedNode(node)
+
+    def _look(self) -> Iterator[FamilySamples]:
+        readings = [({"node": str(node_id)}, Reading(watched)) for node_id, watched in sorted(self._watched.items())]
+        for family in FAMILIES:
+            samples = (
+                ({**labels, **more}, value) for labels, reading in readings for more, value in family.samples(reading)
+            )
+            yield family.full_name, family.kind, family.help, samples
 
     async def start(self) -> None:
         """Listen. Raises OSError."""
@@ -126,33 +139,30 @@ def bound_text(bound: float) -> str:
     return "+Inf" if math.isinf(bound) else str(bound)
 
 
-class _Nodes(Collector):
-    """All families of all nodes, read when asked."""
+class _Families(Collector):
+    """All families of what is shown, read when asked."""
 
-    def __init__(self) -> None:
-        self.watched: dict[int, WatchedNode] = {}
+    def __init__(self, shown: Shown) -> None:
+        self._shown = shown
 
     def describe(self) -> list[Metric]:
         """Nothing: what there is, is seen by asking."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Every family once, with the samples of each node."""
-        readings = [(str(node_id), Reading(watched)) for node_id, watched in sorted(self.watched.items())]
-        for family in FAMILIES:
-            metric = Metric(family.full_name.removesuffix("_total"), family.help, family.kind)
-            for node, reading in readings:
-                _add(metric, family, node, reading)
+        """Every family once, with all its samples."""
+        for full_name, kind, text, samples in self._shown():
+            metric = Metric(full_name.removesuffix("_total"), text, kind)
+            for labels, value in samples:
+                _add(metric, kind, labels, value)
             yield metric
 
 
-def _add(metric: Metric, family: Family, node: str, reading: Reading) -> None:
-    for more, value in family.samples(reading):
-        labels = {"node": node, **more}
-        if isinstance(value, Histogram):
-            for bound, count in value.cumulative():
-                metric.add_sample(f"{metric.name}_bucket", {**labels, "le": bound_text(bound)}, count)
-            metric.add_sample(f"{metric.name}_count", labels, value.count)
-            metric.add_sample(f"{metric.name}_sum", labels, value.sum)
-        else:
-            metric.add_sample(f"{metric.name}_total" if family.kind == COUNTER else metric.name, labels, value)
+def _add(metric: Metric, kind: str, labels: Mapping[str, str], value: float | Histogram) -> None:
+    if isinstance(value, Histogram):
+        for bound, count in value.cumulative():
+            metric.add_sample(f"{metric.name}_bucket", {**labels, "le": bound_text(bound)}, count)
+        metric.add_sample(f"{metric.name}_count", dict(labels), value.count)
+        metric.add_sample(f"{metric.name}_sum", dict(labels), value.sum)
+    else:
+        metric.add_sample(f"{metric.name}_total" if kind == COUNTER else metric.name, dict(labels), value)
