@@ -358,7 +358,7 @@ class PartitionLog:
     # ------------------------------------------------------------------------------------------------ truncate, retain
 
     def truncate_to(self, offset: int) -> bool:
-        """Cut the log so that it ends at an offset; whether there was something to cut."""
+        """Cut the log so that it ends at an offset; whether there was something to cut. The cut is on the disk then."""
         if offset >= self.log_end_offset:
             # A leader that never wrote has left an epoch at the end which the next leader may know nothing of.
             self.epochs.truncate_from_end(self.log_end_offset)
@@ -376,11 +376,15 @@ class PartitionLog:
             self.truncate_fully_and_start_at(self.log_start_offset)
             return True
         self.log_end_offset = end
+        shorter = position < segment.file.size_bytes
         segment.truncate(position, end)
         self.segments.removals += 1
         self.epochs.truncate_from_end(end)
         self._restore_producers()
         self._cut_back(end)
+        if shorter:
+            # Before anything follows: a power failure would bring back what was cut, below batches of later epochs.
+            self._flush_or_fail(segment.file.flush)
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:

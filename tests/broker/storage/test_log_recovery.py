@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import random
 import re
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from protocol.errors import ErrorCode
 from protocol.records.batch import iter_batches, read_header
 from tests.broker.storage.batches import NOW_MS, batch
 from tests.broker.storage.logs import append, code_of, everything, opened
+from tests.sim.files import DiskView, SimDisk
+from tests.sim.loop import Process, SimLoop
 
 
 def written(files: Files) -> PartitionLog:
@@ -74,6 +77,23 @@ def test_a_truncation_that_a_power_failure_undid_is_done_again(files: Files) -> 
     assert again.log_end_offset == cut + 2
     assert [header.base_offset for header in everything(again)] == list(range(0, cut + 2, 2))
     assert everything(again)[-1].partition_leader_epoch == 9
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_was_cut_does_not_come_back_with_a_power_failure(seed: int) -> None:
+    """Whatever of the page cache is lost: below a batch of a later epoch stands nothing that was truncated."""
+    disk = SimDisk(SimLoop(random.Random(seed)), random.Random(seed), "disk")
+    files = DiskView(disk, Process("first"))
+    log = written(files)
+    log.flush()
+    cut = log.log_end_offset - 3
+    log.truncate_to(cut)
+    end = log.log_end_offset
+    append(log, batch(2, producer=(8, 0, 0)), epoch=9)
+    disk.lose_power()
+    again = opened(DiskView(disk, Process("second")))
+    assert again.log_end_offset >= end, "what was kept had been flushed"
+    assert [header.partition_leader_epoch for header in everything(again) if header.base_offset >= end] in ([], [9])
 
 
 def test_a_hole_in_an_older_segment_ends_the_log_there(files: Files) -> None:
