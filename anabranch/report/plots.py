@@ -26,7 +26,7 @@ MOMENT_MARKS: Final = {
     "disk": ("#9c6b4e", "hexagon"),
 }
 OTHER_MARK: Final = ("#5d6878", "circle")
-LABEL_SHARE: Final = 0.0095
+LABEL_SHARE: Final = 0.006
 """Of the plot's width, for a letter: a label that would be written over the next mark is left to the cursor."""
 SPAN_TEXTS_MAX: Final = 16
 FONT: Final = {"family": 'system-ui, "Segoe UI", "DejaVu Sans", sans-serif', "size": 12, "color": "#1d2430"}

@@ -1,0 +1,58 @@
+"""What is known of a running audit at this moment: what the live view shows, and Prometheus is told."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from spark_jobs.progress import Progress
+from spark_jobs.tallies import HandOff
+from spark_jobs.verdict import KINDS
+
+HEARD_MAX: Final = 6
+RATES_KEPT: Final = 40
+
+
+@dataclass(slots=True)
+class Sight:
+    """One audit."""
+
+    topic: str
+    judgement: Mapping[str, int] = field(default_factory=dict)
+    """As things stand: what is lost now may come yet."""
+    progress: list[Progress] = field(default_factory=list)
+    behind: int = 0
+    """Records of the audit topic that no batch has read yet."""
+    delivered_ms: int = 0
+    """The time of the newest delivery that was judged."""
+    hand_offs: Sequence[HandOff] = ()
+    heard: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=HEARD_MAX))
+    """The newest violations."""
+
+    def hear(self, story: Mapping[str, Any]) -> None:
+        """A violation was found."""
+        self.heard.append(story)
+
+    def take(self, batch: Progress) -> bool:
+        """A batch ended; whether that is news."""
+        if self.progress and self.progress[-1].batch >= batch.batch:
+            return False
+        self.progress.append(batch)
+        return True
+
+    @property
+    def records(self) -> int:
+        """Read in all batches since the audit was started."""
+        return sum(one.records for one in self.progress)
+
+    @property
+    def rates(self) -> list[float]:
+        """Records per second in the newest batches that had any."""
+        return [one.rate for one in self.progress if one.records][-RATES_KEPT:]
+
+    @property
+    def violations(self) -> dict[str, int]:
+        """Kind -> how many, for those that there are."""
+        return {kind: self.judgement[kind] for kind in KINDS if self.judgement.get(kind)}

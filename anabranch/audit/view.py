@@ -1,0 +1,122 @@
+"""What `anabranch audit --follow` shows: a live screen on a terminal, a line now and then anywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from anabranch.audit.findings import in_words
+from anabranch.audit.sight import Sight
+from anabranch.report.timeline import middle
+
+PLAIN_EVERY_S: Final = 5.0
+HAND_OFFS_SHOWN: Final = 5
+BARS: Final = "▁▂▃▄▅▆▇█"
+PLACES: Final = (("before", "handed out before"), ("delivered", "then"), ("next", "handed out next"))
+
+
+class View:
+    """Shows one audit."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+        self._plain_due_s = 0.0
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def tick(self, sight: Sight, now_s: float) -> None:
+        """Show where things stand."""
+        if self._live is not None:
+            self._live.update(screen(sight, now_s))
+        elif now_s >= self._plain_due_s:
+            self._plain_due_s = now_s + PLAIN_EVERY_S
+            self.console.print(line(sight, now_s))
+
+    def tell(self, story: Mapping[str, Any]) -> None:
+        """A violation, whole."""
+        self.console.print(violation(story))
+
+
+def line(sight: Sight, now_s: float) -> str:
+    """The audit in one line."""
+    if not sight.progress:
+        return f"{sight.topic}: warming up"
+    judged = sight.judgement
+    rate = sight.rates[-1] if sight.rates else 0.0
+    return (
+        f"{sight.topic}: {judged.get('delivered', 0):,} delivered, {judged.get('redelivered', 0):,} redelivered, "
+        f"{_wrong(sight)}; {rate:,.0f} records/s, {_behind(sight, now_s)}"
+    )
+
+
+def screen(sight: Sight, now_s: float) -> Panel:
+    """The audit on a terminal."""
+    judged = sight.judgement
+    table = Table.grid(padding=(0, 2))
+    table.add_row("delivered", f"{judged.get('delivered', 0):,}", f"in {judged.get('keys', 0):,} keys")
+    table.add_row("redelivered", f"{judged.get('redelivered', 0):,}", Text("allowed", style="dim"))
+    table.add_row("violations", Text(_wrong(sight), style="bold red" if sight.violations else "green"), "")
+    rates = sight.rates
+    table.add_row("throughput", f"{rates[-1]:,.0f}/s" if rates else "-", sparkline(rates))
+    table.add_row("behind", f"{sight.behind:,} records", _behind(sight, now_s))
+    parts: list[Any] = [table if sight.progress else Text("warming up", style="dim")]
+    if sight.hand_offs:
+        parts.append(hand_offs(sight))
+    parts += [Text(in_words(story), style="red") for story in sight.heard]
+    return Panel(Group(*parts), title=f"audit of {sight.topic}", width=110)
+
+
+def hand_offs(sight: Sight) -> Table:
+    """The newest of them, and what is usual."""
+    took = [one.took_ms for one in sight.hand_offs]
+    table = Table("hand-off", "from", "to", "ms", box=None, padding=(0, 2))
+    for one in sight.hand_offs[-HAND_OFFS_SHOWN:]:
+        table.add_row(one.kind, ", ".join(map(str, one.sources)), str(one.target), f"{one.took_ms:,}")
+    table.add_row(f"{len(took)} in all", "", "median", f"{middle(took):,}", style="dim")
+    return table
+
+
+def violation(story: Mapping[str, Any]) -> Group:
+    """A violation with the records around it."""
+    table = Table("", "number", "partition", "offset", "generation", "owner", "time, ms", box=None, padding=(0, 2))
+    for name, label in PLACES:
+        if name in story:
+            place = story[name]
+            cells = (place[one] for one in ("sequence", "partition", "offset", "generation", "member", "time_ms"))
+            table.add_row(label, *map(str, cells))
+    title = f"{str(story['kind']).replace('_', ' ')}, group {story['group']}: {in_words(story)}"
+    return Group(Text(title, style="bold red"), *([table] if table.rows else []))
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """A row of bars."""
+    highest = max(values, default=0.0) or 1.0
+    return "".join(BARS[min(len(BARS) - 1, int(len(BARS) * value / highest))] for value in values)
+
+
+def _wrong(sight: Sight) -> str:
+    found = [f"{count:,} {kind.replace('_', ' ')}" for kind, count in sight.violations.items()]
+    return ", ".join(found) or "no violation"
+
+
+def _behind(sight: Sight, now_s: float) -> str:
+    if not sight.delivered_ms:
+        return "nothing delivered yet"
+    return f"newest delivery judged {max(now_s - sight.delivered_ms / 1000, 0):,.1f} s old"

@@ -1,0 +1,93 @@
+"""The report stands alone, begins with the verdict, and tells each violation whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from anabranch.audit import report
+from anabranch.audit.findings import BadEvents, Findings, read_events, write_events
+from anabranch.report.timeline import Moment
+from spark_jobs import verdict
+from tests.anabranch.audit.made import BEGAN_MS, EARLY, EVENT, LOST, findings, rows
+
+
+def written(found: Findings, directory: Path) -> str:
+    report.write(directory / "report.html", found)
+    return (directory / "report.html").read_text()
+
+
+def test_a_clean_audit_says_so_first_and_fetches_nothing(tmp_path: Path) -> None:
+    page = written(findings(), tmp_path)
+    assert "<header class='good'>" in page and "All 10 records were delivered in order, each once" in page
+    assert "2 keys, handed to group billing" in page
+    assert "What was wrong" not in page
+    assert "<script src" not in page and "<link" not in page and "Plotly.newPlot" in page
+    assert page.index("All 10 records") < page.index("Plotly.newPlot")
+
+
+def test_violations_come_before_everything_else_with_their_records(tmp_path: Path) -> None:
+    page = written(findings(EARLY, LOST), tmp_path)
+    assert "<h1>Broken promises: 1 out of order, 4 lost</h1>" in page
+    assert page.index("What was wrong") < page.index("Plotly.newPlot")
+    assert "before gate: key k1 (number 4): orders-0 at 12" in page
+    assert "r1.2 (0000000000000abc)" in page
+    assert "key &lt;k2&gt;: 3-5, 9 passed over" in page and "<k2>" not in page
+
+
+def test_the_path_of_a_key_marks_the_delivery(tmp_path: Path) -> None:
+    path = [EVENT._replace(sequence=3, offset=11).place(), EVENT.place()]
+    page = written(findings(EARLY, paths={"k1": path}), tmp_path)
+    assert page.count("<tr class=mark><td>the delivery</td><td class=n>4</td>") == 1
+    assert "<td class=n>3</td><td class=n>0</td><td class=n>11</td>" in page
+
+
+def test_many_violations_are_counted_and_some_are_told(tmp_path: Path) -> None:
+    many = findings(EARLY, stories=[EARLY.story()] * 30, found=500)
+    page = written(many, tmp_path)
+    assert page.count("<div class=story>") == report.STORIES_MAX
+    assert f"{500 - report.STORIES_MAX} more are in the violations directory" in page
+
+
+def test_an_audit_of_nothing_claims_nothing(tmp_path: Path) -> None:
+    page = written(Findings("t", None, verdict.judge([], keys=0)), tmp_path)
+    assert "<header class=''>" in page and "Nothing was delivered" in page
+
+
+def test_the_timeline_has_resizes_hand_offs_and_what_waited() -> None:
+    shown = findings(EARLY).timeline("billing", "orders")
+    assert [(span.partition, span.took_ms) for span in shown.spans] == [(2, 150), (0, 260)]
+    assert [(one.kind, one.label) for one in shown.moments] == [("resize", "3 partitions"), ("resize", "2 partitions")]
+    assert shown.waiting[-1][1] == 0 and max(count for _, count in shown.waiting) > 0
+    assert [one.t_ms for one in shown.offences] == [BEGAN_MS + 2500]
+    assert sum(rate / 2 for _, rate in shown.rates["partition 2"]) == 3
+
+
+def test_what_was_done_replaces_what_deliveries_tell_of_resizes() -> None:
+    done = [Moment(BEGAN_MS + 1000, "kill", "broker 1 was killed", "broker 1"), Moment(BEGAN_MS - 5, "phase", "early")]
+    assert findings(moments=done).timeline("billing", "orders").moments == done[:1]
+
+
+def test_events_are_read_back_as_they_were_written(tmp_path: Path) -> None:
+    done = [Moment(3, "kill", "x", "y"), Moment(9, "resize", "z")]
+    write_events(tmp_path / "events", reversed(done))
+    assert read_events(tmp_path / "events") == done
+    (tmp_path / "events").write_text('{"t_ms": 1, "kind": "kill", "text": "t"}\n\n{"t_ms": 1}\n')
+    with pytest.raises(BadEvents, match=r"events:3: not an event: KeyError\('kind'\)"):
+        read_events(tmp_path / "events")
+
+
+def test_the_verdict_for_tools_has_the_rows_and_the_hand_offs() -> None:
+    told = json.loads(json.dumps(report.as_json(findings(LOST))))
+    assert (told["clean"], told["verdict"]["lost"]) == (False, 4)
+    assert told["hand_offs"][0] == {
+        "group": "billing",
+        "topic": "orders",
+        "kind": "split",
+        "from": ["0@0"],
+        "to": "2@1",
+        "ms": 150,
+    }
+    assert [row["generation"] for row in told["rows"]] == [row.generation for row in rows()]

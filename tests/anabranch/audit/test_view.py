@@ -1,0 +1,92 @@
+"""What is shown of a running audit, on a terminal and without one, and what Prometheus is told of it."""
+
+from __future__ import annotations
+
+import io
+import threading
+import urllib.request
+
+from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
+
+from anabranch.audit import metrics, view
+from anabranch.audit.sight import HEARD_MAX, Sight
+from anabranch.audit.view import View
+from spark_jobs.progress import Progress
+from tests.anabranch.audit.made import BEGAN_MS, EARLY, LOST, findings
+
+NOW_S = BEGAN_MS / 1000 + 4
+
+
+def sight(*violations: object) -> Sight:
+    found = findings(*violations)  # type: ignore[arg-type]
+    made = Sight("orders-audit", found.judgement, behind=7, delivered_ms=BEGAN_MS + 2900)
+    made.hand_offs = found.hand_offs("billing", "orders")
+    assert made.take(Progress(0, BEGAN_MS, 20, 400, 5000))
+    return made
+
+
+def text_of(thing: object) -> str:
+    console = Console(width=120, file=io.StringIO())
+    console.print(thing)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_line_says_what_was_found_and_how_far_it_is() -> None:
+    assert view.line(Sight("t"), NOW_S) == "t: warming up"
+    assert view.line(sight(), NOW_S) == (
+        "orders-audit: 10 delivered, 0 redelivered, no violation; 50 records/s, newest delivery judged 1.1 s old"
+    )
+    assert "4 lost" in view.line(sight(LOST), NOW_S)
+
+
+def test_a_screen_shows_violations_and_hand_offs() -> None:
+    seen = sight(EARLY)
+    seen.hear(EARLY.story())
+    shown = text_of(view.screen(seen, NOW_S))
+    assert "1 before gate" in shown and "7 records" in shown
+    assert "key k1 (number 4): orders-0 at 12" in shown
+    assert "2@1" in shown and "150" in shown and "2 in all" in shown
+
+
+def test_a_violation_is_told_with_the_record_before_it() -> None:
+    told = text_of(view.violation(EARLY.story()))
+    before, then = (next(line.split() for line in told.splitlines() if word in line) for word in ("before  ", "then"))
+    assert before[3:8] == ["5", "2", "0", "1", "r1.2"]
+    assert then[1:6] == ["4", "0", "12", "1", "r1.2"]
+
+
+def test_without_a_terminal_a_line_comes_now_and_then() -> None:
+    console = Console(width=200, file=io.StringIO())
+    with View(console) as shown:
+        for tenth in range(100):
+            shown.tick(sight(), tenth / 10)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().count("orders-audit") == 2
+
+
+def test_old_news_is_no_news_and_only_the_newest_violations_are_kept() -> None:
+    seen = sight()
+    assert not seen.take(Progress(0, 1, 1, 1, 1))
+    for _ in range(HEARD_MAX + 3):
+        seen.hear(LOST.story())
+    assert len(seen.heard) == HEARD_MAX
+    assert view.sparkline([0, 5, 10]) == "▁▅█" and view.sparkline([]) == ""
+
+
+def test_prometheus_is_told_what_is_known() -> None:
+    before = threading.active_count()
+    with metrics.shown(sight(LOST), "127.0.0.1", 0) as url, urllib.request.urlopen(url, timeout=10) as answer:
+        found = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
+    assert threading.active_count() == before
+    assert {family.full_name.removesuffix("_total") for family in metrics.FAMILIES} <= set(found)
+    violations = {one.labels["kind"]: one.value for one in found["anabranch_audit_violations"].samples}
+    assert violations["lost"] == 4 and violations["repeated"] == 0
+    assert found["anabranch_audit_behind_records"].samples[0].labels == {"topic": "orders-audit"}
+    lengths = {
+        (one.name, one.labels.get("kind"), one.labels.get("le")): one.value
+        for one in found["anabranch_audit_hand_off_seconds"].samples
+    }
+    assert lengths["anabranch_audit_hand_off_seconds_bucket", "split", "0.25"] == 1
+    assert lengths["anabranch_audit_hand_off_seconds_sum", "merge", None] == 0.26
