@@ -76,9 +76,10 @@ class Tallies:
     segments: dict[tuple[str, str, Segment], Handed] = field(default_factory=dict)
 
     def deliver(self, names: Sequence[tuple[str, str]], columns: Mapping[str, Column]) -> None:
-        """Count deliveries. `names` are (group, topic). A row of the columns stands for `count` deliveries: `name`, an
-        index of `names`, `partition`, `generation`, `time_ms`."""
-        count, time_ms = columns["count"], columns["time_ms"]
+        """Count deliveries. `names` are (group, topic). A row of the columns stands for one, or for `count` of them:
+        `name`, an index of `names`, `partition`, `generation`, `time_ms`."""
+        time_ms = columns["time_ms"]
+        count = columns.get("count", np.ones(len(time_ms), np.int64))
         for (number, index, generation), rows in _grouped(columns["name"], columns["partition"], columns["generation"]):
             group, topic = names[number]
             counts, times = count[rows], time_ms[rows]

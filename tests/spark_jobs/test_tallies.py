@@ -42,6 +42,13 @@ def test_deliveries_are_counted_by_segment_and_over_time() -> None:
     assert found.audiences() == [("billing", "flights"), ("readers", "flights")]
 
 
+def test_a_row_without_a_count_is_one_delivery() -> None:
+    found = Tallies()
+    ones = {"name": np.zeros(2, np.int64), "partition": np.zeros(2, np.int32), "generation": np.array([3, 3], np.int32)}
+    found.deliver(NAMES, {**ones, "time_ms": np.array([5, 9])})
+    assert found.segments == {("readers", "flights", Segment(0, 3)): Handed(2, 5, 9)}
+
+
 def test_bins_where_nothing_came_are_shown_empty_in_every_partition() -> None:
     found = counted([(0, 0, 0, 0, 1), (0, 0, 0, 1600, 1), (0, 1, 0, 700, 1)])
     assert found.series("readers", "flights") == {
