@@ -124,13 +124,15 @@ class Writer:
 class Reader(PartitionKeyRebalanceListener):
     """One member of the group; commits automatically."""
 
-    def __init__(self, name: str, servers: str, record: Record) -> None:
+    def __init__(self, name: str, servers: str, record: Record, *, audit: str | None = None) -> None:
+        """`audit`: the topic in which its deliveries are written down, if they are."""
         self.name = name
         self.life = 0
         self.restarts = 0
         self.stopping = False
         self._servers = servers
         self._record = record
+        self._audit = audit
         self.consumer: Consumer | None = None
         self._runs: dict[Place, int] = {}
         self._leave = asyncio.Event()
@@ -203,6 +205,7 @@ class Reader(PartitionKeyRebalanceListener):
             request_timeout_ms=10000,
             metadata_max_age_ms=5000,
             listener=self,
+            audit=self._audit,
         )
 
     async def _poll(self, consumer: Consumer) -> None:

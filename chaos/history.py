@@ -177,6 +177,15 @@ class Truncated:
 
 
 @dataclass(slots=True)
+class Stray:
+    """When all was over, a broker had a replica of a topic that exists no longer."""
+
+    node: int
+    place: Place
+    topic_id: str
+
+
+@dataclass(slots=True)
 class Acked:
     """A leader answered a produce with acks=all: how many were in its ISR, and who had the records really."""
 
@@ -342,6 +351,7 @@ class History:
     assigned: list[Assigned] = field(default_factory=list)
     fetched: list[OffsetsFetched] = field(default_factory=list)
     resizes: ResizeEvents = field(default_factory=ResizeEvents)
+    strays: list[Stray] = field(default_factory=list)
     replicas: dict[Place, dict[int, bytes]] = field(default_factory=dict)
     """Each replica's bytes up to the leader's high watermark when all was over."""
     log_starts: dict[Place, int] = field(default_factory=dict)

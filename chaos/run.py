@@ -24,6 +24,7 @@ from chaos import archive, checkers
 from chaos.archive import ClusterHistory
 from chaos.clients import CLIENT_FAILURES, TOPIC, Operator, Reader, Record, Writer, watching
 from chaos.cluster import ChaosCluster
+from chaos.companion import Companion, moments
 from chaos.faults import FAULTS
 from chaos.history import Place
 from chaos.scene import Scene
@@ -66,6 +67,8 @@ class Plan:
     """Records per second and writer."""
     resize_every_s: float = 15.0
     faults: tuple[str, ...] = tuple(FAULTS)
+    audit: str | None = None
+    """The topic in which readers write down their deliveries."""
 
 
 @dataclass
@@ -98,20 +101,21 @@ class Verdict:
 class ChaosRun:
     """One run on one cluster."""
 
-    def __init__(self, plan: Plan, cluster: ChaosCluster, *, say: Say) -> None:
+    def __init__(self, plan: Plan, cluster: ChaosCluster, *, say: Say, companion: Companion | None = None) -> None:
         self.plan = plan
         self.cluster = cluster
         self.history = ClusterHistory(complete=False)
         self.record = Record(self.history)
         self.fired: list[Fired] = []
         self._say = say
+        self._companion = companion
         self._rng = random.Random(plan.seed)
         servers = cluster.bootstrap_servers
         self._writers = [
             Writer(f"w{one}", servers, self.record, self._chance(f"w{one}"), keys=plan.keys, rate=plan.rate)
             for one in range(plan.writers)
         ]
-        self._readers = [Reader(f"r{one}", servers, self.record) for one in range(plan.readers)]
+        self._readers = [Reader(f"r{one}", servers, self.record, audit=plan.audit) for one in range(plan.readers)]
         self._operator = Operator(servers, self.record, self._chance("operator"), pause_s=plan.resize_every_s)
         self.scene = Scene(cluster, self._chance("victims"), self._resize, self._readers, set())
         self._begun_s = 0.0
@@ -133,8 +137,11 @@ class ChaosRun:
         """Faults, convergence, verdict."""
         self._begun_s = self._now()
         async with Admin(self.cluster.bootstrap_servers) as admin:
-            await admin.create_topics([NewTopic(name=TOPIC, partitions=FIRST_COUNT, replication_factor=3)])
-            await admin.wait_for_topic(TOPIC, replicas=3)
+            for topic in filter(None, (TOPIC, self.plan.audit)):
+                await admin.create_topics([NewTopic(name=topic, partitions=FIRST_COUNT, replication_factor=3)])
+                await admin.wait_for_topic(topic, replicas=3)
+        if self._companion is not None:
+            await self._companion.begin(self.cluster.bootstrap_servers)
         with watching():
             readers = [asyncio.create_task(one.run(), name=one.name) for one in self._readers]
             writers = [asyncio.create_task(one.run(), name=one.name) for one in self._writers]
@@ -150,6 +157,8 @@ class ChaosRun:
                 for task in (*late, *writers, operator):
                     task.cancel()
                 await asyncio.gather(*readers, *writers, operator, return_exceptions=True)
+        if self._companion is not None:
+            await self._companion.end(moments(self.fired, self.record.resizes))
         await self._collect()
         return Verdict(
             self.plan,
@@ -350,7 +359,14 @@ def report(verdict: Verdict) -> Iterator[str]:
     yield from (f"  {line}" for line in verdict.anomalies[:50])
 
 
-async def chaos(plan: Plan, *, say: Say, directory: Path | None = None, module: str = "anabranch.main") -> Verdict:
+async def chaos(
+    plan: Plan,
+    *,
+    say: Say,
+    directory: Path | None = None,
+    module: str = "anabranch.main",
+    companion: Companion | None = None,
+) -> Verdict:
     """Start a cluster, run, and end it. The directory, if one is given, stays: logs of nodes lie there.
 
     `module` is what nodes run, which may be a product with a mistake in it.
@@ -359,4 +375,4 @@ async def chaos(plan: Plan, *, say: Say, directory: Path | None = None, module: 
         place = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-chaos-")))
         cluster = ChaosCluster(place, controller_count=2, properties=PROPERTIES, module=module)
         async with cluster:
-            return await ChaosRun(plan, cluster, say=say).run()
+            return await ChaosRun(plan, cluster, say=say, companion=companion).run()

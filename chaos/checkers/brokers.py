@@ -135,6 +135,12 @@ def c16_replicas_differ(history: History) -> Iterator[str]:
                 yield f"{place}: {len(contents[0][1])} bytes on {contents[0][0]}, {len(content)} others on {node}"
 
 
+def c17_stray_replica(history: History) -> Iterator[str]:
+    """A broker that lives still has a replica of a topic that was deleted: nobody will ever tell it to let go."""
+    for one in history.strays:
+        yield f"{one.place} of topic {one.topic_id} is on {one.node}, and the topic is gone"
+
+
 CHECKERS: Final[dict[str, Checker]] = {
     "C1 leader-in-isr": c1_leader_in_isr,
     "C2 strong-isr": c2_strong_isr,
@@ -147,4 +153,5 @@ CHECKERS: Final[dict[str, Checker]] = {
     "C14 delivered-unsafe": c14_delivered_unsafe,
     "C15 epoch-of-generation": c15_epoch_of_generation,
     "C16 replicas-differ": c16_replicas_differ,
+    "C17 stray-replica": c17_stray_replica,
 }

@@ -1,0 +1,57 @@
+"""Whoever works beside a run, on the same cluster, and what it is told of what was done there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from anabranch.report.timeline import Moment
+from chaos.clients import TOPIC
+from clients.clock import wall_clock_ms
+
+if TYPE_CHECKING:
+    from chaos.run import Fired
+
+KINDS: Final = {"kill": "kill", "crash": "kill", "expire": "controller", "freeze": "freeze", "full": "disk"}
+"""The first word of a fault's name -> its lane in a timeline; the others are about links and members."""
+
+
+class Companion(Protocol):
+    """Works beside a run."""
+
+    async def begin(self, servers: str) -> None:
+        """The topics are there; nothing was sent."""
+
+    async def end(self, moments: Sequence[Moment]) -> None:
+        """Clients have ended, and brokers are well."""
+
+
+def moments(fired: Iterable[Fired], resizes: Iterable[tuple[float, float, int]]) -> list[Moment]:
+    """What was done, for a timeline, by the time of the day."""
+    offset_s = wall_clock_ms() / 1000 - asyncio.get_running_loop().time()
+    made = [
+        Moment(
+            round((offset_s + one.begun_s) * 1000),
+            _lane(one.name),
+            f"{one.name}: {one.what}, for {one.ended_s - one.begun_s:.1f} s",
+            one.name,
+        )
+        for one in fired
+    ]
+    made += [
+        Moment(
+            round((offset_s + published) * 1000),
+            "resize",
+            f"{TOPIC} has {count} partitions, {published - asked:.1f} s after it was asked",
+            f"{count} partitions",
+        )
+        for asked, published, count in resizes
+    ]
+    return sorted(made, key=lambda one: one.t_ms)
+
+
+def _lane(name: str) -> str:
+    if "consumer" in name:
+        return "client"
+    return KINDS.get(name.partition(" ")[0], "network")

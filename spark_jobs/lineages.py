@@ -1,0 +1,43 @@
+"""How audited topics were resized: asked of the cluster, and kept beside the audit for when the topic is gone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.lineage import Lineage
+from spark_jobs.reader import TopicReader
+
+
+def ask(servers: str, topics: Iterable[str], *, patience_s: float = 10.0) -> dict[str, Lineage]:
+    """The lineages of those topics that have one. `KafkaError` or `OSError` when nobody answers in time."""
+    wanted = [MetadataRequestTopic(name=topic) for topic in sorted(set(topics))]
+    request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+    if not wanted:
+        return {}
+    with TopicReader(servers, patience_s=patience_s) as reader:
+        response: MetadataResponse = reader._retry(lambda: reader._ask_any(request))
+    return {
+        topic.name: Lineage(topic.base, [(step.generation, step.count) for step in topic.history])
+        for topic in response.topics
+        if topic.name is not None and topic.base > 0 and topic.history
+    }
+
+
+def save(path: Path, lineages: Mapping[str, Lineage]) -> None:
+    """For `load`; what is known of other topics there is kept."""
+    known = {**load(path), **lineages}
+    told = {topic: {"base": one.base, "history": one.history} for topic, one in sorted(known.items())}
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(told))
+    fresh.replace(path)
+
+
+def load(path: Path) -> dict[str, Lineage]:
+    """What was saved; nothing if nothing was."""
+    if not path.exists():
+        return {}
+    found = json.loads(path.read_text())
+    return {topic: Lineage(one["base"], [tuple(step) for step in one["history"]]) for topic, one in found.items()}
