@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "topics": ("anabranch.commands.topics", "Create, list, describe, resize and delete topics."),
     "groups": ("anabranch.commands.groups", "Consumer groups: members, gates, offsets."),
     "features": ("anabranch.commands.features", "What all brokers can rely on, such as ordered resizing."),
+    "streams": ("anabranch.commands.streams", "Run an instance of a streams application."),
     "audit": ("anabranch.commands.audit", "Check with Spark that keys kept their order."),
     "demo": ("anabranch.commands.demo", "A year of flights through a topic resized under fire, audited by Spark."),
     "dump": ("anabranch.commands.dump", "Explain the bytes of a Kafka message."),

@@ -59,7 +59,7 @@ class Child:
         assert self._reader is not None, "started"
         try:
             async with asyncio.timeout(timeout_s), self._news:
-                await self._news.wait_for(lambda: event in self._seen or ERROR in self._seen or self._ended)
+                await self._news.wait_for(lambda: event in self._seen or ERROR in self._seen or self.ended)
         except TimeoutError:
             raise ChildFailed(f"{self.name} did not say {event!r} within {timeout_s:g} s\n{self.log_tail()}") from None
         if ERROR in self._seen:
@@ -92,6 +92,15 @@ class Child:
             await self._reader
         return self._process.returncode or 0
 
+    async def kill(self) -> None:
+        """SIGKILL: nothing is flushed, and nobody is told."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+        if self._reader is not None:
+            await self._reader
+
     def log_tail(self) -> str:
         """The last lines of its log."""
         if not self._log_path.exists():
@@ -99,7 +108,8 @@ class Child:
         return self._log_path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
 
     @property
-    def _ended(self) -> bool:
+    def ended(self) -> bool:
+        """Whether the process is gone."""
         return self._reader is not None and self._reader.done()
 
     async def _read(self) -> None:

@@ -94,6 +94,13 @@ class ChangelogReader:
         """The partitions of which something has come."""
         return [progress.partition for progress in self._assignment.in_turn() if progress.buffered]
 
+    def lag(self, partition: TopicPartition) -> int | None:
+        """How many offsets are still to be read, as of the last answer; None before there was one."""
+        progress = self._assignment.get(partition)
+        if progress is None or progress.high_watermark < 0:
+            return None
+        return progress.high_watermark - progress.position
+
     def lost(self) -> list[TopicPartition]:
         """The partitions that have nothing at the offset that is next."""
         return [progress.partition for progress in self._assignment if progress.must_reset]

@@ -73,10 +73,10 @@ class Moves:
     handovers: int = 0
     keys: int = 0
     """That left a task."""
-    kept: int = 0
-    """That stayed where keys left."""
+    held: int = 0
+    """That the tasks had which keys left."""
     copied: int = 0
-    """That went to a task of the same instance, from disk to disk."""
+    """That were copied from disk to disk, because they came to an instance that had them."""
 
 
 Connect = Callable[[str | None], Awaitable["Producer"]]
@@ -165,7 +165,10 @@ class Committer:
             raise TasksMigrated(str(error)) from error
         self._begun = False
         self.commits += 1
-        self._count(departures, deliveries)
+        if departures:
+            self.moves.handovers += len(departures)
+            self.moves.keys += (moved := sum(len(delivery.rows) for delivery in deliveries))
+            log.info("%d hand-overs: %d keys follow their partitions", len(departures), moved)
         return deliveries
 
     async def abort(self, error: KafkaError) -> None:
@@ -242,8 +245,11 @@ class Committer:
                 await self._prepare(topic, 1 + max(targets))
                 await producer.wait_for_partitions(topic, 1 + max(targets))
                 ways = {target: Delivery(name, task.id.subtopology, target, {}) for target in targets}
-                for target, key, value in handover.leaving(lineage, opened, store.items(), murmur2):
-                    ways[target].rows[key] = value
+                for key, value in store.items():
+                    self.moves.held += 1
+                    target = handover.placed(lineage, opened, murmur2(key))
+                    if target != opened.partition:
+                        ways[target].rows[key] = value
                 for target, way in ways.items():
                     for key, value in way.rows.items():
                         store.put(key, None)
@@ -275,18 +281,6 @@ class Committer:
             if receipts:
                 offsets = {name: [row.result().offset for row in rows] for name, rows in receipts.items()}
                 task.committed(offsets, transactional=transactional)
-
-    def _count(self, departures: Sequence[Departure], deliveries: Sequence[Delivery]) -> None:
-        moved = sum(len(delivery.rows) for delivery in deliveries)
-        self.moves.handovers += len(departures)
-        self.moves.keys += moved
-        if departures:
-            self.moves.kept += sum(
-                task.disk.entries(store)
-                for task in {departure.task.id: departure.task for departure in departures}.values()
-                for store in task.stores
-            )
-            log.info("%d hand-overs: %d keys follow their partitions", len(departures), moved)
 
 
 _Logged = Mapping[str, Sequence["asyncio.Future[RecordMetadata]"]]

@@ -16,20 +16,11 @@ cut may be committed by somebody who has not heard of the cut yet. Pure; the gra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Collection
 
 from clients.streams.changelog import Marks
 from protocol import linear_hashing
 from protocol.lineage import Lineage, Segment
-
-
-class Moved(NamedTuple):
-    """One key of a store on its way."""
-
-    target: int
-    key: bytes
-    value: bytes
 
 
 def due(lineage: Lineage, segment: Segment, departed: int) -> list[int]:
@@ -47,18 +38,9 @@ def receivers(lineage: Lineage, opened: Segment) -> tuple[int, ...]:
     return () if before is None else tuple(one.partition for one in lineage.successors(before))
 
 
-def leaving(
-    lineage: Lineage,
-    opened: Segment,
-    items: Iterable[tuple[bytes, bytes]],
-    hash_of: Callable[[bytes], int],
-) -> Iterator[Moved]:
-    """What of a partition's store no longer belongs to it from `opened` on."""
-    base, count = lineage.base, lineage.count_at(opened.generation)
-    for key, value in items:
-        target = linear_hashing.address(hash_of(key), base, count)
-        if target != opened.partition:
-            yield Moved(target, key, value)
+def placed(lineage: Lineage, opened: Segment, key_hash: int) -> int:
+    """The partition that keys with this hash belong to from `opened` on."""
+    return linear_hashing.address(key_hash, lineage.base, lineage.count_at(opened.generation))
 
 
 def missing(lineage: Lineage, segment: Segment, marks: Marks, present: Collection[int]) -> list[Segment]:

@@ -43,6 +43,8 @@ class Restorer:
         run: Callable[[Task], None],
         task: Callable[[TaskId], Task],
         prepare: Callable[[str, int], Awaitable[bool]],
+        warm_lag: int,
+        on_warm: Callable[[], None],
     ) -> None:
         self._application_id = application_id
         self._tasks = tasks
@@ -52,6 +54,8 @@ class Restorer:
         self._run_task = run
         self._task = task
         self._prepare = prepare
+        self._warm_lag = warm_lag
+        self._on_warm = on_warm
         self._news = asyncio.Event()
         self.idle = asyncio.Lock()
         """Held while nothing may be restored."""
@@ -79,6 +83,7 @@ class Restorer:
                 log.warning("changelogs cannot be read: %s", error)
                 await asyncio.sleep(IMPATIENT_S)
             self._release()
+            self._look_for_warm()
 
     def follow(self) -> None:
         """Read the changelogs of all tasks that do not run. Called whenever one begins or ceases to."""
@@ -169,6 +174,15 @@ class Restorer:
             self._run_task(task)
         if ready:
             self.follow()
+
+    def _look_for_warm(self) -> None:
+        """Copies that have caught up: whoever waited for that need not wait for a probing rebalance (KIP-441)."""
+        for task in self._tasks.values():
+            lags = [self._reader.lag(self._changelog(task, name)) for name in task.stores] if task.warming else [None]
+            if all(lag is not None for lag in lags) and sum(lag or 0 for lag in lags) <= self._warm_lag:
+                task.warming = False
+                log.info("%s is warm", task.id)
+                self._on_warm()
 
     def _owner(self, partition: TopicPartition) -> tuple[Task | None, str]:
         for task in self._tasks.values():

@@ -68,6 +68,7 @@ class Streams:
         """What was committed last, or where reading began."""
         self._work: asyncio.Task[None] | None = None
         self._stopping = False
+        self._processed = 0
 
     # life
 
@@ -109,6 +110,8 @@ class Streams:
             arrived=self._arrived,
             run=self._begin,
             task=self._task,
+            warm_lag=config.acceptable_recovery_lag,
+            on_warm=lambda: self._consumer.enforce_rebalance(),
             prepare=self._topics.prepare,
         )
         await self._reader.start()
@@ -215,6 +218,16 @@ class Streams:
         return [task.progress for _, task in sorted(self._tasks.items())]
 
     @property
+    def process_id(self) -> bytes:
+        """Who this instance is, over restarts."""
+        return self._directory.process_id
+
+    @property
+    def processed(self) -> int:
+        """How many records were processed, also those whose transaction failed."""
+        return self._processed
+
+    @property
     def moves(self) -> Moves:
         """How much state has followed its keys from here."""
         return self._committer.moves
@@ -234,6 +247,7 @@ class Streams:
                 batches = await self._consumer.getmany(timeout_ms=int(1000 * patience_s) + 1)
                 for partition, records in batches.items():
                     outputs = self._task_of(partition).process(records)
+                    self._processed += len(records)
                     await self._committer.send(outputs)
                 if self._loop.time() >= self._commit_due:
                     await self.commit()

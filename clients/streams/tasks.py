@@ -106,6 +106,8 @@ class Task:
         self.stores = {name: StateStore(name, disk) for name in subtopology.stores}
         self.targets: dict[str, int] | None = None
         """Where each changelog has to be read to before the task may run; None while that is not known."""
+        self.warming = state is State.STANDBY
+        """Whether it is a copy that is still being built; somebody may be waiting to move the task here."""
         self.outputs: list[Output] = []
         self.timestamp_ms = -1
         self.processed = 0
@@ -172,6 +174,7 @@ class Task:
         assert not self.changed, f"{self.id} has changes that are not committed"
         self.state = State.CATCHING_UP
         self.targets = None
+        self.warming = False
 
     def stand_by(self) -> None:
         """Follow the changelogs, and process nothing."""

@@ -1,0 +1,139 @@
+"""Instances of a streams application as real processes, and what comes out of them; for measurements and tests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from anabranch.demo.children import Child, Line
+from clients import Consumer, ConsumerRecord, Producer
+
+READY_TIMEOUT_S = 60.0
+
+
+class Instance:
+    """One process of an application; it keeps its state directory over restarts."""
+
+    def __init__(
+        self,
+        name: str,
+        topology: str,
+        *,
+        application_id: str,
+        bootstrap: str,
+        directory: Path,
+        settings: Mapping[str, object] | None = None,
+        log_level: str = "info",
+    ) -> None:
+        self.name = name
+        self.status: Line = {}
+        """What it said last of itself."""
+        self.log_path = directory / f"{name}.log"
+        words = ["anabranch.main", "streams", topology, "--bootstrap-servers", bootstrap, "--log-level", log_level]
+        words += ["--application-id", application_id, "--state-dir", str(directory / name)]
+        for setting, value in (settings or {}).items():
+            words += ["--set", f"{setting}={value}"]
+        self._words = words
+        self._child: Child | None = None
+        self._news = asyncio.Condition()
+
+    async def start(self) -> Self:
+        """Start it, and wait until it has started to work."""
+        self.status = {}
+        child = self._child = Child(self.name, self._words, log_path=self.log_path, on_line=self._hear)
+        await child.start()
+        await child.wait_for("started", timeout_s=READY_TIMEOUT_S)
+        return self
+
+    async def stop(self) -> None:
+        """SIGTERM: it commits, leaves the group and closes its stores."""
+        if self._child is not None:
+            await self._child.stop()
+            self._child = None
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        if self._child is not None:
+            await self._child.kill()
+            self._child = None
+
+    @property
+    def running(self) -> dict[str, list[Any]]:
+        """The tasks that it runs."""
+        return {task: row for task, row in self.status.get("tasks", {}).items() if row[0] == "running"}
+
+    @property
+    def moves(self) -> dict[str, int]:
+        """The state that followed its keys from here."""
+        return dict(self.status.get("moves", {}))
+
+    async def until(self, condition: Callable[[Instance], bool], what: str, *, timeout_s: float = 90) -> None:
+        """Wait until what it says of itself satisfies a condition."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not condition(self):
+                    if self._child is not None and self._child.ended:
+                        raise AssertionError(f"{self.name} ended: {self._child.log_tail()}")
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            text = f"{self.name}: {what} not within {timeout_s:g} s; {self.status}"
+            raise AssertionError(text + ("" if self._child is None else self._child.log_tail())) from None
+
+    def _hear(self, _: str, line: Line) -> None:
+        if line.get("event") == "status":
+            self.status = line
+
+
+async def send_all(producer: Producer, topic: str, rows: Iterable[tuple[bytes, bytes]], *, per_s: float = 0) -> int:
+    """Send rows in order, at most so many a second; how many."""
+    loop = asyncio.get_running_loop()
+    begun, sent = loop.time(), 0
+    for key, value in rows:
+        await producer.send(topic, value, key)
+        sent += 1
+        if per_s and sent % 50 == 0:
+            await asyncio.sleep(max(0.0, begun + sent / per_s - loop.time()))
+    await producer.flush()
+    return sent
+
+
+class Output:
+    """Follows the output topic as those see it who read committed records: the last value of each key."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._consumer = Consumer(
+            topic,
+            bootstrap_servers=bootstrap,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            ordered_delivery=False,
+            max_poll_records=5000,
+        )
+        self.table: dict[bytes, Any] = {}
+        self.records = 0
+        self.on_record: Callable[[ConsumerRecord], None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._consumer.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._consumer.stop()
+
+    async def follow(self, until: Callable[[Output], bool], *, timeout_s: float = 120) -> None:
+        """Read on until a condition holds. AssertionError when it does not come true in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not until(self):
+                    for rows in (await self._consumer.getmany(timeout_ms=50)).values():
+                        for record in rows:
+                            self.records += 1
+                            assert record.key is not None and record.value is not None
+                            self.table[record.key] = json.loads(record.value)
+                            if self.on_record is not None:
+                                self.on_record(record)
+        except TimeoutError:
+            raise AssertionError(f"the output is not complete within {timeout_s:g} s: {len(self.table)} keys") from None
