@@ -22,8 +22,8 @@ A run (version 2) is big-endian, but for fingerprints, which stand as mmh3 write
     RUN         version, count of places, generation of the group, incarnation, number of the first event, events
     names       group, member, topic, each with its length before it
     PLACE ...   of how many events in a row: segment's generation, partition, time of delivery in ms
-    columns     offset i64 ..., mark 16 bytes ... (the record's audit header: producer, sequence), fingerprint u64 ...,
-                key hash u32 ..., length of the key i32 (-1: null) ..., then all keys
+    EVENT ...   offset, mark (the record's audit header: producer, sequence), fingerprint, key hash, length of the key
+    keys        one after the other
 Version 1, a single event under the record's own key, is still understood; see `FIXED`.
 """
 
@@ -31,8 +31,6 @@ from __future__ import annotations
 
 import itertools
 import struct
-import sys
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -75,8 +73,14 @@ PLACE: Final = struct.Struct(
     "q"  # time of delivery, ms
     "I"  # events in a row that this holds for
 )
-EVENT_BYTES: Final = 8 + MARK_BYTES + 8 + 4 + 4
-"""Of an event in the columns, without its key."""
+EVENT: Final = struct.Struct(
+    ">"
+    "q"  # offset
+    "16s"  # mark: the audit header of the record, or NO_MARK
+    "8s"  # fingerprint of the payload: the first bytes of its digest
+    "I"  # hash of the key
+    "i"  # length of the key; -1 for a null one
+)
 
 FIXED: Final = struct.Struct(
     ">"
@@ -123,18 +127,6 @@ class Place(NamedTuple):
     partition: int
     time_ms: int
     events: int
-
-
-class Columns(NamedTuple):
-    """The events of a run, one sequence per field."""
-
-    offsets: Sequence[int]
-    marks: Sequence[bytes]
-    """Audit headers, or `NO_MARK`: 16 bytes each."""
-    digests: Sequence[bytes]
-    """By `digest`: 16 bytes each, of which eight are kept."""
-    key_hashes: Sequence[int]
-    keys: Sequence[bytes | None]
 
 
 class Sender(NamedTuple):
@@ -189,33 +181,20 @@ def encode_names(group: str, member: str, topic: str) -> bytes:
     return b"".join(_length.pack(len(raw)) + raw for raw in (name.encode() for name in (group, member, topic)))
 
 
-def encode_run(sender: Sender, number: int, places: Sequence[Place], columns: Columns) -> bytes:
-    """The value of an audit record: a run of events, the first of which has this number."""
-    offsets, marks, digests, key_hashes, keys = columns
-    count = len(offsets)
-    assert sum(place.events for place in places) == count, "every event has a place"
-    present = [key or b"" for key in keys]
-    lengths = array("i", map(len, present))
-    if None in keys:
-        lengths = array("i", [-1 if key is None else len(key) for key in keys])
-    parts = [
-        RUN.pack(RUN_VERSION, len(places), sender.group_generation, sender.incarnation, number, count),
-        encode_names(sender.group, sender.member, sender.topic),
-        *itertools.starmap(PLACE.pack, places),
-        _big_endian(array("q", offsets)),
-        b"".join(marks),
-        memoryview(b"".join(digests)).cast("Q")[::2].tobytes(),
-        _big_endian(array("I", key_hashes)),
-        _big_endian(lengths),
-        *present,
-    ]
-    return b"".join(parts)
-
-
-def _big_endian(column: array[int]) -> bytes:
-    if sys.byteorder == "little":
-        column.byteswap()
-    return column.tobytes()
+def encode_run(
+    sender: Sender, number: int, places: Sequence[Place], events: Sequence[bytes], keys: Sequence[bytes]
+) -> bytes:
+    """The value of an audit record: a run of events (`EVENT`) and their keys. The first event has this number."""
+    assert sum(place.events for place in places) == len(events), "every event has a place"
+    return b"".join(
+        [
+            RUN.pack(RUN_VERSION, len(places), sender.group_generation, sender.incarnation, number, len(events)),
+            encode_names(sender.group, sender.member, sender.topic),
+            *itertools.starmap(PLACE.pack, places),
+            *events,
+            *keys,
+        ]
+    )
 
 
 def encode_events(deliveries: Sequence[Delivery]) -> bytes:
@@ -224,14 +203,17 @@ def encode_events(deliveries: Sequence[Delivery]) -> bytes:
     sender = Sender(first.group, first.member, first.topic, first.incarnation, first.group_generation)
     spots = [(one.generation, one.partition, one.time_ms) for one in deliveries]
     places = [Place(*spot, len(list(same))) for spot, same in itertools.groupby(spots)]
-    columns = Columns(
-        offsets=[one.offset for one in deliveries],
-        marks=[encode_header(one.producer, one.sequence) for one in deliveries],
-        digests=[one.fingerprint.to_bytes(8, "little") * 2 for one in deliveries],
-        key_hashes=[one.key_hash for one in deliveries],
-        keys=[one.key for one in deliveries],
-    )
-    return encode_run(sender, first.number, places, columns)
+    events = [
+        EVENT.pack(
+            one.offset,
+            encode_header(one.producer, one.sequence),
+            one.fingerprint.to_bytes(8, "little"),
+            one.key_hash,
+            -1 if one.key is None else len(one.key),
+        )
+        for one in deliveries
+    ]
+    return encode_run(sender, first.number, places, events, [one.key or b"" for one in deliveries])
 
 
 def encode_delivery(delivery: Delivery) -> bytes:
@@ -304,13 +286,13 @@ def decode_names(data: bytes, position: int) -> tuple[tuple[str, str, str], int]
 
 
 class RunLayout(NamedTuple):
-    """A run's shared part, and where its columns begin: all that is looked at before they are taken apart at once."""
+    """A run's shared part, and where its events begin: all that is looked at before they are taken apart at once."""
 
     sender: Sender
     number: int
     events: int
     places: list[Place]
-    columns_at: int
+    events_at: int
     keys_at: int
 
 
@@ -322,39 +304,36 @@ def read_layout(data: bytes) -> RunLayout:
     if version != RUN_VERSION:
         raise DecodeError(f"audit run: version {version}, and only {RUN_VERSION} is known")
     (group, member, topic), position = decode_names(data, RUN.size)
-    columns_at = position + place_count * PLACE.size
-    keys_at = columns_at + count * EVENT_BYTES
+    events_at = position + place_count * PLACE.size
+    keys_at = events_at + count * EVENT.size
     if keys_at > len(data):
         raise DecodeError(f"audit run: {count} events at {place_count} places need {keys_at} bytes of {len(data)}")
-    places = [Place._make(row) for row in PLACE.iter_unpack(data[position:columns_at])]
+    places = [Place._make(row) for row in PLACE.iter_unpack(data[position:events_at])]
     if sum(place.events for place in places) != count:
         raise DecodeError(f"audit run: its places do not hold {count} events")
     sender = Sender(group, member, topic, incarnation, group_generation)
-    return RunLayout(sender, number, count, places, columns_at, keys_at)
+    return RunLayout(sender, number, count, places, events_at, keys_at)
 
 
 def _decode_run(data: bytes) -> list[Delivery]:
-    sender, number, count, places, at, keys_at = read_layout(data)
-    columns = struct.unpack_from(f">{count}q{2 * count}Q", data, at)
-    offsets, marks = columns[:count], columns[count:]
-    prints = struct.unpack_from(f"<{count}Q", data, at + 24 * count)
-    rest = struct.unpack_from(f">{count}I{count}i", data, at + 32 * count)
-    hashes, lengths = rest[:count], rest[count:]
-    if any(length < -1 for length in lengths) or keys_at + sum(max(0, one) for one in lengths) != len(data):
-        raise DecodeError(f"audit run: its keys do not fill {len(data) - keys_at} bytes")
+    sender, number, _, places, events_at, position = read_layout(data)
     spots = itertools.chain.from_iterable(itertools.repeat(place, place.events) for place in places)
     found = []
-    for index, (place, length) in enumerate(zip(spots, lengths, strict=True)):
-        key = None if length < 0 else data[keys_at : keys_at + length]
-        keys_at += max(0, length)
+    for index, (place, event) in enumerate(zip(spots, EVENT.iter_unpack(data[events_at:position]), strict=True)):
+        offset, mark, prefix, hashed, length = event
+        producer, sequence = decode_header(mark)
+        key = None if length == -1 else data[position : position + length]
+        if length < -1 or (key is not None and len(key) != length):
+            raise DecodeError(f"audit run: a key of {length} bytes is cut off")
+        position += max(0, length)
         found.append(
             Delivery(
                 generation=place.generation,
                 partition=place.partition,
-                offset=offsets[index],
-                producer=marks[2 * index],
-                sequence=marks[2 * index + 1],
-                fingerprint=prints[index],
+                offset=offset,
+                producer=producer,
+                sequence=sequence,
+                fingerprint=int.from_bytes(prefix, "little"),
                 time_ms=place.time_ms,
                 incarnation=sender.incarnation,
                 group=sender.group,
@@ -363,7 +342,9 @@ def _decode_run(data: bytes) -> list[Delivery]:
                 group_generation=sender.group_generation,
                 number=number + index if number >= 0 else NO_NUMBER,
                 key=key,
-                key_hash=hashes[index],
+                key_hash=hashed,
             )
         )
+    if position != len(data):
+        raise DecodeError(f"audit run: {len(data) - position} bytes behind its keys")
     return found

@@ -7,22 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from protocol import audit as wire
-from protocol.audit import Sender
+from protocol.audit import Place, Sender
 from protocol.errors import DecodeError
 
 Ints = npt.NDArray[np.int64]
 Unsigned = npt.NDArray[np.uint64]
 
-_WIDTHS: Final = (8, wire.MARK_BYTES, 8, 4, 4)
-"""Bytes per event of each column of a run, in the order in which they stand."""
-_OFFSETS, _MARKS, _FINGERPRINTS, _HASHES, _LENGTHS, _KEYS = range(6)
+_EVENT: Final = np.dtype(
+    [
+        ("offset", ">i8"),
+        ("producer", ">u8"),
+        ("sequence", ">u8"),
+        ("fingerprint", "<u8"),
+        ("key_hash", ">u4"),
+        ("key_length", ">i4"),
+    ]
+)
+assert _EVENT.itemsize == wire.EVENT.size, "the dtype is the wire format's event"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +79,20 @@ class Events:
 def read(values: Iterable[bytes], keys: Iterable[bytes | None]) -> Events:
     """The events of audit records, given their values and keys. DecodeError at the first that is none."""
     senders: dict[Sender, int] = {}
-    parts: list[list[bytes]] = [[] for _ in range(6)]
-    places: list[tuple[int, int, int, int]] = []
+    rows: list[bytes] = []
+    all_keys: list[bytes] = []
+    places: list[Place] = []
     runs: list[tuple[int, int, int]] = []  # sender, first number, events
     for run in _as_runs(values, keys):
-        sender, number, count, its_places, at, keys_at = wire.read_layout(run)
-        for part, width in zip(parts, _WIDTHS, strict=False):
-            part.append(run[at : at + width * count])
-            at += width * count
-        parts[_KEYS].append(run[keys_at:])
-        lengths = np.frombuffer(parts[_LENGTHS][-1], ">i4")
+        sender, number, count, its_places, events_at, keys_at = wire.read_layout(run)
+        rows.append(run[events_at:keys_at])
+        lengths = np.frombuffer(rows[-1], _EVENT)["key_length"]
         if (count and lengths.min() < -1) or int(np.maximum(lengths, 0).sum()) != len(run) - keys_at:
             raise DecodeError(f"audit run: its keys do not fill {len(run) - keys_at} bytes")
+        all_keys.append(run[keys_at:])
         places += its_places
         runs.append((senders.setdefault(sender, len(senders)), number, count))
-    marks = _column(parts[_MARKS], ">u8", np.uint64)
+    fixed = np.frombuffer(b"".join(rows), _EVENT)
     of_place = np.array(places, np.int64).reshape(-1, 4)
     spots = np.repeat(of_place, of_place[:, 3], axis=0)
     return Events(
@@ -95,13 +102,13 @@ def read(values: Iterable[bytes], keys: Iterable[bytes | None]) -> Events:
         generation=spots[:, 0],
         partition=spots[:, 1],
         time_ms=spots[:, 2],
-        offset=_column(parts[_OFFSETS], ">i8", np.int64),
-        producer=marks[::2],
-        sequence=marks[1::2],
-        fingerprint=_column(parts[_FINGERPRINTS], "<u8", np.uint64),
-        key_hash=_column(parts[_HASHES], ">u4", np.int64),
-        key_lengths=_column(parts[_LENGTHS], ">i4", np.int64),
-        key_bytes=b"".join(parts[_KEYS]),
+        offset=fixed["offset"].astype(np.int64),
+        producer=fixed["producer"].astype(np.uint64),
+        sequence=fixed["sequence"].astype(np.uint64),
+        fingerprint=fixed["fingerprint"].astype(np.uint64),
+        key_hash=fixed["key_hash"].astype(np.int64),
+        key_lengths=fixed["key_length"].astype(np.int64),
+        key_bytes=b"".join(all_keys),
     )
 
 
@@ -117,10 +124,6 @@ def _as_runs(values: Iterable[bytes], keys: Iterable[bytes | None]) -> Iterator[
 
 _RUN_MARK: Final = bytes((wire.RUN_VERSION,))
 _EVENT_MARK: Final = bytes((wire.VERSION,))
-
-
-def _column(parts: Sequence[bytes], stored: str, wanted: Any) -> Any:
-    return np.frombuffer(b"".join(parts), stored).astype(wanted)
 
 
 def _pair(rows: Sequence[tuple[int, int]]) -> tuple[Ints, Ints]:

@@ -4,7 +4,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol import audit
@@ -46,6 +46,7 @@ def run_of(events: list[audit.Delivery]) -> list[audit.Delivery]:
 runs = st.lists(deliveries, min_size=1, max_size=6).map(run_of)
 
 
+@settings(deadline=None)
 @given(runs)
 def test_a_run_comes_back_as_it_went(run: list[audit.Delivery]) -> None:
     wire = audit.encode_events(run)
@@ -53,10 +54,11 @@ def test_a_run_comes_back_as_it_went(run: list[audit.Delivery]) -> None:
     for cut in range(1, len(wire)):
         with pytest.raises(DecodeError, match="audit"):
             audit.decode_events(wire[:cut])
-    with pytest.raises(DecodeError, match="do not fill"):
+    with pytest.raises(DecodeError, match="1 bytes behind its keys"):
         audit.decode_events(wire + b"x")
 
 
+@settings(deadline=None)
 @given(deliveries)
 def test_an_event_of_version_1_is_still_understood(delivery: audit.Delivery) -> None:
     wire = audit.encode_delivery(delivery)
@@ -112,7 +114,7 @@ def test_nonsense_is_refused() -> None:
     short_key = audit.encode_events(
         [audit.Delivery(**dict.fromkeys(NUMBERS, 0), group="", member="", topic="", key=b"k")]
     )
-    with pytest.raises(DecodeError, match="do not fill 1 bytes"):
+    with pytest.raises(DecodeError, match="a key of -2 bytes"):
         audit.decode_events(short_key[:-5] + b"\xff\xff\xff\xfe" + b"k")
 
 

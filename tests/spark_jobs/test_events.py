@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol import audit
@@ -23,6 +23,7 @@ old = deliveries.map(lambda one: (audit.encode_delivery(one), one.key))
 new = runs.map(lambda run: (audit.encode_events(run), audit.bucket_key(3)))
 
 
+@settings(deadline=None)
 @given(st.lists(old | new, max_size=6))
 def test_columns_say_what_single_events_say(records: list[Record]) -> None:
     singly = [one for value, key in records for one in audit.decode_events(value, key)]
