@@ -9,7 +9,7 @@ before it consumes, so that nobody reads a child without knowing its parent. The
 where an assignor has user data of its own.
 
 A cooperative member says what it reads when it joins, and reads on (KIP-429). If the group goes on without it, all of
-that is lost, also if it is let in again before anybody has looked: `lost` stays until it is given up.
+that is `lost`; it has to be given up before the member joins again, because others may be given it from then on.
 """
 
 from __future__ import annotations
@@ -163,12 +163,13 @@ class Membership:
     def forget_generation(self) -> None:
         """The group went on without this member: what it owned is not its own to keep (KIP-429)."""
         self.generation = NO_GENERATION
-        self.lost = self.lost or bool(self._owned)
+        self.lost = self.lost or (self.cooperative and bool(self._owned))
         self._owned = ()
 
     def owns(self, partitions: Collection[TopicPartition]) -> None:
-        """What this member reads now, and will say that it has when it joins again: not what is lost."""
-        self._owned = () if self.lost else tuple(sorted(partitions))
+        """What this member reads now, and will say that it has when it joins again. What was lost is given up."""
+        self._owned = tuple(sorted(partitions))
+        self.lost = False
 
     def join_request(self) -> JoinGroupRequest:
         """Ask to be in the next generation."""

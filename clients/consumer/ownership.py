@@ -72,7 +72,7 @@ class Ownership:
         """New partitions that the listener has not heard of yet."""
         self._clock_ms = clock_ms
         self._on_change = on_change
-        self._joining: asyncio.Task[Assigned] | None = None
+        self._joining: asyncio.Task[Assigned | None] | None = None
         """The join of a cooperative member, until what came of it is carried out."""
         self._gave_up = False
         self._wanted = False
@@ -164,11 +164,11 @@ class Ownership:
             return
         await self._handover.give_up()
         self._made_from = None
-        self._session.membership.lost = False
         self._session.membership.lapse()
         self._assignment.replace(())
         self._gatekeeper.forget()
         assigned = await self._session.join()
+        assert assigned is not None, "who has given up everything cannot lose it"
         if await self._learn(assigned, self._session):
             self._take_up(assigned, self._session)
 
@@ -187,35 +187,38 @@ class Ownership:
         await self._handover.lose(self._drop_other_topics())
         if session.lost:
             await self._handover.give_up()
-            session.membership.lost = False
             self._assignment.replace(())
             self._gatekeeper.forget()
         await self._handover.pause_for_rebalance()
+        if session.lost and len(self._assignment):
+            return  # only now: it is to be given up first
         self._wanted = False
+        session.membership.owns([progress.partition for progress in self._assignment])
         self._joining = asyncio.create_task(self._join(session), name=f"join of {session.membership.group_id}")
         self._joining.add_done_callback(lambda _: self._on_change())
 
-    async def _join(self, session: GroupSession) -> Assigned:
-        while True:
+    async def _join(self, session: GroupSession) -> Assigned | None:
+        while not session.membership.lost:
             session.membership.lapse()
-            session.membership.owns([progress.partition for progress in self._assignment])
             assigned = await session.join()
-            if await self._learn(assigned, session):
+            if assigned is not None and await self._learn(assigned, session):
                 return assigned
+        return None
 
-    async def _carry_out(self, joining: asyncio.Task[Assigned], session: GroupSession) -> None:
+    async def _carry_out(self, joining: asyncio.Task[Assigned | None], session: GroupSession) -> None:
         """Give up what the assignment takes away, take up the rest; then join again if others wait for the former."""
         if joining.cancelled() or joining.exception() is not None:
             self._joining = None
         assigned = joining.result()
-        owned = {progress.partition for progress in self._assignment}
-        leaving = owned if session.lost else owned - set(assigned.partitions)
+        if assigned is None or session.lost:
+            self._joining = None
+            return
+        leaving = {progress.partition for progress in self._assignment} - set(assigned.partitions)
         if leaving:
-            self._gave_up = not session.lost
+            self._gave_up = True
             await self._handover.give_up(leaving)
             self._assignment.drop(leaving)
             self._gatekeeper.forget(leaving)
-            session.membership.lost = False
         self._joining = None
         self._take_up(assigned, session)
         if self._gave_up:

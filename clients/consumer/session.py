@@ -103,12 +103,15 @@ class GroupSession:
         self._asking = asking
         self._worked_at = self._loop.time()
 
-    async def join(self) -> Assigned:
-        """Join, or join again, until there is an assignment. KafkaError when the group will not have us."""
+    async def join(self) -> Assigned | None:
+        """Join, or join again, until there is an assignment. KafkaError when the group will not have us.
+
+        None when everything is lost meanwhile that the member has kept: it has to be given up first.
+        """
         if self._heart is None:
             self._heart = asyncio.create_task(self._beat(), name=f"heartbeat of {self.membership.group_id}")
             self._heart.add_done_callback(self._stopped)
-        while True:
+        while not self.membership.lost:
             try:
                 assigned = await self._join_once()
             except (ConnectionError, TimeoutError, KafkaError) as error:
@@ -119,6 +122,7 @@ class GroupSession:
             else:
                 if assigned is not None:
                     return assigned
+        return None
 
     async def _join_once(self) -> Assigned | None:
         """One round: join, assign if it falls to us, sync. None when the group moved on meanwhile."""

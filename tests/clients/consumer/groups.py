@@ -224,6 +224,9 @@ class Reader:
         self.task: asyncio.Task[None] | None = None
         self.go_on = asyncio.Event()
         self.go_on.set()
+        self._paused = asyncio.Event()
+        self._polls = 0
+        self._polled = asyncio.Condition()
 
     def make(self) -> Consumer:
         return Consumer(TOPIC, **self.settings)
@@ -235,7 +238,10 @@ class Reader:
 
     async def _read(self) -> None:
         while True:
-            await self.go_on.wait()
+            if not self.go_on.is_set():
+                self._paused.set()
+                await self.go_on.wait()
+                self._paused.clear()
             batch = await self.consumer.getmany(timeout_ms=100, max_records=self.batch)
             for records in batch.values():
                 for record in records:
@@ -244,6 +250,20 @@ class Reader:
                 await asyncio.sleep(self.pause_s)
             if self.commits and batch:
                 await self.consumer.commit()
+            async with self._polled:
+                self._polls += 1
+                self._polled.notify_all()
+
+    async def pause(self) -> None:
+        """Ask for no more records, and wait until none are asked for; `go_on.set()` ends that."""
+        self.go_on.clear()
+        await self._paused.wait()
+
+    async def polled(self) -> None:
+        """Wait until a call for records that has not begun yet is over."""
+        async with self._polled:
+            begun = self._polls
+            await self._polled.wait_for(lambda: self._polls >= begun + 2)
 
     async def _end(self) -> None:
         assert self.task is not None

@@ -1,0 +1,377 @@
+"""Cooperative rebalances (KIP-429): who keeps what, what is told to whom, and that order survives them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from anabranch.cluster import Cluster
+from clients import Admin, Consumer, Producer
+from clients.consumer.ownership import Ownership
+from clients.consumer.partition_assignor import REJOIN_NOW, MemberAssignment, MemberView, PartitionAssignor
+from clients.consumer.session import GroupSession
+from clients.metadata import ClusterMetadata
+from protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.errors import ErrorCode, KafkaError
+from protocol.lineage import Segment
+from protocol.topic_partition import TopicPartition
+from tests.clients.consumer.groups import (
+    TOPIC,
+    Callback,
+    History,
+    Reader,
+    against_a_cluster,
+    make_topic,
+    readers,
+    repeated,
+    resize,
+    send,
+)
+
+STRATEGY = "cooperative-sticky"
+
+
+def session_of(consumer: Consumer) -> GroupSession:
+    assert consumer._session is not None
+    return consumer._session
+
+
+def told(history: History, member: str, *names: str) -> list[tuple[str, tuple[int, ...]]]:
+    """The callbacks of one member about whole partitions, in order."""
+    wanted = names or ("assigned", "revoked", "lost")
+    events = [one for one in history.events if isinstance(one, Callback)]
+    return [(one.name, one.partitions) for one in events if one.member == member and one.name in wanted]
+
+
+def test_only_what_moves_is_revoked_and_the_rest_is_read_on() -> None:
+    """While a busy member holds up the rebalance, another one delivers; then it gives up one partition, and no more."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 4)
+        history = History(cluster)
+        async with (
+            Producer(cluster.bootstrap_servers, audit=True) as producer,
+            readers(history, 2, partition_assignment_strategy=STRATEGY) as (first, busy),
+        ):
+            await history.until(lambda: len(first.owned) == len(busy.owned) == 2)
+            kept = first.owned
+            await busy.pause()
+            third = await Reader("third", history, partition_assignment_strategy=STRATEGY).start()
+            await history.until(lambda: first.consumer.rebalancing)
+            for partition in sorted(kept):
+                await producer.send_and_wait(TOPIC, b"x", b"only-%d" % partition, partition=partition)
+            await history.until(lambda: {one.partition for one in history.deliveries} == kept)
+            assert first.consumer.rebalancing, "it delivered in the middle of a rebalance"
+            assert told(history, first.name, "revoked") == []
+            commit = asyncio.create_task(first.consumer.commit())
+            busy.go_on.set()
+            await commit
+            await history.until(lambda: sorted(map(len, (first.owned, busy.owned, third.owned))) == [1, 1, 2])
+            giver = first if len(first.owned) == 1 else busy
+            (moved,) = third.owned
+            assert told(history, giver.name, "revoked") == [("revoked", (moved,))]
+            assert [row for row in told(history, third.name) if row[1]] == [("assigned", (moved,))]
+            await send(producer, admin, 60)
+            await history.until(lambda: len(history.distinct) == 62)
+            assert repeated(history) == 0
+            await third.stop()
+            await history.until(lambda: len(first.owned) == len(busy.owned) == 2)
+            assert told(history, giver.name)[-1] == ("assigned", (moved,))
+        assert history.wrong == []
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_keys_keep_their_order_through_4_6_8_5_and_a_crash() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 4)
+        history = History(cluster)
+        async with (
+            Producer(cluster.bootstrap_servers, audit=True, linger_ms=1) as producer,
+            readers(
+                history, 3, pause_s=0.01, batch=40, session_timeout_ms=500, partition_assignment_strategy=STRATEGY
+            ) as members,
+        ):
+            await send(producer, admin, 300)
+            for count in (6, 8, 5):
+                await resize(admin, count)
+                await send(producer, admin, 300)
+                if count == 8:
+                    await members[0].crash()
+            await history.until(lambda: len(history.distinct) == 1200)
+            lineage = (await admin.describe_topic(TOPIC)).lineage
+            assert lineage is not None
+            history.judge(lineage, 1200)
+
+    against_a_cluster(story, group_min_session_timeout_ms="100")
+
+
+@pytest.mark.parametrize("rule", [True, False], ids=["with the rule", "without the rule"])
+def test_keys_that_were_elsewhere_wait_for_the_rebalance(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that stood before is committed, so the gate is open; but its owner does not know of the resize, nor flushed.
+
+    Without the rule the survivor hands out the keys of the other partition while their last owner holds their state.
+    """
+    if not rule:
+        remember = Ownership._remember
+
+        def forgetful(self: Ownership, shapes: Any) -> None:
+            remember(self, shapes)
+            self._assignment.generations = {}
+
+        monkeypatch.setattr(Ownership, "_remember", forgetful)
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 2)
+        history = History(cluster)
+        async with (
+            Producer(cluster.bootstrap_servers, audit=True) as producer,
+            readers(history, 2, partition_assignment_strategy=STRATEGY) as members,
+        ):
+            await history.until(lambda: sorted(sorted(one.owned) for one in members) == [[0], [1]])
+            survivor, victim = sorted(members, key=lambda one: sorted(one.owned))
+            await send(producer, admin, 40)
+            await history.until(lambda: len(history.distinct) == 40)
+            ends = {part: sum(1 for one in history.deliveries if one.partition == part) for part in (0, 1)}
+            await history.until(lambda: all(history.committed(part) == end for part, end in ends.items()))
+            await victim.pause()
+            await survivor.pause()
+            await resize(admin, 1)
+            await send(producer, admin, 40)
+            # What the survivor may know: where the segments end, and that the other partition is read to there.
+            await survivor.consumer._network.wait_for(lambda metadata: metadata.topics[TOPIC].generation == 1)
+            keeper = survivor.consumer._gatekeeper
+            gate = keeper.gate(TOPIC)
+            assert gate is not None
+            for partition in (0, 1):
+                keeper.want_end(TOPIC, Segment(partition, 0))
+            await history.until(lambda: [gate.end(Segment(part, 0)) for part in (0, 1)] == [ends[0], ends[1]])
+            gate.note_committed(1, ends[1])
+            survivor.go_on.set()
+            await history.until(lambda: survivor.consumer._assignment[TopicPartition(TOPIC, 0)].crossed)
+            await survivor.polled()
+            assert survivor.consumer.rebalancing
+            assert gate.is_open(Segment(0, 1))
+            assert bool([one for one in history.deliveries if one.generation == 1]) != rule
+            victim.go_on.set()
+            await history.until(lambda: len(history.distinct) == 80)
+            lineage = (await admin.describe_topic(TOPIC)).lineage
+            assert lineage is not None
+            found = history.callbacks_out_of_order(lineage)
+            assert bool(found) != rule, found
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_a_member_that_was_thrown_out_has_lost_everything_before_it_joins_again() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 2)
+        history = History(cluster)
+        async with (
+            Producer(cluster.bootstrap_servers, audit=True) as producer,
+            readers(history, 1, partition_assignment_strategy=STRATEGY) as (reader,),
+        ):
+            await send(producer, admin, 10)
+            await history.until(lambda: len(history.distinct) == 10)
+            await reader.pause()
+            consumer, membership = reader.consumer, session_of(reader.consumer).membership
+            request = LeaveGroupRequest(
+                group_id=membership.group_id,
+                member_id=membership.member_id,
+                members=[MemberIdentity(member_id=membership.member_id)],
+            )
+            await consumer._network.call(await consumer._network.coordinator(membership.group_id), request)
+            await history.until(lambda: session_of(consumer).lost)
+            with pytest.raises(KafkaError) as refused:
+                await consumer.commit({TopicPartition(TOPIC, 0): 0})
+            assert refused.value.code == ErrorCode.UNKNOWN_MEMBER_ID
+            assert membership.generation == -1, "it does not join before it has said what is lost"
+            reader.go_on.set()
+            await history.until(lambda: len(told(history, reader.name)) == 3)
+            assert told(history, reader.name) == [("assigned", (0, 1)), ("lost", (0, 1)), ("assigned", (0, 1))]
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_a_group_is_upgraded_by_listing_both() -> None:
+    """Eager members are replaced by ones that offer both, and those by cooperative ones."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 4)
+        history = History(cluster)
+        sent = 0
+        async with Producer(cluster.bootstrap_servers, audit=True) as producer:
+            members: list[Reader] = []
+            protocols = []
+            for bounce, strategy in enumerate(("range", f"{STRATEGY},range", STRATEGY)):
+                for place in range(2):
+                    name = f"{bounce}-{place}"
+                    joined = await Reader(name, history, partition_assignment_strategy=strategy).start()
+                    if len(members) == 2:
+                        await members.pop(0).stop()
+                    members.append(joined)
+                    await history.until(lambda: sum(len(one.owned) for one in members) == 4 and members[-1].owned)
+                    await send(producer, admin, 20)
+                    sent += 20
+                    await history.until(lambda sent=sent: len(history.distinct) == sent)  # type: ignore[misc]
+                    protocols.append(session_of(joined.consumer).membership.protocol)
+            for one in members:
+                await one.stop()
+        assert protocols == ["range"] * 3 + [STRATEGY] * 3
+        assert history.wrong == []
+
+    against_a_cluster(story, brokers=1)
+
+
+class Everything(PartitionAssignor):
+    """An application's own: the first member reads everything, after it was asked to join once more."""
+
+    name = "everything"
+
+    def __init__(self) -> None:
+        self.assignments: list[tuple[MemberAssignment, int]] = []
+
+    def subscription_user_data(self, topics: Any) -> bytes:
+        return b"I read " + ",".join(topics).encode()
+
+    async def assign(self, metadata: ClusterMetadata, members: Sequence[MemberView]) -> Mapping[str, MemberAssignment]:
+        await asyncio.sleep(0)
+        first = min(members, key=lambda one: one.member_id)
+        assert first.user_data == b"I read t"
+        topic = metadata.topics[TOPIC]
+        return {
+            one.member_id: MemberAssignment(
+                tuple(TopicPartition(TOPIC, index) for index in topic.partitions) if one is first else (), b"\x00mine"
+            )
+            for one in members
+        }
+
+    def on_assignment(self, assignment: MemberAssignment, generation: int) -> int | None:
+        self.assignments.append((assignment, generation))
+        return REJOIN_NOW if len(self.assignments) == 1 else None
+
+
+def test_an_assignor_of_the_application() -> None:
+    """It has user data of its own in both directions, waits for things, and asks to join again; R19 holds beside it."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 2)
+        history = History(cluster)
+        assignor = Everything()
+        async with (
+            Producer(cluster.bootstrap_servers, audit=True) as producer,
+            readers(history, 1, partition_assignment_strategy=[assignor]) as (reader,),
+        ):
+            await history.until(lambda: len(assignor.assignments) == 2)
+            (given, generation), (again, later) = assignor.assignments
+            assert later == generation + 1
+            assert given == again == MemberAssignment((TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)), b"\x00mine")
+            assert reader.consumer._ownership._made_from is not None
+            reader.consumer.enforce_rebalance()
+            await history.until(lambda: len(assignor.assignments) == 3)
+            await send(producer, admin, 20)
+            await resize(admin, 4)
+            await send(producer, admin, 20)
+            await history.until(lambda: len(history.distinct) == 40)
+            assert history.wrong == []
+
+    against_a_cluster(story, brokers=1)
+
+
+class Other(threading.Thread):
+    """A member of another make, in a thread of its own; it stores and commits what it was given."""
+
+    def __init__(self, cluster: Cluster, confluent_kafka: Any) -> None:
+        super().__init__(name="librdkafka")
+        self.read: list[tuple[int, int]] = []
+        self.owned: set[int] = set()
+        self._end = threading.Event()
+        self._make = confluent_kafka.Consumer
+        self._settings = {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "readers",
+            "auto.offset.reset": "earliest",
+            "partition.assignment.strategy": STRATEGY,
+            "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 100,
+            "auto.commit.interval.ms": 100,
+        }
+
+    def run(self) -> None:
+        consumer = self._make(self._settings)
+        consumer.subscribe([TOPIC])
+        while not self._end.is_set():
+            message = consumer.poll(0.02)
+            self.owned = {one.partition for one in consumer.assignment()}
+            if message is not None and message.error() is None:
+                self.read.append((message.partition(), message.offset()))
+        consumer.close()
+
+    async def end(self) -> None:
+        self._end.set()
+        await asyncio.get_running_loop().run_in_executor(None, self.join)
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("leads", ["theirs", "ours"])
+def test_a_group_together_with_librdkafka(leads: str) -> None:
+    """Partitions go over and back again, whoever leads, and nothing is lost or read twice."""
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 6)
+        history = History(cluster)
+        other = Other(cluster, confluent_kafka)
+        members: list[Reader] = []
+
+        async def join() -> None:
+            name = f"ours-{len(members)}"
+            members.append(await Reader(name, history, partition_assignment_strategy=STRATEGY).start())
+
+        async def balanced(*sizes: int) -> None:
+            await history.until(
+                lambda: sorted([len(other.owned), *(len(one.owned) for one in members)], reverse=True) == list(sizes)
+            )
+
+        async def pass_on(total: int) -> None:
+            await send(producer, admin, 120)
+            await history.until(lambda: len(history.distinct | set(other.read)) == total)
+
+        try:
+            async with Producer(cluster.bootstrap_servers, audit=True) as producer:
+                if leads == "theirs":
+                    other.start()
+                    await balanced(6)
+                    await join()
+                else:
+                    await join()
+                    await balanced(6, 0)
+                    other.start()
+                await balanced(3, 3)
+                assert session_of(members[0].consumer).membership.is_leader == (leads == "ours")
+                await pass_on(120)
+                await join()
+                await balanced(2, 2, 2)
+                revoked = [row for one in members for row in told(history, one.name, "revoked")]
+                assert sum(len(partitions) for _, partitions in revoked) == (1 if leads == "theirs" else 4)
+                await pass_on(240)
+                await members.pop().stop()
+                await balanced(3, 3)
+                await pass_on(360)
+                await other.end()
+                await history.until(lambda: len(members[0].owned) == 6)
+                await send(producer, admin, 120)
+                await history.until(lambda: len(history.distinct | set(other.read)) == 480)
+                assert not history.distinct & set(other.read)
+                assert repeated(history) == 0
+        finally:
+            if other.is_alive():
+                await other.end()
+            for one in members:
+                await one.stop()
+
+    against_a_cluster(story, brokers=1)
