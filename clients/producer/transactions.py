@@ -118,6 +118,8 @@ class Transactions:
         self._unmapped = False
         self._lost = False
         """Whether a request of this transaction may still arrive."""
+        self._untold: State | None = None
+        """What the application asked the transaction to end with, until it has heard that it did."""
         self._known = False
         """Whether the coordinator knows of the transaction, so that it has to be ended."""
         self._wanted: dict[TopicPartition, None] = {}
@@ -135,25 +137,32 @@ class Transactions:
     def begin(self) -> None:
         """Begin a transaction."""
         self._require(State.READY, "begin a transaction")
+        self._untold = None
         self._move(State.IN_TRANSACTION)
 
     def commit(self) -> None:
         """Nothing more is added to the transaction; it ends once everything in it is stored. May be said again."""
-        if self.state is State.COMMITTING:
+        if self._untold is State.COMMITTING and self.failure is None:
             return
         self._require(State.IN_TRANSACTION, "commit")
+        self._untold = State.COMMITTING
         self._move(State.COMMITTING)
 
     def abort(self) -> None:
         """Give the transaction up. May be said again."""
-        if self.state is State.ABORTING:
+        if self._untold is State.ABORTING and self.failure is None:
             return
         if self.state not in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
             self._require(State.IN_TRANSACTION, "abort")
+        self._untold = State.ABORTING
         self._move(State.ABORTING)
         self.failure = None
         self._wanted.clear()
         self._offsets.clear()
+
+    def told(self) -> None:
+        """The application knows how its transaction ended: only until then may it ask again."""
+        self._untold = None
 
     def add_offsets(self, offsets: Mapping[TopicPartition, int], group: ConsumerGroupMetadata) -> None:
         """Commit these offsets of a group if, and when, the transaction commits."""

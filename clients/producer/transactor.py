@@ -91,6 +91,7 @@ class Transactor:
         try:
             self._sender.wake()
             await self._until(self._over, "the transaction may have been committed or not")
+            self._transactions.told()
         finally:
             self._accumulator.hurry -= 1
 
@@ -99,6 +100,7 @@ class Transactor:
         self._transactions.abort()
         self._accumulator.drop_doomed()
         await self._until(self._over, "the transaction is not aborted yet")
+        self._transactions.told()
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: ConsumerGroupMetadata) -> None:
         """Make these offsets part of the transaction, and wait until the group's coordinator holds them."""

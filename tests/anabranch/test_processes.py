@@ -43,7 +43,7 @@ def test_a_spare_controller_rules_and_its_death_is_survived() -> None:
                 await admin.create_topics([NewTopic(name="t", partitions=2, replication_factor=3)])
                 await producer.send_and_wait("t", b"before", key=b"k")
                 await admin.create_partitions("t", 3)
-                assert (await admin.describe_topic("t")).generation == 1
+                await admin.wait_for_generation("t", 1)
                 await cluster.kill(SPARE)
                 await producer.send_and_wait("t", b"while nobody rules", key=b"k")
                 await admin.create_partitions("t", 4)

@@ -8,6 +8,7 @@ from broker.replication.partition import Partition
 from tests.sim.planted import PLANTS, catch, planted
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("bug", "checkers"),
     [

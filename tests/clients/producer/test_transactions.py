@@ -7,6 +7,7 @@ requests and answers vanish and every kind of error is answered, end with client
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -314,3 +315,19 @@ def _stormy(rng: random.Random, transactions: Transactions, coordinator: Coordin
             continue
         code = rng.choice(WEATHER) if fate < 0.5 else ErrorCode.NONE
         transactions.answered(question, coordinator.answer(question, code))
+
+
+@pytest.mark.parametrize("end", [Transactions.commit, Transactions.abort])
+def test_an_end_that_came_unheard_may_be_asked_for_again_until_it_is_told(end: Callable[[Transactions], None]) -> None:
+    """Goal: whoever gave up waiting learns the outcome by asking again, however long ago it came."""
+    transactions, coordinator = begun()
+    transactions.admits("t", 0)
+    ask(transactions, coordinator)
+    end(transactions)
+    assert ask(transactions, coordinator) == [Step.END]
+    assert transactions.state is State.READY
+    end(transactions)
+    assert ask(transactions, coordinator) == []
+    transactions.told()
+    with pytest.raises(RuntimeError, match="the producer is ready"):
+        end(transactions)
