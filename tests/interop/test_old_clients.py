@@ -61,6 +61,9 @@ class OldKafkaPython:
             api_version=self.version,
             group_id=f"group-{topic}",
             auto_offset_reset="earliest",
+            # A client that asks for metadata while an answer is on its way may forget that it has asked. As the leader
+            # of its group it then assigns nothing, before it asks again; which is after five minutes by default.
+            metadata_max_age_ms=1000,
         )
         try:
             while not enough():
