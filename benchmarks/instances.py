@@ -37,8 +37,21 @@ class Instance:
         for setting, value in (settings or {}).items():
             words += ["--set", f"{setting}={value}"]
         self._words = words
+        self._made_with = (topology, application_id, bootstrap, directory)
         self._child: Child | None = None
         self._news = asyncio.Condition()
+
+    def like(self, name: str, settings: Mapping[str, object]) -> Instance:
+        """Another instance of the same application."""
+        topology, application_id, bootstrap, directory = self._made_with
+        return Instance(
+            name,
+            topology,
+            application_id=application_id,
+            bootstrap=bootstrap,
+            directory=directory,
+            settings=settings,
+        )
 
     async def start(self) -> Self:
         """Start it, and wait until it has started to work."""
@@ -103,7 +116,7 @@ async def send_all(producer: Producer, topic: str, rows: Iterable[tuple[bytes, b
 class Output:
     """Follows the output topic as those see it who read committed records: the last value of each key."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, *, since_ms: int = 0) -> None:
         self._consumer = Consumer(
             topic,
             bootstrap_servers=bootstrap,
@@ -112,8 +125,11 @@ class Output:
             ordered_delivery=False,
             max_poll_records=5000,
         )
+        self._since_ms = since_ms
         self.table: dict[bytes, Any] = {}
         self.records = 0
+        self.idle_s = 0.0
+        """For how long nothing has come."""
         self.on_record: Callable[[ConsumerRecord], None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -125,15 +141,25 @@ class Output:
 
     async def follow(self, until: Callable[[Output], bool], *, timeout_s: float = 120) -> None:
         """Read on until a condition holds. AssertionError when it does not come true in time."""
+        loop = asyncio.get_running_loop()
+        heard = loop.time()
         try:
             async with asyncio.timeout(timeout_s):
                 while not until(self):
-                    for rows in (await self._consumer.getmany(timeout_ms=50)).values():
-                        for record in rows:
-                            self.records += 1
-                            assert record.key is not None and record.value is not None
-                            self.table[record.key] = json.loads(record.value)
-                            if self.on_record is not None:
-                                self.on_record(record)
+                    batches = await self._consumer.getmany(timeout_ms=50)
+                    heard = loop.time() if batches else heard
+                    self.idle_s = loop.time() - heard
+                    for rows in batches.values():
+                        self._take(rows)
         except TimeoutError:
             raise AssertionError(f"the output is not complete within {timeout_s:g} s: {len(self.table)} keys") from None
+
+    def _take(self, rows: Iterable[ConsumerRecord]) -> None:
+        for record in rows:
+            if record.timestamp < self._since_ms:
+                continue
+            self.records += 1
+            assert record.key is not None and record.value is not None
+            self.table[record.key] = json.loads(record.value)
+            if self.on_record is not None:
+                self.on_record(record)

@@ -1,0 +1,328 @@
+"""What the keys of a streams application notice when it is scaled out, and whether it is right when everything moves.
+
+Downtime: one instance has all of a million keys of state; records of a few live keys come steadily, and each becomes a
+record of the output, stamped by the broker that stores it. A second instance starts, with an empty disk. The downtime
+of a key is the longest time between two of its outputs, from before the second starts until half of the tasks run
+there. Three ways to rebalance: eager and sticky, where everything stops until the moved half is restored; cooperative
+and sticky, where only the moved half does; cooperative with warm-up, where the second instance restores first.
+
+Exactness: the flights of a year through instances that come, are killed and go while the topic is resized; the
+aggregate is compared with what a loop over the same flights computes.
+
+    python -m benchmarks streams
+    python -m benchmarks.streams [--keys 1000000] [--live 100] [--flights 336776] [--only downtime|exactness]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from anabranch.demo.flights import load
+from benchmarks.instances import Instance, Output, send_all
+from benchmarks.peers import running
+from benchmarks.report import Figure, console, median, summary, table, working
+from clients import Admin, ConsumerRecord, NewTopic, Producer
+from examples import flights as example
+
+KEYS: Final = 1_000_000
+LIVE: Final = 100
+PARTITIONS: Final = 8
+ROUNDS_PER_S: Final = 20
+"""How often each live key gets a record: no gap shorter than 50 ms is seen."""
+SETTLE_S: Final = 2.0
+WARM_UP_AIM: Final = 10.0
+FLIGHTS: Final = "examples/flights.py:topology"
+COUNTS: Final = "examples/counts.py:topology"
+MODES: Final[Mapping[str, Mapping[str, object]]] = {
+    "eager, sticky": {"rebalance_protocol": "eager", "task_assignor": "sticky"},
+    "cooperative, sticky": {"rebalance_protocol": "cooperative", "task_assignor": "sticky"},
+    "cooperative, warm-up": {
+        "rebalance_protocol": "cooperative",
+        "task_assignor": "high_availability",
+        "max_warmup_replicas": PARTITIONS,
+        "acceptable_recovery_lag": 2000,
+    },
+}
+BUCKETS_MS: Final = (50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000)
+BAR: Final = 60
+
+
+@dataclass(slots=True)
+class Downtime:
+    """The longest gap of each live key, ms."""
+
+    mode: str
+    gaps_ms: dict[bytes, int]
+    took_s: float
+    """From the start of the second instance until it ran its share."""
+    restored: int
+
+    @property
+    def longest_ms(self) -> int:
+        """Of any key."""
+        return max(self.gaps_ms.values())
+
+
+@dataclass(slots=True)
+class Gaps:
+    """Collects when each key was processed."""
+
+    since_ms: int = 0
+    last_ms: dict[bytes, int] = field(default_factory=dict)
+    longest_ms: dict[bytes, int] = field(default_factory=dict)
+
+    def note(self, record: ConsumerRecord) -> None:
+        """One more output of a key."""
+        key = record.key or b""
+        before = self.last_ms.get(key)
+        if before is not None and record.timestamp >= self.since_ms:
+            self.longest_ms[key] = max(self.longest_ms.get(key, 0), record.timestamp - before)
+        self.last_ms[key] = record.timestamp
+
+
+@asynccontextmanager
+async def clients_of(bootstrap: str) -> AsyncIterator[tuple[Admin, Producer]]:
+    """What the harness itself needs."""
+    async with Admin(bootstrap) as admin, Producer(bootstrap, linger_ms=2, batch_bytes=65536) as producer:
+        yield admin, producer
+
+
+async def make_topic(admin: Admin, name: str, partitions: int, **configs: str) -> None:
+    """A topic, once it can be used."""
+    settings = {key.replace("_", "."): value for key, value in configs.items()}
+    await admin.create_topics([NewTopic(name=name, partitions=partitions, configs=settings)])
+    await admin.wait_for_topic(name)
+
+
+async def downtimes(bootstrap: str, directory: Path, *, keys: int, live: int) -> list[Downtime]:
+    """Scale out once in each way. The state is made once, and stays on the first instance's disk."""
+    async with clients_of(bootstrap) as (admin, producer):
+        await make_topic(admin, "clicks", PARTITIONS)
+        await make_topic(admin, "counts", PARTITIONS, message_timestamp_type="LogAppendTime")
+        first = Instance(
+            "first", COUNTS, application_id="counts", bootstrap=bootstrap, directory=directory, settings=_settings({})
+        )
+        with working(f"{keys:,} keys of state"):
+            await first.start()
+            await send_all(producer, "clicks", ((b"key-%07d" % number, b"") for number in range(keys)))
+            await first.until(lambda one: one.status.get("processed", 0) >= keys, "all keys", timeout_s=600)
+            await first.stop()
+        found = []
+        for mode, settings in MODES.items():
+            with working(mode):
+                found.append(await _scale_out(bootstrap, directory, producer, first, mode, settings, keys, live))
+    return found
+
+
+async def _scale_out(
+    bootstrap: str,
+    directory: Path,
+    producer: Producer,
+    first: Instance,
+    mode: str,
+    settings: Mapping[str, object],
+    keys: int,
+    live: int,
+) -> Downtime:
+    """From one instance to two, while records come."""
+    first = first.like("first", _settings(settings))
+    second = first.like(f"second-{mode.replace(', ', '-')}", _settings(settings))
+    chosen = [b"key-%07d" % (number * (keys // live)) for number in range(live)]
+    gaps = Gaps()
+    await first.start()
+    await first.until(lambda one: len(one.running) == PARTITIONS, "everything runs", timeout_s=300)
+    feeding = asyncio.create_task(_feed(producer, chosen))
+    try:
+        await asyncio.sleep(SETTLE_S)
+        gaps.since_ms = int(time.time() * 1000)
+        begun = time.perf_counter()
+        await second.start()
+        half = PARTITIONS // 2
+        await asyncio.gather(
+            second.until(lambda one: len(one.running) == half, "half of the tasks run there", timeout_s=300),
+            first.until(lambda one: len(one.running) == half, "half of the tasks run here", timeout_s=300),
+        )
+        took_s = time.perf_counter() - begun
+        await asyncio.sleep(SETTLE_S)
+    finally:
+        feeding.cancel()
+        await asyncio.gather(feeding, return_exceptions=True)
+    await producer.flush()
+    restored = second.status.get("restored", 0)
+    await _drain(bootstrap, gaps, until_ms=int(time.time() * 1000))
+    await second.stop()
+    await first.until(lambda one: len(one.running) == PARTITIONS, "everything runs again", timeout_s=300)
+    await first.stop()
+    return Downtime(mode, {key: gaps.longest_ms.get(key, 0) for key in chosen}, took_s, restored)
+
+
+def _settings(settings: Mapping[str, object]) -> dict[str, object]:
+    return {"heartbeat_interval_ms": 100, "commit_interval_ms": 100, **settings}
+
+
+async def _feed(producer: Producer, keys: Sequence[bytes]) -> None:
+    """A record of every key, again and again."""
+    loop = asyncio.get_running_loop()
+    due = loop.time()
+    while True:
+        for key in keys:
+            await producer.send("clicks", b"", key)
+        due += 1 / ROUNDS_PER_S
+        await asyncio.sleep(max(0.0, due - loop.time()))
+
+
+async def _drain(bootstrap: str, gaps: Gaps, *, until_ms: int) -> None:
+    """Read what was put out lately; the rest of the topic belongs to earlier runs."""
+    async with Output(bootstrap, "counts", since_ms=gaps.since_ms - int(1000 * SETTLE_S)) as output:
+        output.on_record = gaps.note
+        await output.follow(lambda one: one.idle_s > 1.0 and one.records > 0, timeout_s=120)
+
+
+async def exactness(bootstrap: str, directory: Path, *, flights: int) -> dict[str, Any]:
+    """The year's flights, through everything that can happen to an application."""
+    rows = load(flights)
+    expected = example.batch(rows)
+    moments: list[str] = []
+    async with clients_of(bootstrap) as (admin, producer):
+        await make_topic(admin, "flights", 4)
+        await make_topic(admin, "flights-per-aircraft", 4)
+        one = Instance(
+            "one", FLIGHTS, application_id="flights", bootstrap=bootstrap, directory=directory, settings=_settings({})
+        )
+        instances = [one, *(one.like(name, _settings({})) for name in ("two", "three", "four"))]
+        feeding = asyncio.create_task(send_all(producer, "flights", rows, per_s=flights / 40))
+        await one.start()
+        await scale_out_and_in(instances, moments.append)
+        for count in (8, 3):
+            await admin.create_partitions("flights", count, allow_shrink=True)
+            moments.append(f"flights has {count} partitions")
+            await asyncio.sleep(2)
+        await feeding
+        async with Output(bootstrap, "flights-per-aircraft") as output:
+            await output.follow(lambda seen: seen.table == expected, timeout_s=300)
+        moves = {name: sum(each.moves.get(name, 0) for each in instances) for name in ("handovers", "keys", "held")}
+        for each in instances:
+            await each.stop()
+    return {"aircraft": len(expected), "flights": len(rows), "moments": moments, **moves}
+
+
+async def scale_out_and_in(instances: Sequence[Instance], note: Callable[[str], None]) -> None:
+    """From one instance to all, one of them killed and started again, and back to two."""
+    first, *others = instances
+    await first.until(lambda one: len(one.running) == 4, "all tasks run")
+    await asyncio.gather(*(other.start() for other in others))
+    await asyncio.gather(*(one.until(lambda each: len(each.running) == 1, "has its task") for one in instances))
+    note(f"{len(instances)} instances, a task each")
+    await others[0].kill()
+    note("one is killed")
+    await others[0].start()
+    await others[0].until(lambda one: len(one.running) >= 1, "has a task again")
+    note("and is back")
+    for other in others[1:]:
+        await other.stop()
+    await _all_run(instances[:2], 4)
+    note("2 instances")
+
+
+async def _all_run(instances: Sequence[Instance], tasks: int) -> None:
+    waits: list[Awaitable[None]] = [
+        one.until(lambda _: sum(len(each.running) for each in instances) == tasks, "all tasks run") for one in instances
+    ]
+    await asyncio.gather(*waits)
+
+
+def show_downtimes(found: Sequence[Downtime], keys: int) -> None:
+    """A table, and a plot of how many keys waited how long."""
+    table(
+        f"per-key downtime when a second instance joins, {keys:,} keys of state",
+        *("", "longest", "median key", "keys above 1 s", "second runs its half after", "records restored there"),
+        rows=[
+            (
+                one.mode,
+                f"{one.longest_ms:,} ms",
+                f"{median(one.gaps_ms.values()):,.0f} ms",
+                f"{sum(gap > 1000 for gap in one.gaps_ms.values())} of {len(one.gaps_ms)}",
+                f"{one.took_s:.1f} s",
+                f"{one.restored:,}",
+            )
+            for one in found
+        ],
+    )
+    for one in found:
+        console.print(f"{one.mode}: live keys by their longest gap")
+        edges = (0, *BUCKETS_MS, 10**9)
+        for low, high in itertools.pairwise(edges):
+            share = sum(low <= gap < high for gap in one.gaps_ms.values()) / len(one.gaps_ms)
+            if share:
+                label = f"{low:,} ms and more" if high == 10**9 else f"below {high:,} ms"
+                console.print(f"  {label:>20}  {'█' * max(1, round(BAR * share))} {share:.0%}")
+
+
+def figures_of(found: Sequence[Downtime]) -> list[Figure]:
+    """What counts."""
+    eager, _, warm = found
+    ratio = eager.longest_ms / max(warm.longest_ms, 1)
+    return [
+        Figure(
+            "streams: longest downtime of a key, warm-up",
+            f"{WARM_UP_AIM:.0f}x shorter than eager",
+            f"{warm.longest_ms:,} ms, {ratio:.0f}x",
+            f"eager: {eager.longest_ms:,} ms",
+            ratio >= WARM_UP_AIM,
+        )
+    ]
+
+
+def measure(*, keys: int = KEYS, live: int = LIVE, flights: int | None = None, only: str = "") -> list[Figure]:
+    """All of it, on one cluster of three brokers in a process of its own."""
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory(prefix="anabranch-streams-") as directory, running("anabranch") as cluster:
+        if only != "exactness":
+            found = asyncio.run(downtimes(cluster.bootstrap, Path(directory), keys=keys, live=live))
+            show_downtimes(found, keys)
+            figures += figures_of(found)
+        if only != "downtime":
+            with working("a year of flights through resizes and kills"):
+                facts = asyncio.run(exactness(cluster.bootstrap, Path(directory), flights=flights or example_size()))
+            console.print("; ".join(facts["moments"]))
+            share = facts["keys"] / max(facts["held"], 1)
+            console.print(
+                f"{facts['flights']:,} flights of {facts['aircraft']:,} aircraft: the aggregate is exact; "
+                f"{facts['handovers']} hand-overs moved {facts['keys']:,} of {facts['held']:,} keys ({share:.0%})"
+            )
+            figures.append(Figure("streams: aggregate over resizes and kills", "exact", "exact", "a loop", True))
+    return figures
+
+
+def example_size() -> int:
+    """All flights."""
+    from anabranch.demo.flights import COUNT
+
+    return COUNT
+
+
+def main() -> int:
+    """Run it alone."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.streams", description=__doc__.partition("\n")[0])
+    parser.add_argument("--keys", type=int, default=KEYS)
+    parser.add_argument("--live", type=int, default=LIVE)
+    parser.add_argument("--flights", type=int, default=None)
+    parser.add_argument("--only", choices=("downtime", "exactness"), default="")
+    options = parser.parse_args()
+    figures = measure(keys=options.keys, live=options.live, flights=options.flights, only=options.only)
+    summary(figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
