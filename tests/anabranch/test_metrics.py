@@ -31,7 +31,7 @@ def up(*words: str) -> Iterator[str]:
 
 
 def read(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=30) as answer:
         return str(answer.read().decode())
 
 

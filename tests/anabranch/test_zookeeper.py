@@ -28,7 +28,7 @@ def test_data_and_sessions_survive_a_crash_of_the_server(arun: Run, tmp_path: Pa
     async def story() -> None:
         async with LocalZooKeeper(data_dir=tmp_path / "zk") as server:
             hosts, pid = server.hosts, server.pid
-            zk = await open_kazoo(hosts, session_timeout_ms=20_000)
+            zk = await open_kazoo(hosts, session_timeout_ms=40_000)
             await zk.create("/e", b"mine", ephemeral=True)
             again = asyncio.Event()
             zk.on_session(lambda event: again.set() if event is SessionEvent.CONNECTED else None)
@@ -38,7 +38,7 @@ def test_data_and_sessions_survive_a_crash_of_the_server(arun: Run, tmp_path: Pa
                 os.kill(pid, 0)
             await server.start()
             assert server.hosts == hosts
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(35):
                 await again.wait()
                 data, stat = await zk.get("/e")
             assert (data, stat.ephemeral_owner) == (b"mine", zk.session_id)

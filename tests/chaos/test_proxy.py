@@ -161,7 +161,7 @@ def test_a_held_request_arrives_though_its_sender_has_given_up() -> None:
             writer.close()
             await writer.wait_closed()
             proxy.end(held)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await arrived.wait()
         server.close()
 

@@ -38,7 +38,7 @@ def test_an_ensemble_survives_one_server_and_sessions_end_on_demand(tmp_path: Pa
                 victim.on_session(lambda event, over=over: over.set() if event is SessionEvent.EXPIRED else None)
                 await victim.create("/here", ephemeral=True)
                 await expire(server.hosts, victim.session_id)
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(28):
                     await over.wait()
                 await victim.close()
                 other = await open_kazoo(server.hosts)
