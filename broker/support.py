@@ -37,6 +37,16 @@ DIFFERENCES: Final = (
         "tests/broker/handlers/test_security.py::test_every_version_is_refused",
     ),
     Difference(
+        "A coordinator that takes over answers COORDINATOR_LOAD_IN_PROGRESS until what it has loaded is replicated; "
+        "Kafka serves it before.",
+        "tests/broker/coordinators/test_group_coordinator.py::"
+        "test_what_was_loaded_is_served_when_all_of_it_is_replicated",
+    ),
+    Difference(
+        "Of the requests that a peer leaves behind when it disconnects, only Produce is still taken up.",
+        "tests/broker/test_server.py::test_what_was_produced_before_the_peer_left_is_processed_and_nothing_else",
+    ),
+    Difference(
         "An address in a quota is an IP address; names of hosts are not resolved.",
         "tests/broker/test_client_quotas.py::test_what_cannot_be_set_or_asked",
     ),
