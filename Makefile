@@ -1,6 +1,6 @@
 # Anabranch: every target does its own set-up in .venv. Start with `make demo`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench sim model chaos marathon docs interop up clean
+.PHONY: help demo test check bench sim model chaos marathon docs interop audit-cluster up clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -16,7 +16,7 @@ RECORDS ?= 10000000
 export SPARK_LOCAL_IP ?= 127.0.0.1
 
 help:  ## what there is
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (once; a few minutes on a slow line)"
@@ -58,6 +58,9 @@ marathon: $(READY)  ## ten million keyed records through a hundred resizes with 
 interop: $(READY)  ## seven other Kafka clients against processes that get killed, and the matrix of what they can do
 	$(BIN)/python -m tests.interop.clients
 	ANABRANCH_INTEROP=1 $(BIN)/python -m pytest -m interop
+
+audit-cluster: $(READY)  ## the audit by spark-submit on a standalone cluster of two workers, one of which is killed
+	ANABRANCH_SPARK_CLUSTER=1 $(BIN)/python -m pytest -m spark_cluster
 
 up: $(READY)  ## three brokers in one process on 127.0.0.1:9092 (PORT=n for another)
 	$(BIN)/anabranch up --port $(PORT)

@@ -47,9 +47,14 @@ def write_job(directory: Path) -> Path:
     return job
 
 
-def submission(archive: Path, job: Path, master: str, words: Sequence[str]) -> list[str]:
-    """The command line that runs the job on a cluster."""
-    return ["spark-submit", "--master", master, "--py-files", str(archive), str(job), *words]
+def submission(archive: Path, job: Path, master: str, words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The command line that runs the job on a cluster, and what its environment has to have.
+
+    Executors import from `--py-files`. The processes in which Spark asks a streaming source for its offsets, beside the
+    driver, do not (4.3): they get the archive from the environment of the driver's JVM.
+    """
+    command = ["spark-submit", "--master", master, "--py-files", str(archive), str(job), *words]
+    return {"PYTHONPATH": str(archive)}, command
 
 
 def _belongs(path: Path) -> bool:

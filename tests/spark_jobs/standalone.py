@@ -153,3 +153,9 @@ def _processes() -> Iterator[tuple[int, int, str]]:
             stat = (directory / "stat").read_text()
             line = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             yield int(directory.name), int(stat[stat.rindex(")") + 2 :].split()[1]), line
+
+
+def child(parent: int, word: str) -> int:
+    """The process that one has started with this word in its command line."""
+    (found,) = (pid for pid, its_parent, line in _processes() if its_parent == parent and word in line)
+    return found

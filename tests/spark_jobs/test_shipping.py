@@ -37,6 +37,7 @@ def test_the_same_sources_give_the_same_archive(tmp_path: Path) -> None:
 
 def test_the_command_line_names_what_was_packed(tmp_path: Path) -> None:
     archive, job = shipping.pack(tmp_path), shipping.write_job(tmp_path)
-    words = shipping.submission(archive, job, "spark://m:7077", ["--topic", "t"])
+    needs, words = shipping.submission(archive, job, "spark://m:7077", ["--topic", "t"])
+    assert needs == {"PYTHONPATH": str(archive)}
     assert words == ["spark-submit", "--master", "spark://m:7077", "--py-files", str(archive), str(job), "--topic", "t"]
     compile(job.read_text(), str(job), "exec")
