@@ -31,8 +31,10 @@ async def new_offsets(
     targets = {index: await offset_at(admin, TopicPartition(name, index), to) for index in chosen}
     if with_lineage and topic.lineage is not None:
         ends = await segment_ends(network, topic)
+        # The group may have read partitions that were drained and removed since: there is nothing to go back to.
+        there = {one: at for one, at in before.items() if network.metadata.partition(name, one) is not None}
         for index, offset in list(targets.items()):
-            for one, rewound in rewind_lineage(topic.lineage, ends, before, index, offset).items():
+            for one, rewound in rewind_lineage(topic.lineage, ends, there, index, offset).items():
                 targets[one] = min(rewound, targets.get(one, rewound))
     return {TopicPartition(name, index): (before.get(index), offset) for index, offset in targets.items()}
 
