@@ -176,13 +176,15 @@ class Restorer:
             self.follow()
 
     def _look_for_warm(self) -> None:
-        """Copies that have caught up: whoever waited for that need not wait for a probing rebalance (KIP-441)."""
-        for task in self._tasks.values():
-            lags = [self._reader.lag(self._changelog(task, name)) for name in task.stores] if task.warming else [None]
+        """When every copy has caught up, whoever waited for that need not wait for a probing rebalance (KIP-441)."""
+        warming = [task for task in self._tasks.values() if task.warming]
+        for task in warming:
+            lags = [self._reader.lag(self._changelog(task, name)) for name in task.stores]
             if all(lag is not None for lag in lags) and sum(lag or 0 for lag in lags) <= self._warm_lag:
                 task.warming = False
                 log.info("%s is warm", task.id)
-                self._on_warm()
+        if warming and not any(task.warming for task in warming):
+            self._on_warm()
 
     def _owner(self, partition: TopicPartition) -> tuple[Task | None, str]:
         for task in self._tasks.values():

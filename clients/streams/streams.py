@@ -63,6 +63,8 @@ class Streams:
         self._tasks: dict[TaskId, Task] = {}
         self._parked: dict[TaskId, int] = {}
         """Tasks that left state here and are not open: the sums of their checkpoints."""
+        self._suspended: set[TaskId] = set()
+        """Tasks that ran until an eager rebalance began."""
         self._assigned = AssignedTasks()
         self._offsets: dict[TopicPartition, int] = {}
         """What was committed last, or where reading began."""
@@ -363,7 +365,7 @@ class Streams:
         for task in self._tasks.values():
             if not task.stores:
                 continue
-            running = task.state is State.RUNNING
+            running = task.state is State.RUNNING or task.id in self._suspended
             sums[task.id] = RUNNING if running else sum(one.checkpoint.offset for one in task.stores.values())
         return sums
 
@@ -372,6 +374,7 @@ class Streams:
 
     def take_tasks(self) -> None:
         """Have exactly the tasks that were assigned: those that run go on, new ones catch up, others are closed."""
+        self._suspended.clear()
         active = set(self._assigned.active)
         standby = {task for task in self._assigned.standby if task not in active}
         for task_id in self._tasks.keys() - active - standby:
@@ -414,6 +417,8 @@ class Streams:
                 continue
             if lost:
                 task.aborted()
+            elif self.config.rebalance_protocol == "eager" and task.state is State.RUNNING:
+                self._suspended.add(task.id)
             task.stand_by()
         self._restorer.follow()
 
