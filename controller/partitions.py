@@ -175,7 +175,9 @@ def lose(state: ClusterState, gone: frozenset[int], *, quiet: bool = False) -> l
     writes = []
     for partition in state.hosted_by(gone):
         for replica in gone.intersection(state.assignment(partition)):
-            replicas.move(state, partition, replica, replicas.OFFLINE)
+            # What somebody else has added to an assignment is not taken up here, and has no phase.
+            if (partition, replica) in state.replica_phases:
+                replicas.move(state, partition, replica, replicas.OFFLINE)
         committed = state.partitions.get(partition)
         if committed is None or removed_soon(state, partition):
             continue

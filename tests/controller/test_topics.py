@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from controller import events
 from controller.model import TopicBody
 from protocol.linear_hashing import base_of
@@ -103,3 +105,21 @@ def test_partitions_that_a_stock_tool_added_are_created_only_without_ordered_del
         world.topics["t"] = replace(topic, body=body, version=topic.version + 1)
         term.happen(events.TopicRead(world.topics["t"]))
         assert len(world.states_of("t")) == expected
+
+
+@pytest.mark.parametrize("added", ["a partition", "a replica"])
+def test_what_somebody_else_added_does_not_disturb_the_loss_of_its_broker(added: str) -> None:
+    """A stock tool, or the next controller while this one has not heard of it: no phase is known of what was added."""
+    world, term = started(partitions=4, replication=2)
+    topic = world.topics["t"]
+    changed = {4: (1, 2)} if added == "a partition" else {0: (1, 3, 2)}
+    body = replace(topic.body, assignment={**topic.body.assignment, **changed})
+    world.topics["t"] = replace(topic, body=body, version=topic.version + 1)
+    term.happen(events.TopicRead(world.topics["t"]))
+    for gone in (2, 3):
+        del world.brokers[gone]
+        term.brokers_changed()
+    assert {one.leader for one in world.states_of("t").values()} <= {1, -1}
+    world.add_brokers(2, 3)
+    term.brokers_changed()
+    assert len(world.states_of("t")) == 4 and all(one.leader > 0 for one in world.states_of("t").values())
