@@ -311,6 +311,16 @@ class Assigned:
 
 
 @dataclass(slots=True)
+class OffsetsReset:
+    """An administrator set what a group without members has committed; "info": nobody knows whether that was done."""
+
+    order: int
+    group: str
+    offsets: Mapping[Place, int]
+    outcome: Outcome = "info"
+
+
+@dataclass(slots=True)
 class OffsetsFetched:
     """A member was told what its group has committed. Offsets that open transactions may change are not among them."""
 
@@ -350,6 +360,7 @@ class History:
     markers: list[Marker] = field(default_factory=list)
     assigned: list[Assigned] = field(default_factory=list)
     fetched: list[OffsetsFetched] = field(default_factory=list)
+    resets: list[OffsetsReset] = field(default_factory=list)
     resizes: ResizeEvents = field(default_factory=ResizeEvents)
     strays: list[Stray] = field(default_factory=list)
     replicas: dict[Place, dict[int, bytes]] = field(default_factory=dict)

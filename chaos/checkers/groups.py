@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from chaos.checkers.shared import Checker, at, first_deliveries, stored_offsets
-from chaos.history import Begun, Commit, Delivery, History, Place
+from chaos.history import Begun, Commit, Delivery, History, OffsetsReset, Place
 
 
 def a7_poll_skip(history: History) -> Iterator[str]:
@@ -40,13 +40,18 @@ def a9_nonmonotonic_poll(history: History) -> Iterator[str]:
 
 
 def a21_commit_lost(history: History) -> Iterator[str]:
-    """A member begins below what was acknowledged as committed."""
+    """A member begins below what was acknowledged as committed, and nobody has reset it."""
     committed: dict[Place, tuple[int, int]] = {}
-    events: list[tuple[int, Commit | Begun]] = [
+    events: list[tuple[int, Commit | Begun | OffsetsReset]] = [
         (one.acked_order, one) for one in history.commits if one.outcome == "ok"
     ]
     events += [(one.order, one) for one in history.begun]
+    events += [(one.order, one) for one in history.resets if one.outcome != "fail"]
     for _, event in sorted(events, key=lambda one: one[0]):
+        if isinstance(event, OffsetsReset):
+            for place in event.offsets:
+                committed.pop(place, None)
+            continue
         if isinstance(event, Commit):
             for place, offset in event.offsets.items():
                 committed[place] = max(committed.get(place, (-1, -1)), (event.group_generation, offset))

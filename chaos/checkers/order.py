@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from chaos.checkers.shared import Checker, at, stored_offsets
-from chaos.history import Begun, Commit, Delivery, History, Place, Stored
+from chaos.history import Begun, Commit, Delivery, History, OffsetsReset, Place, Stored
 from protocol.hashing import murmur2
 from protocol.lineage import Lineage, Segment
 from protocol.linear_hashing import address
@@ -38,14 +38,19 @@ def b1_key_order(history: History) -> Iterator[str]:
 def b2_early_open(history: History) -> Iterator[str]:
     """Delivered before everything that held the key before was committed to its end (I4').
 
-    A commit counts from when it was asked for: whoever waits for it may hear of it before the one who made it.
+    A commit counts from when it was asked for: whoever waits for it may hear of it before the one who made it. What an
+    administrator has taken back counts no more.
     """
     ends = _segment_ends(history)
     committed: dict[Place, int] = {}
-    events: list[tuple[int, Commit | Delivery]] = [(one.order, one) for one in history.commits]
+    events: list[tuple[int, Commit | Delivery | OffsetsReset]] = [(one.order, one) for one in history.commits]
     events += [(one.order, one) for one in history.deliveries]
+    events += [(one.order, one) for one in history.resets if one.outcome == "ok"]
     said: set[tuple[Place, Segment]] = set()
     for _, event in sorted(events, key=lambda one: one[0]):
+        if isinstance(event, OffsetsReset):
+            committed.update(event.offsets)
+            continue
         if isinstance(event, Commit):
             for place, offset in event.offsets.items():
                 committed[place] = max(committed.get(place, -1), offset)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from chaos.checkers.shared import Checker, at
-from chaos.history import Begun, Delivery, History, Place
+from chaos.history import Begun, Delivery, History, OffsetsReset, Place
 from chaos.resize_events import TopicWritten
 from protocol import linear_hashing
 from protocol.lineage import Lineage, Segment
@@ -34,15 +34,24 @@ def b15_replay_order(history: History) -> Iterator[str]:
     """A record is given to the reader of its partition when the group is past a younger one of its key elsewhere (I4).
 
     Repetitions count, unlike in B1: after a crash the younger record must be repeated too. What a member reads after
-    its partition has begun for somebody else is Kafka's at-least-once, and not judged.
+    its partition has begun for somebody else is Kafka's at-least-once, and not judged. A reset of offsets takes the
+    group back wherever it says so: with the lineage of what it goes back in, the order is that of the first time.
     """
     sent = {send.value: send for send in history.sends}
     reader: dict[Place, tuple[str, int]] = {}
     position: dict[Place, int] = {}
     held: dict[tuple[str, str], dict[Place, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
-    events: list[tuple[int, Delivery | Begun]] = [(one.order, one) for one in history.begun]
+    events: list[tuple[int, Delivery | Begun | OffsetsReset]] = [(one.order, one) for one in history.begun]
     events += [(one.order, one) for one in history.deliveries]
+    events += [(one.order, one) for one in history.resets if one.outcome != "fail"]
     for _, event in sorted(events, key=lambda one: one[0]):
+        if isinstance(event, OffsetsReset):
+            for place, offset in event.offsets.items():
+                position[place] = min(offset, position.get(place, offset))
+                for of_key in held.values():  # to be handed out again, unless it is deleted
+                    if (rows := of_key.get(place)) is not None:
+                        del rows[bisect_left(rows, (offset, -1)) :]
+            continue
         if isinstance(event, Begun):
             reader[event.place], position[event.place] = (event.consumer, event.run), event.offset
             continue

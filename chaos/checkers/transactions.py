@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import Final
 
 from chaos.checkers.shared import Checker, at
-from chaos.history import History, OffsetsFetched, Place, Transaction
+from chaos.history import History, OffsetsFetched, OffsetsReset, Place, Transaction
 
 
 def a14_circular_reads(history: History) -> Iterator[str]:
@@ -97,13 +97,21 @@ def a29_exactly_once_copy(history: History) -> Iterator[str]:
 
 
 def a30_offset_goes_back(history: History) -> Iterator[str]:
-    """What a group has committed goes back, from one answer to a later question."""
+    """What a group has committed goes back, from one answer to a later question, and nobody has reset it."""
     known: dict[tuple[str, Place], tuple[int, int]] = {}
-    events = [(one.heard_order, 0, one) for one in history.fetched] + [(one.order, 1, one) for one in history.fetched]
+    events: list[tuple[int, int, OffsetsFetched | OffsetsReset]] = []
+    events += [(one.heard_order, 0, one) for one in history.fetched]
+    events += [(one.order, 1, one) for one in history.fetched]
+    events += [(one.order, 2, one) for one in history.resets if one.outcome != "fail"]
     started: dict[int, dict[tuple[str, Place], tuple[int, int]]] = {}
     for order, asked, one in sorted(events, key=lambda event: event[:2]):
         for place, offset in one.offsets.items():
             key = (one.group, place)
+            if isinstance(one, OffsetsReset):
+                known.pop(key, None)
+                for begun in started.values():  # whoever asks at that moment may hear either
+                    begun.pop(key, None)
+                continue
             if asked:
                 if key in known:
                     started.setdefault(id(one), {})[key] = known[key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chaos.checkers.brokers import CHECKERS
-from chaos.history import Acked, Led, Proposed, Truncated
+from chaos.history import Acked, Led, Proposed, Stray, Truncated
 from tests.chaos.checkers.story import Build, Cases, P, Story
 
 case = Cases(CHECKERS)
@@ -152,6 +152,11 @@ def _() -> tuple[Build, Build]:
         lambda s: s.history.replicas.update({P: {1: b"ab", 2: b"ac"}}),
         lambda s: s.history.replicas.update({P: {1: b"ab", 2: b"ab"}}),
     )
+
+
+@case("C17 stray-replica")
+def _() -> tuple[Build, Build]:
+    return lambda s: s.history.strays.append(Stray(1, P, "id")), lambda s: s.history.gone.add("t")
 
 
 @pytest.mark.parametrize(("checker", "bad", "near"), case.rows)
