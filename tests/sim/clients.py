@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from clients import Admin, Consumer, NewTopic, PartitionKeyRebalanceListener, Producer
+from clients.consumer.assignors import ASSIGNORS
 from clients.producer.queues import RecordMetadata
 from protocol.errors import ErrorCode, KafkaError
 from protocol.topic_partition import TopicPartition
@@ -23,6 +24,8 @@ from tests.sim.loop import Process
 TOPIC: Final = "t"
 GROUP: Final = "g"
 CLIENT_FAILURES: Final = (KafkaError, ConnectionError, TimeoutError)
+EAGER: Final = tuple(ASSIGNORS)
+COOPERATIVE: Final = ("cooperative-sticky",)
 NEVER_STORED: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
@@ -164,7 +167,7 @@ class _Listener(PartitionKeyRebalanceListener):
         self._reader.called_back("revoked", partitions)
 
     async def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        await asyncio.sleep(self._reader.rng.random() * 0.05)
+        await asyncio.sleep(self._reader.rng.random() * self._reader.flush_s)
         self._reader.called_back("revoked", partitions)
 
     async def on_partition_key_assigned(self, partitions: Collection[TopicPartition]) -> None:
@@ -174,8 +177,19 @@ class _Listener(PartitionKeyRebalanceListener):
 class Reader(Application):
     """One member of the group; commits automatically, and takes its time now and then."""
 
-    def __init__(self, cluster: SimCluster, name: str) -> None:
+    def __init__(
+        self,
+        cluster: SimCluster,
+        name: str,
+        *,
+        flush_s: float = 0.05,
+        commit_intervals_ms: tuple[int, ...] = (200, 700),
+        strategy: Sequence[str] = EAGER,
+    ) -> None:
         super().__init__(cluster, name)
+        self.flush_s = flush_s
+        self.commit_intervals_ms = commit_intervals_ms
+        self.strategy = strategy
         self.consumer: Consumer | None = None
         self.runs: dict[tuple[str, int], int] = {}
 
@@ -204,7 +218,7 @@ class Reader(Application):
             client_id=self.identity,
             group_id=GROUP,
             auto_offset_reset="earliest",
-            auto_commit_interval_ms=self.rng.choice((200, 700)),
+            auto_commit_interval_ms=self.rng.choice(self.commit_intervals_ms),
             session_timeout_ms=2000,
             rebalance_timeout_ms=3000,
             heartbeat_interval_ms=300,
@@ -212,10 +226,15 @@ class Reader(Application):
             fetch_max_wait_ms=300,
             request_timeout_ms=2500,
             metadata_max_age_ms=3000,
+            partition_assignment_strategy=self.strategy,
             listener=_Listener(self),
             clock_ms=self.clock_ms,
             rng=self.chance("consumer"),
         )
+
+    def kill(self) -> None:
+        super().kill()
+        self.cluster.fired["member of the group killed"] += 1
 
     async def _poll(self, consumer: Consumer) -> None:
         taken = await consumer.getmany(timeout_ms=500)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 from chaos.checkers.transactions import COPIERS
@@ -16,7 +17,7 @@ from clients import AbortableError, Consumer, FatalError, Producer
 from clients.consumer.delivery import ConsumerRecord
 from clients.group_metadata import ConsumerGroupMetadata
 from protocol.topic_partition import TopicPartition
-from tests.sim.clients import CLIENT_FAILURES, TOPIC, Application
+from tests.sim.clients import CLIENT_FAILURES, EAGER, TOPIC, Application
 from tests.sim.cluster import SimCluster
 from tests.sim.history import Commit, CommittedRead, Copy, History, Place, ProducerBegun, Transaction
 from tests.sim.loop import Process
@@ -57,7 +58,7 @@ class CommittedReader(Application):
                     CommittedRead(self.history.tick(), reader, run, place, record.offset, value, transaction)
                 )
 
-    def make_consumer(self, *topics: str, group: str | None, purpose: str) -> Consumer:
+    def make_consumer(self, *topics: str, group: str | None, purpose: str, strategy: Sequence[str] = EAGER) -> Consumer:
         return Consumer(
             *topics,
             bootstrap_servers=self.cluster.bootstrap,
@@ -73,6 +74,7 @@ class CommittedReader(Application):
             fetch_max_wait_ms=300,
             request_timeout_ms=2500,
             metadata_max_age_ms=3000,
+            partition_assignment_strategy=strategy,
             rng=self.chance(purpose),
         )
 
@@ -80,9 +82,19 @@ class CommittedReader(Application):
 class Copier(CommittedReader):
     """Copies exactly once, with a transactional id of its own."""
 
-    def __init__(self, cluster: SimCluster, name: str, *, aborts: float) -> None:
+    def __init__(
+        self,
+        cluster: SimCluster,
+        name: str,
+        *,
+        aborts: float,
+        delivery_timeout_ms: int = 8000,
+        strategy: Sequence[str] = EAGER,
+    ) -> None:
         super().__init__(cluster, name)
         self.aborts = aborts
+        self.strategy = strategy
+        self.delivery_timeout_ms = delivery_timeout_ms
         self._lives: list[tuple[Process, asyncio.Task[Any]]] = []
 
     def start(self) -> None:
@@ -133,12 +145,14 @@ class _CopierRun:
             linger_ms=self._rng.choice((0, 5)),
             batch_bytes=self._rng.choice((200, 1000)),
             request_timeout_ms=1500,
-            delivery_timeout_ms=8000,
+            delivery_timeout_ms=copier.delivery_timeout_ms,
             max_block_ms=8000,
             metadata_max_age_ms=4000,
             rng=copier.cluster.rng(f"client-{name}-producer"),
         )
-        self._consumer = copier.consumer = copier.make_consumer(TOPIC, OUT, group=COPIERS, purpose=f"consumer-{name}")
+        self._consumer = copier.consumer = copier.make_consumer(
+            TOPIC, OUT, group=COPIERS, purpose=f"consumer-{name}", strategy=copier.strategy
+        )
 
     async def run(self) -> None:
         copier = self._copier

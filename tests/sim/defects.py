@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from tests.sim.planted import PLANTS, Caught, Planter, catch
+from tests.sim.planted import AIMED_AT, PLANTS, Caught, Planter, catch
 from tests.sim.processes import pool
 
 SCENARIO: Final = "resize"
@@ -29,11 +29,13 @@ class Defect:
 DEFECTS: Final[dict[str, Defect]] = {}
 
 
-def defect(items: str, name: str) -> Callable[[Callable[[Planter], None]], Callable[[Planter], None]]:
-    """Put a defect on the list."""
+def defect(items: str, name: str, *, aim: str = "") -> Callable[[Callable[[Planter], None]], Callable[[Planter], None]]:
+    """Put a defect on the list, and the aim that shows it."""
 
     def enter(function: Callable[[Planter], None]) -> Callable[[Planter], None]:
         DEFECTS[name] = Defect(items, function)
+        if aim:
+            AIMED_AT[name] = aim
         return function
 
     return enter

@@ -91,7 +91,11 @@ def markers_refused(planter: Planter) -> None:
     original = planter.replace(write_txn_markers, "append", append)
 
 
-@defect("G1, R14", "a replica keeps its old log when its index is used again")
+@defect(
+    "G1, R14",
+    "a replica keeps its old log when its index is used again",
+    aim="a replica sleeps over a removal and the next life of its index",
+)
 def old_log_kept(planter: Planter) -> None:
     from broker.replication.partition import Partition
     from broker.replication.replica_manager import ReplicaManager

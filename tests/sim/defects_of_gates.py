@@ -115,7 +115,11 @@ def not_adopted(planter: Planter) -> None:
     planter.replace(metadata_cache, "visible", lambda partition, generation: partition)
 
 
-@defect("D9", "the end of a segment is kept when its partition gets another leader")
+@defect(
+    "D9",
+    "the end of a segment is kept when its partition gets another leader",
+    aim="who told an end dies with records before it that nobody else has",
+)
 def kept_ends(planter: Planter) -> None:
     from clients.consumer.gate import UNKNOWN, TopicGate
 

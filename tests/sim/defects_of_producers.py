@@ -49,7 +49,11 @@ def unknown_outcomes(planter: Planter) -> None:
     original = planter.replace(switch, "withdraw", withdraw)
 
 
-@defect("E6", "five batches at once to a leader that does not know the producer")
+@defect(
+    "E6",
+    "five batches at once to a leader that does not know the producer",
+    aim="a leader hears late that it is one",
+)
 def first_contact(planter: Planter) -> None:
     from clients.producer import accumulator
     from clients.producer.queues import PartitionQueue

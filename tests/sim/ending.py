@@ -17,7 +17,7 @@ from protocol.records.control import ControlType, read_control
 from tests.sim.clients import TOPIC, Application, Reader, Writer
 from tests.sim.cluster import SimCluster
 from tests.sim.copiers import OUT, Copier, uncopied
-from tests.sim.history import Marker, Place
+from tests.sim.history import Begun, Commit, Marker, OffsetsReset, Place, Stray
 
 CONVERGENCE_S: Final = 40.0
 
@@ -121,6 +121,7 @@ class Ending:
         for name, body in self._cluster.topics():
             for index, past in body.retired.items():
                 history.log_starts[name, index] = past.end_offset
+        history.strays += self._strays()
         assigned = self._cluster.assignments()
         for place, state in self._cluster.states():
             history.log_starts.pop(place, None)
@@ -130,6 +131,14 @@ class Ending:
                 history.markers += _markers(place, data)
             elif place[0] not in INTERNAL_TOPICS:
                 history.stored += records(place, data)
+
+    def _strays(self) -> Iterator[Stray]:
+        existing = {body.topic_id for _, body in self._cluster.topics()}
+        for machine in self._cluster.brokers:
+            assert machine.node is not None, "all are up"
+            for one in machine.node.services.replicas.partitions():
+                if any(one.topic_id) and one.topic_id not in existing:
+                    yield Stray(machine.node_id, (one.topic, one.index), one.topic_id.hex())
 
     def _read(self, place: Place, leader: int, broker_ids: Sequence[int]) -> bytes:
         cluster, history = self._cluster, self._cluster.history
@@ -154,13 +163,17 @@ class Ending:
 
 def committed_offsets(cluster: SimCluster) -> dict[Place, int]:
     """What the members of the group were told is committed: by an answer, or by where they are to begin."""
-    committed: dict[Place, int] = {}
-    for begun in cluster.history.begun:
-        committed[begun.place] = max(begun.offset, committed.get(begun.place, 0))
-    for commit in cluster.history.commits:
-        if commit.outcome == "ok":
-            for place, offset in commit.offsets.items():
-                committed[place] = max(offset, committed.get(place, 0))
+    history, committed = cluster.history, dict[Place, int]()
+    events: list[tuple[int, Begun | Commit | OffsetsReset]] = [(one.order, one) for one in history.begun]
+    events += [(one.acked_order, one) for one in history.commits if one.outcome == "ok"]
+    events += [(one.order, one) for one in history.resets if one.outcome != "fail"]
+    for _, event in sorted(events, key=lambda one: one[0]):
+        if isinstance(event, Begun):
+            committed[event.place] = max(event.offset, committed.get(event.place, 0))
+            continue
+        for place, offset in event.offsets.items():
+            known = offset if isinstance(event, OffsetsReset) else max(offset, committed.get(place, 0))
+            committed[place] = known
     return committed
 
 

@@ -2,7 +2,8 @@
 
 A link is a directed pair of hosts. While it is blocked nothing passes, and nothing is lost either: TCP retransmits, so
 what was sent arrives, late, after the link is healed. That makes half-open connections, too: who sends into a
-blocked link learns nothing. A connection can be reset at any byte, so that a frame is cut in the middle. A host that is
+blocked link learns nothing. One connection may stall while others pass on the same link: then what was asked first
+arrives last. A connection can be reset at any byte, so that a frame is cut in the middle. A host that is
 dead refuses connections; one without power does not even refuse.
 """
 
@@ -103,6 +104,22 @@ class SimNetwork:
     def slow(self, source: str, target: str, delay_ms: float) -> None:
         """Add a delay to a link; 0 takes it away."""
         self._slow_ms[source, target] = delay_ms
+
+    def stall(self, source: str, target: str) -> list[Pipe]:
+        """Nothing more passes from source to target on the connections that there are; new ones work."""
+        pipes = [pipe for one in self._connections for pipe in one.pipes if pipe.link == (source, target)]
+        for pipe in pipes:
+            pipe.stalled = True
+        return pipes
+
+    def release(self, pipes: list[Pipe]) -> int:
+        """What these owe is delivered; on how many of them something waited."""
+        late = [pipe for pipe in pipes if pipe.queue]
+        for pipe in pipes:
+            pipe.stalled = False
+            pipe.resume()
+        self.fired["overtaken on another connection"] += len(late)
+        return len(late)
 
     def reset_some(self, host: str, chance: float) -> int:
         """Reset each connection of a host with a probability, in the middle of whatever is under way."""
@@ -264,6 +281,7 @@ class Pipe:
         self.loop = self.network.loop
         self.queue: deque[tuple[float, bytes, int]] = deque()
         self.buffered_bytes = 0
+        self.stalled = False
         self._last_due = 0.0
         self._armed: Any = None
 
@@ -312,6 +330,8 @@ class Pipe:
         self._armed = None
         while self.queue and not self.target.reading_paused:
             due, item, number = self.queue[0]
+            if self.stalled:
+                return
             if self.network.blocked(*self.link):
                 self.network.held(self.link)
                 return

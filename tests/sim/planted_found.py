@@ -89,14 +89,20 @@ def flush_for_ever(planter: Planter) -> None:
     planter.replace(PartitionLog, "has_sealed_unflushed", property(unflushed))
 
 
-@plant("found: the end of a session is an error of the broker's own")
+@plant(
+    "found: the end of a session is an error of the broker's own",
+    aim="a session ends while a topic is made",
+)
 def session_over(planter: Planter) -> None:
     from controller import topic_admin
 
     planter.replace(topic_admin, "_in_a_session", contextlib.nullcontext)
 
 
-@plant("found: a controller takes the work of a later one for a bug")
+@plant(
+    "found: a controller takes the work of a later one for a bug",
+    aim="a controller sleeps while another does its work",
+)
 def later_work(planter: Planter) -> None:
     from controller.runner import Runner
 
@@ -106,7 +112,10 @@ def later_work(planter: Planter) -> None:
     planter.replace(Runner, "_snapshots", snapshots)
 
 
-@plant("found: a broker is reminded of a replica that was deleted")
+@plant(
+    "found: a broker is reminded of a replica that was deleted",
+    aim="a broker whose disk is full hears of a topic that is deleted",
+)
 def reminded_of_the_deleted(planter: Planter) -> None:
     from controller import machine
     from controller.requests import RequestBatch
@@ -122,7 +131,10 @@ def reminded_of_the_deleted(planter: Planter) -> None:
     planter.replace(machine, "remind", remind)
 
 
-@plant("found: a replica of a deleted namesake stays in the way")
+@plant(
+    "found: a replica of a deleted namesake stays in the way",
+    aim="a replica sleeps over the end of its topic and the birth of a namesake",
+)
 def namesake_stays(planter: Planter) -> None:
     from controller import machine
     from protocol.errors import ErrorCode
@@ -137,20 +149,26 @@ def namesake_stays(planter: Planter) -> None:
     original = planter.replace(machine, "on_leadership_confirmed", confirmed)
 
 
-@plant("found: a controller denies topics that it has not heard of")
+@plant(
+    "found: a controller denies topics that it has not heard of",
+    aim="a controller is asked for a topic that it has not heard of",
+)
 def deny_the_unknown(planter: Planter) -> None:
     from broker.handlers import delete_topics
     from protocol.errors import ErrorCode, KafkaError
 
-    async def mark(ctx: Any, asked: Any) -> Any:
+    async def mark(ctx: Any, asked: Any, spending: Any) -> Any:
         if asked.name is not None and asked.name not in ctx.services.metadata.image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name)
-        return await original(ctx, asked)
+        return await original(ctx, asked, spending)
 
     original = planter.replace(delete_topics, "mark", mark)
 
 
-@plant("found: an end that is learned late is committed without a flush")
+@plant(
+    "found: an end that is learned late is committed without a flush",
+    aim="flushes take long, and ends are learned late",
+)
 def commit_at_a_late_end(planter: Planter) -> None:
     from clients.consumer.delivery import Deliveries
 
@@ -161,7 +179,10 @@ def commit_at_a_late_end(planter: Planter) -> None:
     planter.replace(Deliveries, "short_of_boundaries", short)
 
 
-@plant("found: the leader epochs are written and not flushed")
+@plant(
+    "found: the leader epochs are written and not flushed",
+    aim="the power fails everywhere after a resize",
+)
 def epochs_not_flushed(planter: Planter) -> None:
     from broker.storage.epochs import LeaderEpochCache
 
@@ -172,11 +193,25 @@ def epochs_not_flushed(planter: Planter) -> None:
     planter.replace(LeaderEpochCache, "flush", flush)
 
 
-@plant("found: a segment reaches into the next one after a power failure")
-def segments_overlap(planter: Planter) -> None:
-    from broker.storage.segment import Segment
+@plant(
+    "found: a truncation is not on the disk when the log goes on",
+    aim="a truncated log rolls and its power fails",
+)
+def truncation_not_flushed(planter: Planter) -> None:
+    from broker.storage.log import PartitionLog
 
-    def recover(segment: Any, *, limit_offset: int | None = None, **options: Any) -> Any:
-        return original(segment, **options)
+    truncating: list[Any] = []
 
-    original = planter.replace(Segment, "recover", recover)
+    def truncate_to(log: Any, offset: int) -> Any:
+        truncating.append(log)
+        try:
+            return original(log, offset)
+        finally:
+            truncating.pop()
+
+    def flush_or_fail(log: Any, *how: Any) -> None:
+        if not truncating:
+            flush(log, *how)
+
+    original = planter.replace(PartitionLog, "truncate_to", truncate_to)
+    flush = planter.replace(PartitionLog, "_flush_or_fail", flush_or_fail)

@@ -28,7 +28,10 @@ def aborted_not_filtered(planter: Planter) -> None:
     planter.replace(_Aborted, "has", lambda aborted, batch: False)
 
 
-@plant("transactions: a marker of an old coordinator is accepted")
+@plant(
+    "transactions: a marker of an old coordinator is accepted",
+    aim="a coordinator sleeps over its successor",
+)
 def old_markers_accepted(planter: Planter) -> None:
     """And coordinators go on when they are replaced, as they do when they have not heard of it yet."""
     from broker.coordinators.marker_sender import MarkerSender
@@ -38,7 +41,10 @@ def old_markers_accepted(planter: Planter) -> None:
     planter.replace(MarkerSender, "forget", lambda sender, shard: None)
 
 
-@plant("transactions: a late EndTxn ends the next transaction")
+@plant(
+    "transactions: a late EndTxn ends the next transaction",
+    aim="an EndTxn is late",
+)
 def late_end_accepted(planter: Planter) -> None:
     """The epoch of an EndTxn is not compared, so a repeated one is carried out twice."""
     from broker.coordinators import transaction_requests as requests
@@ -95,7 +101,10 @@ def decisions_forgotten(planter: Planter) -> None:
     planter.replace(TransactionCoordinator, "_loaded", lambda coordinator, shard: None)
 
 
-@plant("transactions: a commit is promised before it is written")
+@plant(
+    "transactions: a commit is promised before it is written",
+    aim="a coordinator dies with what nobody else has",
+)
 def promised_too_early(planter: Planter) -> None:
     from broker.coordinators.transaction_coordinator import TransactionCoordinator
     from protocol.errors import KafkaError
@@ -137,7 +146,10 @@ def ended_too_early(planter: Planter) -> None:
     original = planter.replace(Transactions, "next", ask)
 
 
-@plant("transactions: a failed record does not doom one")
+@plant(
+    "transactions: a failed record does not doom one",
+    aim="a copier's records cannot be stored in time",
+)
 def failures_forgiven(planter: Planter) -> None:
     from clients.producer.transactions import Transactions
 

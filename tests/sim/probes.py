@@ -225,6 +225,9 @@ class Probes:
                 self._history.tick(), membership.group_id, membership.generation, membership.member_id, places
             )
             self._history.assigned.append(row)
+            if membership.generation > 1:
+                how = "cooperatively" if membership.cooperative else "eagerly"
+                self._cluster.fired[f"member rebalanced {how}"] += 1
         return fate, assigned
 
     def _application(self) -> Any:

@@ -29,6 +29,7 @@ PATIENCE_S: Final = 2.5
 KINDS: Final = {
     "growth": "more partitions",
     "shrink": "fewer partitions",
+    "merge": "partitions that an earlier resize split off go back into the one they came from",
     "undo": "back to the count before, while the first resize was under way or what it sealed still drained",
     "below the initial count": "merged further than the topic began with",
     "growth while others drain": "more partitions while sealed ones still hold records",
@@ -176,6 +177,7 @@ def _kinds_of_plan(row: TopicWritten, before: TopicWritten, counts: list[int]) -
     sealed = {index for index in before.indices if index >= now}
     grown = set(range(now, wanted))
     kinds: Counter[str] = Counter(["growth" if wanted > now else "shrink"])
+    kinds["merge"] = wanted < now and min(counts) < now
     kinds["undo"] = len(counts) > 1 and counts[-2] == wanted and (wanted < now or bool(sealed))
     kinds["below the initial count"] = wanted < row.initial
     kinds["growth while others drain"] = wanted > now and bool(sealed)

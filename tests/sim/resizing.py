@@ -10,20 +10,27 @@ import asyncio
 import contextlib
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from anabranch.rewinding import new_offsets
 from broker.app import Node
 from chaos.checkers.invariants import INVARIANTS
 from chaos.checkers.transactions import COPIERS
+from clients import Admin
+from clients.group_admin import commit_offsets, committed_offsets
 from controller.failpoints import STEPS
 from protocol import linear_hashing
+from protocol.errors import KafkaError
 from tests.sim import resize_probes
+from tests.sim.aims import Aim
 from tests.sim.chores import Caretaker
-from tests.sim.clients import TOPIC, Operator, Reader, Writer
+from tests.sim.clients import CLIENT_FAILURES, GROUP, TOPIC, Operator
 from tests.sim.cluster import SimCluster
-from tests.sim.copiers import OUT, Auditor, Copier
+from tests.sim.copiers import OUT, Auditor
 from tests.sim.faults import FAULTS, Fault
+from tests.sim.history import History, OffsetsReset
+from tests.sim.loop import Process
 from tests.sim.resizer import KINDS, Drainer, Resizer, kinds_of, walk
 from tests.sim.schedule import Schedule, Shape, Verdict
 
@@ -144,6 +151,61 @@ async def tail_is_lost(schedule: ResizeSchedule) -> bool:
     return place is not None
 
 
+@_fault("offsets are reset with their lineage")
+async def offsets_reset(schedule: ResizeSchedule) -> bool:
+    """The group's members stop, an administrator takes it back in one partition or all, and they start again.
+
+    What `anabranch groups reset --reset-lineage` does. Forward would lose records, and is left out.
+    """
+    cluster, history = schedule.cluster, schedule.cluster.history
+    if schedule.busy["offsets are reset with their lineage"] > 1:
+        return False
+    for reader in schedule.readers:
+        reader.stopping = True
+    deadline = cluster.now() + 3
+    while cluster.now() < deadline and not all(one.task is None or one.task.done() for one in schedule.readers):
+        await asyncio.sleep(0.02)
+    for reader in schedule.readers:
+        if reader.alive and reader.task is not None and not reader.task.done():
+            reader.kill()
+    try:
+        done = await cluster.loop.spawn(Process("resetter"), _reset(schedule, deadline + 3))
+    finally:
+        for reader in schedule.readers:
+            reader.stopping = False
+            if reader.task is None or reader.task.done() or not reader.alive:
+                reader.process = None
+                reader.start()
+    cluster.fired["descendant rewound"] += done and len(history.resets[-1].offsets) > 1
+    return done
+
+
+async def _reset(schedule: ResizeSchedule, deadline: float) -> bool:
+    cluster, rng, history = schedule.cluster, schedule.rng, schedule.cluster.history
+    chance = cluster.rng(f"resetter-{cluster.now()}")
+    while cluster.now() < deadline:
+        row = None
+        try:
+            async with Admin(cluster.bootstrap, request_timeout_ms=1500, rng=chance) as admin:
+                before = {p.partition: at for p, at in (await committed_offsets(admin.network, GROUP)).items()}
+                partition = rng.choice([None, *sorted(before)])
+                to = "earliest" if partition is None else str(rng.randint(0, before[partition]))
+                found = await new_offsets(admin, GROUP, TOPIC, partition, to, with_lineage=True)
+                offsets = {(one.topic, one.partition): after for one, (_, after) in found.items()}
+                row = OffsetsReset(history.tick(), GROUP, offsets)
+                history.resets.append(row)
+                await commit_offsets(admin.network, GROUP, {one: after for one, (_, after) in found.items()})
+                row.outcome = "ok"
+                cluster.tell(f"the offsets of {GROUP} are reset: {offsets}")
+                return True
+        except CLIENT_FAILURES as error:
+            if row is not None and isinstance(error, KafkaError) and not error.code.retriable:
+                row.outcome = "fail"
+            cluster.tell(f"cannot reset offsets: {error!r}")
+        await asyncio.sleep(0.2)
+    return False
+
+
 def shape_of(rng: Any) -> Shape:
     """Draw a schedule's character."""
     copiers = rng.choice((0, 0, 0, 0, 1, 1, 2))
@@ -162,19 +224,23 @@ def shape_of(rng: Any) -> Shape:
         copiers=copiers,
         aborts=rng.choice((0.0, 0.1, 0.4)),
         copies=rng.choice(([2], [1, 3], [2, 3, 1], [4, 2, 5])),
+        write_pause_s=0.1,
+        cooperative=rng.choice((0.0, 0.5, 1.0)),
     )
 
 
 class ResizeSchedule(Schedule):
     """One run of the scenario."""
 
-    def __init__(self, seed: int | str) -> None:
-        self.seed = f"resize-{seed}"
+    def __init__(self, seed: int | str, aim: Aim | None = None) -> None:
+        self.seed = f"resize-{seed}" if aim is None else f"{aim.name}-{seed}"
+        self.aim = aim
         probe = SimCluster.__new__(SimCluster)
         probe.seed = self.seed
         self.rng = probe.rng("schedule")
-        shape = self.shape = shape_of(self.rng)
-        self.cluster = SimCluster(self.seed, brokers=shape.brokers, spares=shape.spares)
+        shape = shape_of(self.rng)
+        shape = self.shape = shape if aim is None else aim.reshape(shape)
+        self.cluster = SimCluster(self.seed, brokers=shape.brokers, spares=shape.spares, changes=self._changes())
         length = self.rng.choice((3, 4, 5, 6))
         pause_s = shape.fault_s / (length + 2)
         first, steps = walk(self.rng, length)
@@ -186,10 +252,10 @@ class ResizeSchedule(Schedule):
         if shape.copiers:
             copies = Operator(self.cluster, shape.copies, pause_s=pause_s, topic=OUT, name="operator of copies")
             self.operators.append(copies)
-        self.writers = [Writer(self.cluster, "writer-1", keys=shape.keys, pause_s=0.1)]
-        self.readers = [Reader(self.cluster, f"reader-{n}") for n in range(1, shape.readers + 1)]
+        self.writers = self._writers()
+        self.readers = self._readers()
         self.caretaker = Caretaker(self.cluster, {}, pause_s=shape.pace_s)
-        self.copiers = [Copier(self.cluster, f"copier-{n}", aborts=shape.aborts) for n in range(1, shape.copiers + 1)]
+        self.copiers = self._copiers()
         self.auditors = [Auditor(self.cluster, "auditor")] if self.copiers else []
         self.busy: dict[str, int] = {}
         self.fragile = False
@@ -199,6 +265,7 @@ class ResizeSchedule(Schedule):
             verdict = super().run()
         for kind, times in kinds_of(verdict.history).items():
             verdict.fired[f"resize: {kind}"] = times
+        verdict.fired += _met(verdict.history)
         for invariant in INVARIANTS:
             verdict.fired[f"judged: {invariant.name}"] = invariant.evidence(verdict.history)
         return verdict
@@ -219,13 +286,9 @@ class ResizeSchedule(Schedule):
             await asyncio.sleep(0.01)
         return None
 
-    async def _fault(self, kind: str) -> None:
-        self.busy[kind] = self.busy.get(kind, 0) + 1
-        try:
-            if await RESIZE_FAULTS[kind](self):
-                self.cluster.fired[f"fault: {kind}"] += 1
-        finally:
-            self.busy[kind] -= 1
+    @property
+    def menu(self) -> Mapping[str, Fault]:
+        return RESIZE_FAULTS
 
 
 def silent(fired: Counter[str]) -> list[str]:
@@ -233,8 +296,37 @@ def silent(fired: Counter[str]) -> list[str]:
     wanted = [f"fault: {name}" for name in RESIZE_FAULTS]
     wanted += [f"resize: {name}" for name in KINDS]
     wanted += [f"judged: {one.name}" for one in INVARIANTS]
-    wanted += ["batch refused for its generation", "gate closed", "gate opened", "truncation"]
-    return [name for name in wanted if not fired[name]]
+    return [name for name in [*wanted, *EFFECTS] if not fired[name]]
+
+
+EFFECTS: Final = (
+    "batch refused for its generation",
+    "gate closed",
+    "gate opened",
+    "truncation",
+    "failover",
+    "member of the group killed",
+    "member rebalanced eagerly",
+    "member rebalanced cooperatively",
+    "transaction committed",
+    "transaction aborted",
+    "descendant rewound",
+)
+"""What resizes have to meet."""
+
+
+def _met(history: History) -> Counter[str]:
+    """Of these, what the history tells."""
+    met: Counter[str] = Counter()
+    leaders: dict[tuple[str, int], int] = {}
+    for row in history.led:
+        if row.place[0] == TOPIC:
+            met["failover"] += leaders.setdefault(row.place, row.node) != row.node
+            leaders[row.place] = row.node
+    for transaction in history.transactions:
+        if transaction.outcome == "ok":
+            met["transaction committed" if transaction.wish == "commit" else "transaction aborted"] += 1
+    return +met
 
 
 @contextlib.contextmanager

@@ -1,13 +1,18 @@
-"""The kinds of schedules there are: what runs, and what must have happened in a hundred of them."""
+"""The kinds of schedules there are: what runs, and what must have happened in a hundred of them.
+
+Two search at random; each aim is one more, whose only fault is its story.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from tests.sim import effects, resizing
+from tests.sim.aims import AIMS
 from tests.sim.resizing import ResizeSchedule
 from tests.sim.schedule import Schedule
 
@@ -20,7 +25,17 @@ class Scenario:
     silent: Callable[[Counter[str]], list[str]]
 
 
-SCENARIOS: Final = {
+SCENARIOS: Final[dict[str, Scenario]] = {
     "everything": Scenario(Schedule, effects.silent),
     "resize": Scenario(ResizeSchedule, resizing.silent),
 }
+
+
+def _silent(story: str, fired: Counter[str]) -> list[str]:
+    return [] if fired[f"fault: {story}"] else [story]
+
+
+for _name, _aim in AIMS.items():
+    SCENARIOS[_name] = Scenario(
+        partial(ResizeSchedule if _aim.resizing else Schedule, aim=_aim), partial(_silent, _name)
+    )

@@ -13,17 +13,19 @@ import asyncio
 import logging
 import traceback
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from chaos import checkers
 from tests.sim import probes
+from tests.sim.aims import Aim
 from tests.sim.chores import CHORES, Caretaker
-from tests.sim.clients import Application, Operator, Reader, Writer
+from tests.sim.clients import COOPERATIVE, EAGER, Application, Operator, Reader, Writer
 from tests.sim.cluster import SimCluster
 from tests.sim.copiers import OUT, Auditor, Copier
 from tests.sim.ending import Ending
-from tests.sim.faults import FAULTS
+from tests.sim.faults import FAULTS, Fault
 from tests.sim.history import History
 from tests.sim.loop import PROCESS, SimulationStuck
 
@@ -70,6 +72,18 @@ class Shape:
     aborts: float
     copies: list[int]
     """How many partitions the topic of the copies has, one count after another."""
+    delivery_timeout_ms: int = 8000
+    """How long a copier's records may wait to be stored."""
+    flush_s: float = 0.05
+    """How long a reader's flushes take at most."""
+    commit_intervals_ms: tuple[int, ...] = (200, 700)
+    """How often readers commit."""
+    write_pause_s: float = 0.15
+    """Between a writer's records."""
+    writers: int = 1
+    """Each has one batch at most that is stored and not acknowledged."""
+    cooperative: float = 0.0
+    """Which part of the readers rebalances cooperatively; the copiers do so where all readers do."""
 
 
 def shape_of(cluster_rng: Any, transactions_rng: Any) -> Shape:
@@ -107,34 +121,76 @@ def shape_of(cluster_rng: Any, transactions_rng: Any) -> Shape:
 
 
 class Schedule:
-    """One run."""
+    """One run; with an aim, of its story alone."""
 
-    def __init__(self, seed: int | str) -> None:
-        self.seed = seed
+    def __init__(self, seed: int | str, aim: Aim | None = None) -> None:
+        self.seed = seed = seed if aim is None else f"{aim.name}-{seed}"
+        self.aim = aim
         probe = SimCluster.__new__(SimCluster)
         probe.seed = seed
         self.rng = probe.rng("schedule")
         self.shape = shape_of(self.rng, probe.rng("transactions"))
-        changes = {"log_flush_interval_messages": 1} if self.shape.flushes else {}
-        self.cluster = SimCluster(seed, brokers=self.shape.brokers, spares=self.shape.spares, changes=changes)
+        if aim is not None:
+            self.shape = aim.reshape(self.shape)
+        self.cluster = SimCluster(seed, brokers=self.shape.brokers, spares=self.shape.spares, changes=self._changes())
         pause_s = self.shape.fault_s / 5
         self.operators = [Operator(self.cluster, self.shape.counts, pause_s=pause_s)]
         if self.shape.copiers:
             self.operators.append(
                 Operator(self.cluster, self.shape.copies, pause_s=pause_s, topic=OUT, name="operator of copies")
             )
-        self.writers = [Writer(self.cluster, "writer-1", keys=self.shape.keys, pause_s=0.15)]
-        self.readers = [Reader(self.cluster, f"reader-{n}") for n in range(1, self.shape.readers + 1)]
+        self.writers = self._writers()
+        self.readers = self._readers()
         self.caretaker = Caretaker(
             self.cluster, self.shape.chores, pause_s=self.shape.pace_s, with_copiers=self.shape.copiers > 0
         )
-        self.copiers = [
-            Copier(self.cluster, f"copier-{n}", aborts=self.shape.aborts) for n in range(1, self.shape.copiers + 1)
-        ]
+        self.copiers = self._copiers()
         self.auditors = [Auditor(self.cluster, "auditor")] if self.copiers else []
         self.busy: dict[str, int] = {}
         self.fragile = False
         """A machine lost its page cache and has not caught up yet: no other fault may come on top."""
+
+    def _changes(self) -> dict[str, Any]:
+        """Settings of the brokers that differ from those of all schedules."""
+        flushing = {"log_flush_interval_messages": 1} if self.shape.flushes else {}
+        return {**flushing, **({} if self.aim is None else self.aim.settings)}
+
+    def _writers(self) -> list[Writer]:
+        shape = self.shape
+        numbers = range(1, shape.writers + 1)
+        return [Writer(self.cluster, f"writer-{n}", keys=shape.keys, pause_s=shape.write_pause_s) for n in numbers]
+
+    def _readers(self) -> list[Reader]:
+        shape = self.shape
+        numbers = range(1, shape.readers + 1)
+        return [
+            Reader(
+                self.cluster,
+                f"reader-{n}",
+                flush_s=shape.flush_s,
+                commit_intervals_ms=shape.commit_intervals_ms,
+                strategy=COOPERATIVE if n <= round(shape.cooperative * shape.readers) else EAGER,
+            )
+            for n in numbers
+        ]
+
+    def _copiers(self) -> list[Copier]:
+        shape = self.shape
+        return [
+            Copier(
+                self.cluster,
+                f"copier-{n}",
+                aborts=shape.aborts,
+                delivery_timeout_ms=shape.delivery_timeout_ms,
+                strategy=COOPERATIVE if shape.cooperative == 1 else EAGER,
+            )
+            for n in range(1, shape.copiers + 1)
+        ]
+
+    @property
+    def menu(self) -> Mapping[str, Fault]:
+        """The faults that there are."""
+        return FAULTS
 
     def run(self) -> Verdict:
         cluster = self.cluster
@@ -195,6 +251,9 @@ class Schedule:
     async def _faults(self) -> None:
         cluster, rng, shape = self.cluster, self.rng, self.shape
         end = cluster.now() + shape.fault_s
+        while self.aim is not None and cluster.now() < end:
+            await asyncio.sleep(rng.expovariate(1 / shape.pace_s))
+            await self._fault(self.aim.name, self.aim.story)
         kinds = list(shape.weights)
         while cluster.now() < end:
             await asyncio.sleep(rng.expovariate(1 / shape.pace_s))
@@ -204,15 +263,15 @@ class Schedule:
                 kind = rng.choices(kinds, [shape.weights[one] for one in kinds])[0]
                 if kind in ONE_AT_A_TIME and not await self._becomes_quiet():
                     continue
-                cluster.loop.spawn(None, self._fault(kind), kind)
+                cluster.loop.spawn(None, self._fault(kind, self.menu[kind]), kind)
                 if kind in ONE_AT_A_TIME:
                     break
                 await asyncio.sleep(rng.random() * 0.05)
 
-    async def _fault(self, kind: str) -> None:
+    async def _fault(self, kind: str, happens: Fault) -> None:
         self.busy[kind] = self.busy.get(kind, 0) + 1
         try:
-            if await FAULTS[kind](self):
+            if await happens(self):
                 self.cluster.fired[f"fault: {kind}"] += 1
         finally:
             self.busy[kind] -= 1

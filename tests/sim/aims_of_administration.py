@@ -1,0 +1,165 @@
+"""Aims at controllers and topics: who sleeps over what is made, moved and deleted; see `aims`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from clients import Admin, NewTopic
+from controller.zk import paths
+from tests.sim import administration
+from tests.sim.aims import aim, calm
+from tests.sim.chores import SIDE, Caretaker, make_or_unmake
+from tests.sim.loop import outside
+from tests.sim.zookeeper import Change
+
+CALM: Final = {"copiers": 0, "readers": 1, "counts": [2], "keys": 3, "fault_s": 6.0, "pace_s": 0.3, "brokers": 3}
+"""Hardly anything but the story."""
+
+
+async def _act(schedule: Any, chore: Any) -> bool:
+    """Let the caretaker do a chore."""
+    caretaker: Caretaker = schedule.caretaker
+    assert caretaker.process is not None
+    done: bool = await schedule.cluster.loop.spawn(caretaker.process, chore(caretaker))
+    return done
+
+
+async def _seen(schedule: Any, condition: Any, within_s: float) -> bool:
+    deadline = schedule.cluster.now() + within_s
+    while not condition() and schedule.cluster.now() < deadline:
+        await asyncio.sleep(0.01)
+    return bool(condition())
+
+
+def _made_on(brokers: list[int]) -> Any:
+    """The chore of making the side topic on these brokers."""
+
+    async def make(caretaker: Caretaker) -> bool:
+        topic = NewTopic(name=SIDE, assignments={0: brokers})
+
+        async def once(admin: Admin) -> None:
+            await admin.create_topics([topic])
+
+        caretaker.side_exists = True
+        return await caretaker.ask(f"make the side topic on {brokers}", once, limit_s=20)
+
+    return make
+
+
+@aim("a session ends while a topic is made", {**CALM, "spares": 0})
+async def session_ends(schedule: Any) -> bool:
+    """Right after its configuration has been written, which is the first of several writes."""
+    cluster, ended = schedule.cluster, []
+
+    def seen(change: Change) -> None:
+        if change.path == paths.topic_config(SIDE) and change.data is not None and not ended:
+            session = cluster.zookeeper._sessions.get(change.session_id)
+            if session is not None:
+                ended.append(session)
+                delay_s = schedule.rng.choice((0.0, 0.001, 0.004))
+                cluster.loop.call_later(delay_s, cluster.zookeeper.expire, session, context=outside())
+
+    cluster.zookeeper.on_change.append(seen)
+    await _act(schedule, make_or_unmake)
+    cluster.zookeeper.on_change.remove(seen)
+    return bool(ended)
+
+
+@aim("a controller sleeps while another does its work", {**CALM, "spares": 1})
+async def controller_sleeps(schedule: Any) -> bool:
+    """Its session lives. The first thing that it hears is a topic, whose partitions another one has made."""
+    cluster, node = schedule.cluster, schedule.cluster.active_controller()
+    if not node or not cluster.machines[node].up:
+        return False
+    process, name = cluster.machines[node].process, f"tool-{len(list(cluster.topics()))}"
+    cluster.history.unread.add(name)
+    cluster.freeze(node)
+    brokers = ", ".join(str(one.node_id) for one in cluster.brokers if one.node_id != node)
+    cluster.write_znode(paths.topic(name), f'{{"version": 1, "partitions": {{"0": [{brokers}]}}}}'.encode())
+    cluster.zookeeper.write(lambda: cluster.zookeeper.tree.delete(paths.CONTROLLER, -1))
+    at_work = await _seen(schedule, lambda: (name, 0) in dict(cluster.states()), 1.6)
+    if cluster.machines[node].process is process:
+        cluster.thaw(node)
+    await asyncio.sleep(0.5)
+    return at_work
+
+
+@aim("a replica sleeps over the end of its topic and the birth of a namesake", {**CALM, "spares": 1})
+async def namesake(schedule: Any) -> bool:
+    """It was moved elsewhere meanwhile, so nobody waited for it when the topic was deleted."""
+    cluster, rng = schedule.cluster, schedule.rng
+    if schedule.caretaker.side_exists or not calm(cluster):
+        return False
+    awake = [one.node_id for one in cluster.brokers]
+    sleeper = rng.choice([one for one in awake if one != cluster.active_controller()])
+    everybody = rng.sample(awake, len(awake))
+    awake.remove(sleeper)
+    if not await _act(schedule, _made_on(everybody)):
+        return False
+    await _seen(schedule, lambda: cluster.replica(sleeper, SIDE, 0) is not None, 2)
+    cluster.crash(sleeper)
+    cluster.expire_session(sleeper)
+
+    async def move(caretaker: Caretaker) -> bool:
+        return await caretaker.ask(
+            f"move {SIDE}-0 to {awake}", lambda admin: administration.reassign(admin, SIDE, {0: awake}), limit_s=10
+        )
+
+    await _act(schedule, move)
+    moved = await _seen(schedule, lambda: set(cluster.assignments().get((SIDE, 0), ())) == set(awake), 5)
+    gone = moved and await _act(schedule, make_or_unmake)
+    cluster.boot(sleeper)
+    made = gone and await _act(schedule, _made_on(everybody))
+    if made and await _seen(schedule, lambda: calm(cluster), 5):
+        await _act(schedule, make_or_unmake)
+    return bool(made)
+
+
+@aim("a broker whose disk is full hears of a topic that is deleted", {**CALM, "spares": 1})
+async def reminded(schedule: Any) -> bool:
+    """It is told of its replica again when there may be room: not if that is gone, and others are waited for."""
+    cluster, rng = schedule.cluster, schedule.rng
+    if schedule.caretaker.side_exists or not calm(cluster):
+        return False
+    brokers = [one.node_id for one in cluster.brokers]
+    full, away = rng.sample([one for one in brokers if one != cluster.active_controller()], 2)
+    disk = cluster.machines[full].disk
+    disk.full = True
+    made = await _act(schedule, _made_on([one for one in brokers if one != full] + [full]))
+    await _seen(schedule, lambda: cluster.replica(away, SIDE, 0) is not None, 2)
+    cluster.crash(away)
+    cluster.expire_session(away)
+    unmaking = cluster.loop.spawn(None, _act(schedule, make_or_unmake), "unmake")
+    await asyncio.sleep(0.5 * rng.random())
+    disk.full = False
+    await asyncio.sleep(1 + rng.random())
+    cluster.boot(away)
+    return bool(await unmaking and made)
+
+
+@aim("a controller is asked for a topic that it has not heard of", {**CALM, "spares": 0})
+async def unheard_of(schedule: Any) -> bool:
+    """It was elected when the topic had just been made: in ZooKeeper it stands, and the broker's metadata lacks it."""
+    cluster, rng = schedule.cluster, schedule.rng
+    before = cluster.active_controller()
+    others = [one for one in cluster.brokers if one.node_id != before]
+    if not before or not all(one.up for one in cluster.brokers) or schedule.caretaker.side_exists:
+        return False
+    successor, witness = rng.sample(others, 2)
+    old_host = cluster.machines[before].host
+    cluster.network.block(old_host, successor.host)
+    made = await _act(schedule, _made_on([before, witness.node_id]))
+    cluster.network.slow(successor.host, successor.host, 600)
+    cluster.freeze(witness.node_id)
+    cluster.crash(before)
+    cluster.expire_session(before)
+    elected = await _seen(schedule, lambda: cluster.active_controller() == successor.node_id, 1.5)
+    cluster.thaw(witness.node_id)
+    unmaking = cluster.loop.spawn(None, _act(schedule, make_or_unmake), "unmake")
+    await asyncio.sleep(1.0)
+    cluster.network.slow(successor.host, successor.host, 0)
+    cluster.network.heal(old_host, successor.host)
+    cluster.boot(before)
+    await unmaking
+    return bool(made and elected)

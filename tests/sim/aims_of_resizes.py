@@ -1,0 +1,153 @@
+"""Aims at resizes: ends that die with who told them, replicas that sleep over a removal, late leaders; see `aims`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.sim.aims import aim
+from tests.sim.clients import TOPIC
+
+
+@aim(
+    "flushes take long, and ends are learned late",
+    {"copiers": 0, "readers": 3, "keys": 20, "flush_s": 2.0, "commit_intervals_ms": (20,), "fault_s": 6.0},
+    resizing=True,
+)
+async def long_flushes(schedule: Any) -> bool:
+    """Readers are behind, and hear of the end of one segment while they flush what they got of another.
+
+    A leader tells no end before its followers have shown themselves, and those of one leader are slow to do so.
+    """
+    cluster, rng = schedule.cluster, schedule.rng
+    leaders = sorted({one.leader for place, one in cluster.states() if place[0] == TOPIC and one.leader > 0})
+    if not leaders:
+        return False
+    leader = cluster.machines[rng.choice(leaders)].host
+    others = [one.host for one in cluster.brokers if one.host != leader]
+    links = [link for one in others for link in ((one, leader), (leader, one))]
+    if await schedule.affected_place(within_s=3) is None:
+        return False
+    for link in links:
+        cluster.network.slow(*link, rng.choice((200, 400)))
+    processes = [one.process for one in schedule.readers if one.alive]
+    for process in processes:
+        cluster.loop.freeze(process)
+    deadline = cluster.now() + 1.2
+    while cluster.now() < deadline and dict(cluster.topics())[TOPIC].plan is not None:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(rng.random() * 0.1)
+    for process in processes:
+        cluster.loop.thaw(process)
+    await asyncio.sleep(1.5)
+    for link in links:
+        cluster.network.slow(*link, 0)
+    return True
+
+
+@aim(
+    "who told an end dies with records before it that nobody else has",
+    {"copiers": 0, "readers": 2, "keys": 3, "fault_s": 6.0, "pace_s": 0.2, "spares": 1},
+    resizing=True,
+)
+async def end_dies(schedule: Any) -> bool:
+    """Its followers have shown themselves in its epoch, so it may tell; and have not got the tail when it dies."""
+    cluster, rng = schedule.cluster, schedule.rng
+    controller = cluster.active_controller()
+    leaders = {one.leader for place, one in cluster.states() if place[0] == TOPIC and one.leader > 0}
+    leaders -= {controller}
+    if not leaders:
+        return False
+    node = rng.choice(sorted(leaders))
+    followers = [one for one in cluster.brokers if one.node_id != node]
+    for one in followers:
+        cluster.network.slow(cluster.machines[node].host, one.host, rng.choice((200, 400)))
+    told = cluster.history.resizes.boundaries
+    known = len(told)
+    deadline, alone = cluster.now() + 4, False
+    while cluster.now() < deadline and not alone:
+        await asyncio.sleep(0.005)
+        for row in told[known:]:
+            ends = [cluster.replica(one.node_id, *row.place) for one in followers]
+            behind = [one is not None and one.log.log_end_offset < row.end_offset for one in ends]
+            alone = alone or (row.node == node and all(behind))
+        known = len(told)
+    if alone:
+        cluster.tell(f"kill node {node}, which has told an end that only it knows")
+        cluster.crash(node)
+        cluster.expire_session(node)
+    for one in followers:
+        cluster.network.slow(cluster.machines[node].host, one.host, 0)
+    if alone:
+        await asyncio.sleep(1 + rng.random())
+        cluster.boot(node)
+    return alone
+
+
+@aim(
+    "a replica sleeps over a removal and the next life of its index",
+    {"copiers": 0, "readers": 2, "keys": 8, "fault_s": 8.0, "pace_s": 0.2, "spares": 1},
+    resizing=True,
+)
+async def replica_sleeps(schedule: Any) -> bool:
+    """It holds records of a partition that is drained and removed meanwhile, and wakes up before the topic grows."""
+    cluster, rng = schedule.cluster, schedule.rng
+    deadline = cluster.now() + 4
+    marked: list[int] = []
+    while cluster.now() < deadline and not marked:
+        await asyncio.sleep(0.01)
+        body = dict(cluster.topics()).get(TOPIC)
+        if body is not None:
+            marked = [one for one in body.assignment if one >= body.undeleted_partition_count]
+    controller = cluster.active_controller()
+    victims = sorted({one for index in marked for one in body.assignment[index]} - {controller}) if body else []
+    if not victims:
+        return False
+    node, index = rng.choice(victims), max(marked)
+    cluster.tell(f"kill node {node}, which sleeps over the removal of {TOPIC}-{index}")
+    cluster.crash(node)
+    cluster.expire_session(node)
+    deadline = cluster.now() + 5
+    while cluster.now() < deadline and index in dict(cluster.topics())[TOPIC].assignment:
+        await asyncio.sleep(0.01)
+    removed = index not in dict(cluster.topics())[TOPIC].assignment
+    cluster.boot(node)
+    return removed
+
+
+@aim(
+    "a leader hears late that it is one",
+    {"copiers": 0, "readers": 1, "keys": 20, "fault_s": 6.0, "pace_s": 0.2, "spares": 1, "write_pause_s": 0.03},
+    resizing=True,
+)
+async def late_leader(schedule: Any) -> bool:
+    """A child loses its first leader; the next one gets a producer's first batches while it becomes one."""
+    cluster, rng = schedule.cluster, schedule.rng
+    deadline = cluster.now() + 3
+    children: list[int] = []
+    while cluster.now() < deadline and not children:
+        await asyncio.sleep(0.005)
+        body = dict(cluster.topics()).get(TOPIC)
+        if body is not None and body.plan is not None and body.plan.grows:
+            known = dict(cluster.states())
+            children = [one for one in range(body.plan.before, body.plan.after) if (TOPIC, one) in known]
+    controller = cluster.active_controller()
+    child = rng.choice(children) if children else -1
+    node = cluster.leader(TOPIC, child)
+    if not controller or node <= 0 or node == controller:
+        return False
+    successor = next((one for one in body.assignment[child] if one not in (node, controller)), 0)
+    if not successor or not cluster.machines[successor].up:
+        return False
+    late = cluster.machines[successor].host
+    cluster.network.slow(cluster.machines[controller].host, late, rng.choice((200, 500, 800)))
+    cluster.network.slow(schedule.writers[0].host, late, rng.choice((50, 150, 300)))
+    while cluster.now() < deadline and dict(cluster.topics())[TOPIC].plan is not None:
+        await asyncio.sleep(0.002)
+    cluster.crash(node)
+    cluster.expire_session(node)
+    await asyncio.sleep(2)
+    cluster.network.slow(cluster.machines[controller].host, late, 0)
+    cluster.network.slow(schedule.writers[0].host, late, 0)
+    cluster.boot(node)
+    return True
