@@ -70,9 +70,16 @@ class Process:
         )
 
     def had(self, client: Client) -> dict[str, list[TaskId]]:
-        """The stateful tasks of each member, those with the least lag first."""
+        """The stateful tasks of each member: what it runs, and then those with the least lag.
+
+        Kafka sorts unknown lags before running tasks; in groups of old versions, which have no others, two threads of
+        one process then hand a task to and fro for ever.
+        """
         return {
-            member_id: sorted(sums.keys() & client.lags.keys(), key=lambda task: (client.lags[task], task))
+            member_id: sorted(
+                sums.keys() & client.lags.keys(),
+                key=lambda task: (client.lags[task] != RUNNING, client.lags[task], task),
+            )
             for member_id, sums in self.sums_by_member.items()
         }
 

@@ -44,6 +44,10 @@ class GroupAssignment:
     probing_at_ms: int | None = None
     """When the group is to look again whether state has caught up."""
     error: AssignorError = AssignorError.NONE
+    placement: Placement | None = None
+    """What the task assignor decided for each process; None with an error."""
+    from_the_future: int = 0
+    """Members whose subscriptions could not be read."""
 
     @property
     def stable(self) -> bool:
@@ -75,7 +79,13 @@ def assign_group(
     for process_id, process in group.processes.items():
         asks_at_ms = probing_at_ms if process_id == leader else None
         writer.write(process, clients[process_id], asks_at_ms)
-    return GroupAssignment(members=writer.members, waiting=frozenset(writer.waiting), probing_at_ms=probing_at_ms)
+    return GroupAssignment(
+        members=writer.members,
+        waiting=frozenset(writer.waiting),
+        probing_at_ms=probing_at_ms,
+        placement=placement,
+        from_the_future=group.from_the_future,
+    )
 
 
 def refuse_group(members: Sequence[MemberView], code: AssignorError, version: int = LATEST_VERSION) -> GroupAssignment:

@@ -1,8 +1,10 @@
 """The sticky assignor: everything stays where it was, as far as an equal share goes. It knows nothing of lags.
 
 Each thread's quota is the whole number of tasks per thread. A client keeps the active tasks that it had up to its
-quota; what is left goes to clients that had a copy, and then to whoever has the least to do, and rather to one on which
-the task meets tasks it has not met before, so that not always the same tasks share a machine.
+quota, and its part of the tasks beyond all quotas, which go first to those that have more than their quota; Kafka takes
+these away and deals them again, so that they move in every rebalance, and for ever where a cooperative group hands them
+over in two. What is left goes to clients that had a copy, and then to whoever has the least to do, and rather to one on
+which the task meets tasks it has not met before, so that not always the same tasks share a machine.
 
 Two tasks have met when one client has both. Nothing is taken away while placing, so that needs no record of pairs.
 
@@ -16,7 +18,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
-from clients.streams.client_state import ClientState, improves, placement_of, states_of
+from clients.streams.client_state import ClientState, placement_of, states_of
 from clients.streams.task import TaskId
 from clients.streams.task_assignor import AssignorConfig, Client, Placement, Tasks
 
@@ -55,14 +57,11 @@ class _Sticky:
         return placement_of(self._states, probing=probing)
 
     def _place_active(self) -> None:
-        if self._is_settled():
-            for task in self._tasks.every:
-                self._had_active[task].active.add(task)
-            return
+        shares = self._shares()
         left = []
         for task in sorted(self._tasks.every):
             previous = self._had_active.get(task)
-            if previous is not None and (self._unlimited or self._below_quota(previous)):
+            if previous is not None and (self._unlimited or len(previous.active) < shares[previous]):
                 previous.active.add(task)
             else:
                 left.append(task)
@@ -74,7 +73,21 @@ class _Sticky:
             else:
                 nowhere.append(task)
         for task in nowhere:
-            self._pick(task, self._states).active.add(task)
+            self._pick(task, [one for one in self._states if len(one.active) < shares[one]]).active.add(task)
+
+    def _shares(self) -> dict[ClientState, int]:
+        """How many tasks each client gets: its quota, and of what is left one at a time, best where it had more."""
+        had = Counter(self._had_active[task] for task in self._tasks.every & self._had_active.keys())
+        shares = {state: self._quota * state.capacity for state in self._states}
+
+        def burden(state: ClientState) -> tuple[float, bool, float]:
+            load = (shares[state] + 1) / state.capacity
+            # while there are more threads than tasks, nobody gains from a task that moves to an idle thread elsewhere
+            return load if self._quota else shares[state] // state.capacity, shares[state] >= had[state], load
+
+        for _ in range(len(self._tasks.every) - sum(shares.values())):
+            shares[min(self._states, key=burden)] += 1
+        return shares
 
     def _place_standbys(self, replicas: int) -> None:
         short = 0
@@ -87,14 +100,6 @@ class _Sticky:
                 self._pick(task, candidates).standby.add(task)
         if short:
             log.warning("%d standby tasks have no client: more instances are needed to keep that many copies", short)
-
-    def _is_settled(self) -> bool:
-        """Whether all tasks run, and no move of one would be more even."""
-        if not self._had_active.keys() >= self._tasks.every:
-            return False
-        counts = Counter(id(self._had_active[task]) for task in self._tasks.every)
-        shares = [(counts[id(state)], state.capacity) for state in self._states]
-        return not any(improves(source, target) for source in shares for target in shares)
 
     def _below_quota(self, state: ClientState) -> bool:
         return len(state.active) < state.capacity * self._quota

@@ -208,15 +208,22 @@ def test_sticky_keeps_equal_shares_where_they_were() -> None:
             assert kept >= min(len(had), quota * client.capacity), (client.process_id.hex(), str(cluster))
 
 
-def test_sticky_is_within_one_task_of_balance_between_equal_clients() -> None:
+def test_sticky_is_within_one_task_of_balance_and_keeps_all_that_this_allows() -> None:
+    """Between equal clients, where every thread has a task: each gets a share, and the larger ones to who had more."""
     looked_at = 0
     for cluster in the_even_clusters(standbys=0):
-        threads = sum(client.capacity for client in cluster.clients)
-        if len(cluster.tasks.every) < threads:
+        count = len(cluster.tasks.every)
+        if count < sum(client.capacity for client in cluster.clients):
             continue
         looked_at += 1
-        counts = [len(tasks) for tasks in place(assign_sticky, cluster).active.values()]
+        placement = place(assign_sticky, cluster)
+        counts = [len(tasks) for tasks in placement.active.values()]
         assert max(counts) - min(counts) <= 1, cluster
+        share, larger_shares = divmod(count, len(cluster.clients))
+        had = [len(client.previous_active) for client in cluster.clients]
+        may_keep = sum(min(one, share) for one in had) + min(larger_shares, sum(one > share for one in had))
+        kept = sum(len(client.previous_active & placement.active[client.process_id]) for client in cluster.clients)
+        assert kept >= may_keep, cluster
     assert looked_at > CLUSTERS / 2
 
 
@@ -265,3 +272,18 @@ def test_processes_sort_as_java_sorts_them() -> None:
 def test_settings_are_checked(setting: str, value: object) -> None:
     with pytest.raises(ValueError, match="than"):
         AssignorConfig(**{setting: value})
+
+
+def test_a_dimension_without_values_left_constrains_nothing() -> None:
+    """Two zones, three racks, two copies: the second copy may share a zone, and still gets a rack of its own."""
+    task = TaskId(0, 0)
+    where = ("a1", "b1", "b2", "a2", "a3")
+    clients = tuple(
+        Client(process_id=bytes([number]) * 16, capacity=1, lags={task: 0}, tags={"zone": place[0], "rack": place[1]})
+        for number, place in enumerate(where)
+    )
+    config = AssignorConfig(num_standby_replicas=2, rack_aware_assignment_tags=("zone", "rack"))
+    one = frozenset({task})
+    placement = assign_highly_available(clients, Tasks(every=one, stateful=one), config)
+    holders = owners(placement.active)[task] + sorted(owners(placement.standby)[task])
+    assert [where[process_id[0]] for process_id in holders] == ["a1", "b2", "a3"]

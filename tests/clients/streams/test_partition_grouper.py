@@ -1,0 +1,107 @@
+"""Which tasks there are, and how wide internal topics have to be."""
+
+from __future__ import annotations
+
+import pytest
+
+from clients.streams.partition_grouper import (
+    MissingSourceTopic,
+    TaskAssignmentError,
+    TopicsInfo,
+    changelog_counts,
+    changelogs_of_tasks,
+    partitions_of_tasks,
+    repartition_counts,
+)
+from clients.streams.task import TaskId
+from protocol.topic_partition import TopicPartition
+
+
+def info(sources: str, sinks: str = "", changelogs: str = "", **repartition: int | None) -> TopicsInfo:
+    return TopicsInfo(
+        source_topics=frozenset(sources.split()) | repartition.keys(),
+        sink_topics=frozenset(sinks.split()),
+        changelog_topics=frozenset(changelogs.split()),
+        repartition_topics=repartition,
+    )
+
+
+def test_a_task_reads_its_index_of_every_source() -> None:
+    tasks = partitions_of_tasks([info("wide narrow"), info("odd")], {"wide": range(3), "narrow": [0], "odd": [1, 5]})
+    assert {str(task): [str(one) for one in partitions] for task, partitions in tasks.items()} == {
+        "0_0": ["narrow-0", "wide-0"],
+        "0_1": ["wide-1"],
+        "0_2": ["wide-2"],
+        "1_1": ["odd-1"],
+        "1_5": ["odd-5"],
+    }
+
+
+def test_changelogs_are_as_wide_as_the_highest_task() -> None:
+    topology = [info("plain"), info("in", changelogs="a b")]
+    tasks = partitions_of_tasks(topology, {"plain": [0], "in": [0, 4]})
+    changelogs = changelogs_of_tasks(topology, tasks)
+    assert changelogs == {
+        TaskId(1, 0): (TopicPartition("a", 0), TopicPartition("b", 0)),
+        TaskId(1, 4): (TopicPartition("a", 4), TopicPartition("b", 4)),
+    }
+    assert changelog_counts(changelogs) == {"a": 5, "b": 5}
+
+
+def test_repartition_topics_are_as_wide_as_the_widest_that_feeds_them() -> None:
+    topology = [info("in other", sinks="first"), info("", sinks="second", first=None), info("", second=None)]
+    assert repartition_counts(topology, {"in": range(4), "other": range(7)}) == {"first": 7, "second": 7}
+
+
+def test_a_width_waits_for_all_that_it_depends_on() -> None:
+    topology = [info("wide", sinks="first"), info("", sinks="last", first=None), info("narrow", sinks="last")]
+    last = info("", last=None)
+    counts = repartition_counts([topology[2], last, *topology[:2]], {"wide": range(7), "narrow": range(2)})
+    assert counts == {"first": 7, "last": 7}
+
+
+def test_a_repartition_topic_has_the_width_that_was_said() -> None:
+    topology = [info("in", sinks="first"), info("", sinks="second", first=3), info("", second=None)]
+    assert repartition_counts(topology, {"in": range(4)}) == {"first": 3, "second": 3}
+
+
+def test_topics_that_are_joined_get_the_same_width() -> None:
+    joined = TopicsInfo(
+        source_topics=frozenset({"table", "again"}),
+        repartition_topics={"again": None},
+        copartitioned=(frozenset({"table", "again"}),),
+    )
+    topology = [info("in", sinks="again"), joined]
+    assert repartition_counts(topology, {"in": range(2), "table": range(5)}) == {"again": 5}
+    both = [info("x", sinks="a"), info("y", sinks="b"), info("", a=None, b=None)]
+    widest = TopicsInfo(**{**_fields(both[2]), "copartitioned": (frozenset({"a", "b"}),)})
+    assert repartition_counts([*both[:2], widest], {"x": range(2), "y": range(6)}) == {"a": 6, "b": 6}
+
+
+def _fields(one: TopicsInfo) -> dict[str, object]:
+    return {"source_topics": one.source_topics, "repartition_topics": one.repartition_topics}
+
+
+def test_what_is_joined_must_fit() -> None:
+    joined = TopicsInfo(source_topics=frozenset({"a", "b"}), copartitioned=(frozenset({"a", "b"}),))
+    with pytest.raises(TaskAssignmentError, match="a has 2, b has 3"):
+        repartition_counts([joined], {"a": range(2), "b": range(3)})
+    said = TopicsInfo(
+        source_topics=frozenset({"a", "again"}),
+        repartition_topics={"again": 4},
+        copartitioned=(frozenset({"a", "again"}),),
+    )
+    with pytest.raises(TaskAssignmentError, match="a has 2, again has 4"):
+        repartition_counts([info("in", sinks="again"), said], {"a": range(2), "in": [0]})
+
+
+def test_missing_sources_are_named() -> None:
+    with pytest.raises(MissingSourceTopic, match="missing source topics: gone, lost"):
+        repartition_counts([info("in lost"), info("gone")], {"in": [0]})
+
+
+def test_a_width_that_nothing_says_is_an_error() -> None:
+    with pytest.raises(TaskAssignmentError, match="how many partitions these need: a, b"):
+        repartition_counts([info("", sinks="b", a=None), info("", sinks="a", b=None)], {})
+    with pytest.raises(TaskAssignmentError, match="how many partitions these need: orphan"):
+        repartition_counts([info("", orphan=None)], {})
