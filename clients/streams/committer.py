@@ -248,7 +248,8 @@ class Committer:
                 for key, value in store.items():
                     self.moves.held += 1
                     target = handover.placed(lineage, opened, murmur2(key))
-                    if target != opened.partition:
+                    # A late hand-over meets keys that have come since, from partitions that have nothing to do with it.
+                    if target in ways:
                         ways[target].rows[key] = value
                 for target, way in ways.items():
                     for key, value in way.rows.items():

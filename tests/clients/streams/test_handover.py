@@ -1,0 +1,146 @@
+"""Goal: through any sequence of resizes each key's state is where the key is processed, complete, and nowhere else.
+
+Method: a model of an application. Partitions are logs cut by resizes; tasks process them in any order that the rules
+allow, hand over when they feel like it, and keep what they know in stores made of changelogs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+
+import pytest
+
+from clients.streams import handover
+from clients.streams.changelog import Marks, arrived_mark, departed_mark
+from protocol import linear_hashing
+from protocol.lineage import Lineage, Segment
+
+KEYS = range(60)
+
+
+class Application:
+    """Stores by partition, and how far each task is: the index of the segment that it processes."""
+
+    def __init__(self, lineage: Lineage, rng: random.Random) -> None:
+        self.lineage, self.rng = lineage, rng
+        self.partitions = range(max(count for _, count in lineage.history))
+        self.stores: dict[int, dict[int, list[int]]] = defaultdict(dict)
+        self.rows: dict[int, dict[bytes, bytes]] = defaultdict(dict)
+        self.at = dict.fromkeys(self.partitions, 0)
+        self.moved: Counter[int] = Counter()
+        self.held: Counter[int] = Counter()
+        self.expected: dict[int, list[int]] = defaultdict(list)
+        self.logs: dict[Segment, list[tuple[int, int]]] = defaultdict(list)
+        number = 0
+        for generation, count in lineage.history:
+            for _ in range(80):
+                key, number = rng.choice(KEYS), number + 1
+                partition = linear_hashing.address(key, lineage.base, count)
+                self.logs[Segment(partition, lineage.class_generation(partition, generation))].append((key, number))
+                self.expected[key].append(number)
+
+    def segment(self, partition: int) -> Segment:
+        return self.lineage.segments(partition)[self.at[partition]]
+
+    def marks(self, partition: int) -> Marks:
+        return Marks.read(self.rows[partition])
+
+    def process(self, partition: int) -> bool:
+        """Go through the segment that is due, if what it needs has arrived."""
+        segment = self.segment(partition)
+        if handover.missing(self.lineage, segment, self.marks(partition), self.partitions):
+            return False
+        if segment not in self.logs and self.at[partition] + 1 >= len(self.lineage.segments(partition)):
+            return False
+        for key, number in self.logs.pop(segment, []):
+            self.stores[partition].setdefault(key, []).append(number)
+        if self.at[partition] + 1 < len(self.lineage.segments(partition)):
+            self.at[partition] += 1
+        return True
+
+    def hand_over(self, partition: int) -> bool:
+        """Everything that is due and may be passed on."""
+        lineage, done = self.lineage, False
+        for generation in handover.due(lineage, self.segment(partition), self.marks(partition).departed):
+            opened = Segment(partition, generation)
+            before = lineage.previous(opened)
+            assert before is not None
+            if handover.missing(lineage, before, self.marks(partition), self.partitions):
+                break
+            store = self.stores[partition]
+            self.held[generation] += len(store)
+            for key in list(store):
+                target = handover.placed(lineage, opened, key)
+                if target in handover.receivers(lineage, opened):
+                    assert key not in self.stores[target], "two tasks have one key"
+                    self.stores[target][key] = store.pop(key)
+                    self.moved[generation] += 1
+            for target in handover.receivers(lineage, opened):
+                self.rows[target].update([arrived_mark(partition, generation)])
+            self.rows[partition].update([departed_mark(generation)])
+            done = True
+        return done
+
+    def run(self) -> None:
+        """In any order, until nobody can do anything."""
+        steps = [(step, partition) for step in (self.process, self.hand_over) for partition in self.partitions]
+        while any(step(partition) for step, partition in self.rng.sample(steps, len(steps))):
+            pass
+
+
+def history(rng: random.Random) -> Lineage:
+    lineage = Lineage(rng.choice((1, 1, 3)), [(0, rng.choice((3, 6)))])
+    for generation in range(1, rng.randint(2, 6)):
+        lineage = lineage.resized(generation, rng.choice([n for n in range(3, 13) if n != lineage.count]))
+    return lineage
+
+
+def check(seed: int) -> None:
+    rng = random.Random(seed)
+    application = Application(history(rng), rng)
+    application.run()
+    lineage = application.lineage
+    assert not application.logs, "something waits for ever"
+    found = {key: (partition, rows) for partition, store in application.stores.items() for key, rows in store.items()}
+    assert sum(map(len, application.stores.values())) == len(found)
+    assert {key: rows for key, (_, rows) in found.items()} == application.expected
+    assert all(partition == lineage.address(key) for key, (partition, _) in found.items())
+
+
+@pytest.mark.parametrize("first", range(0, 400, 100))
+def test_state_is_complete_wherever_its_key_goes(first: int) -> None:
+    for seed in range(first, first + 100):
+        check(seed)
+
+
+def test_no_more_moves_than_has_to() -> None:
+    """4 -> 8 -> 3: half of the keys move, then those of five partitions."""
+    rng = random.Random(1)
+    lineage = Lineage(1, [(0, 4), (1, 8), (2, 3)])
+    application = Application(lineage, rng)
+    for segment in [one for one in application.logs if one.generation]:
+        for key, _ in application.logs.pop(segment):
+            application.expected.pop(key, None)
+    keys = {key for rows in application.logs.values() for key, _ in rows}
+    application.run()
+    assert application.moved[1] == sum(
+        linear_hashing.address(key, 1, 4) != linear_hashing.address(key, 1, 8) for key in keys
+    )
+    assert application.moved[2] == sum(
+        linear_hashing.address(key, 1, 8) != linear_hashing.address(key, 1, 3) for key in keys
+    )
+
+
+def test_a_partition_waits_for_those_whose_keys_it_gets() -> None:
+    lineage = Lineage(1, [(0, 1), (1, 2), (2, 1)])
+    nothing = Marks({}, -1)
+    assert handover.missing(lineage, Segment(0, 0), nothing, {0, 1}) == []
+    assert handover.missing(lineage, Segment(1, 1), nothing, {0, 1}) == [Segment(0, 0)]
+    assert handover.missing(lineage, Segment(1, 1), Marks({0: 1}, -1), {0, 1}) == []
+    assert handover.missing(lineage, Segment(0, 2), nothing, {0, 1}) == [Segment(1, 1)]
+    assert handover.missing(lineage, Segment(0, 2), nothing, {0}) == [], "what is gone was drained"
+    assert handover.due(lineage, Segment(0, 0), -1) == []
+    assert handover.due(lineage, Segment(0, 1), -1) == [1]
+    assert handover.due(lineage, Segment(0, 2), -1) == [1]
+    assert handover.due(lineage, Segment(0, 2), 1) == []

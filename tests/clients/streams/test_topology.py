@@ -1,0 +1,129 @@
+"""Goal: the graph does what its steps say, and falls into the right parts. Method: run it by hand, without any task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clients.streams.serdes import JSON, TEXT
+from clients.streams.topology import INTERNAL, Context, Handler, Topology
+
+
+class Bench:
+    """A task's place: dicts for stores, a list for what is sent."""
+
+    def __init__(self) -> None:
+        self.timestamp_ms = 7
+        self.stores: dict[str, Rows] = {}
+        self.sent: list[tuple[str, bytes | None, bytes | None]] = []
+
+    def store(self, name: str) -> Rows:
+        return self.stores.setdefault(name, Rows())
+
+    def emit(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        self.sent.append((topic, key, value))
+
+
+class Rows(dict[bytes, bytes]):
+    def put(self, key: bytes, value: bytes | None) -> None:
+        if value is None:
+            self.pop(key, None)
+        else:
+            self[key] = value
+
+
+def run(topology: Topology, *records: tuple[str, bytes | None, bytes | None]) -> Bench:
+    bench = Bench()
+    steps = {topic: step for part in topology.build("app").subtopologies for topic, step in part.bind(bench).items()}
+    for topic, key, value in records:
+        steps[topic](key, value)
+    return bench
+
+
+def test_steps_change_drop_and_multiply_records() -> None:
+    topology = Topology()
+    lines = topology.stream("lines", value=TEXT)
+    lines.filter(lambda key, line: "keep" in line).map_values(str.upper).to("upper", value=TEXT)
+    lines.flat_map(lambda key, line: [(word.encode(), len(word)) for word in line.split()]).to("words")
+    bench = run(topology, ("lines", None, b"keep me"), ("lines", None, b"no"))
+    assert bench.sent == [
+        ("upper", None, b"KEEP ME"),
+        ("words", b"keep", b"4"),
+        ("words", b"me", b"2"),
+        ("words", b"no", b"2"),
+    ]
+
+
+def test_an_aggregate_is_kept_and_sent_on_and_can_end() -> None:
+    def add(key: bytes, value: bytes, total: int) -> int | None:
+        return None if value == b"end" else total + 1
+
+    topology = Topology()
+    topology.stream("in").aggregate("totals", lambda: 10, add).to("out")
+    bench = run(topology, ("in", b"k", b"1"), ("in", b"k", b"1"), ("in", None, b"1"), ("in", b"k", b"end"))
+    assert bench.sent == [("out", b"k", b"11"), ("out", b"k", b"12"), ("out", b"k", None)]
+    assert bench.stores["totals"] == {}
+
+
+def test_a_join_takes_the_row_of_now() -> None:
+    topology = Topology()
+    prices = topology.table("prices", value=JSON)
+    orders = topology.stream("orders", value=JSON)
+    orders.join(prices, lambda n, price: n * price).to("bills")
+    orders.join(prices, lambda n, price: price, left=True).to("seen")
+    bench = run(
+        topology,
+        ("orders", b"a", b"2"),
+        ("prices", b"a", b"5"),
+        ("orders", b"a", b"2"),
+        ("prices", b"a", None),
+        ("orders", b"a", b"2"),
+    )
+    assert [row for row in bench.sent if row[0] == "bills"] == [("bills", b"a", b"10")]
+    assert [row[2] for row in bench.sent if row[0] == "seen"] == [b"null", b"5", b"null"] or [
+        row[2] for row in bench.sent if row[0] == "seen"
+    ] == [None, b"5", None]
+
+
+def test_what_shares_a_store_is_one_subtopology_and_a_repartition_begins_another() -> None:
+    topology = Topology()
+    words = topology.stream("lines").map(lambda key, value: (value, value)).repartition("words")
+    words.count("counts").to("counts")
+    prices = topology.table("prices")
+    topology.stream("orders").join(prices, lambda order, price: order).to("bills")
+    built = topology.build("app")
+    assert [(one.sources, one.stores) for one in built.subtopologies] == [
+        (("lines",), ()),
+        (("app-words-repartition",), ("counts",)),
+        (("orders", "prices"), ("prices-table",)),
+    ]
+    assert built.repartition_topics == {"app-words-repartition": ("lines",)}
+    assert built.subtopology_of("prices").index == 2
+    bench = run(topology, ("lines", None, b"w"), ("app-words-repartition", b"w", b"w"))
+    assert bench.sent == [(INTERNAL + "words", b"w", b"w"), ("counts", b"w", b"1")]
+
+
+def test_a_step_of_ones_own_sees_its_stores() -> None:
+    def first_only(context: Context, key: bytes | None, value: Any, forward: Handler) -> None:
+        seen = context.store("seen")
+        if key is not None and seen.get(key) is None:
+            seen.put(key, b"")
+            forward(key, context.timestamp_ms)
+
+    topology = Topology()
+    topology.stream("in").process(first_only, stores=["seen"]).to("out")
+    bench = run(topology, ("in", b"a", b""), ("in", b"a", b""), ("in", b"b", b""))
+    assert bench.sent == [("out", b"a", b"7"), ("out", b"b", b"7")]
+
+
+def test_mistakes_are_named() -> None:
+    topology = Topology()
+    topology.stream("in")
+    topology.stream("in")
+    with pytest.raises(ValueError, match="read once"):
+        topology.build("app")
+    again = Topology()
+    again.stream("a").repartition("r")
+    with pytest.raises(ValueError, match="two repartitions"):
+        again.stream("b").repartition("r")
