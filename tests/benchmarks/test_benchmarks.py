@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import codec, latency, request_path, startup
+from benchmarks import codec, latency, request_path, startup, streams_sizes
 from benchmarks.__main__ import main
 from benchmarks.report import percentile
 
@@ -17,6 +17,13 @@ def test_generated_codecs_are_ten_times_faster_than_the_reference() -> None:
 def test_both_requests_pass_through_a_node() -> None:
     figures = request_path.measure(requests=70)
     assert [figure.what for figure in figures] == ["Python time of a small Produce", "Python time of a small Fetch"]
+
+
+def test_a_dictionary_of_topics_makes_assignments_smaller() -> None:
+    (figure,) = streams_sizes.measure(tasks=(500,), instances=10)
+    assert figure.met, figure
+    old, new = (streams_sizes.measured(version, 500, 10) for version in (4, 11))
+    assert old.total > new.total, "though it says more"
 
 
 @pytest.mark.processes
