@@ -107,6 +107,8 @@ class Committer:
         self._commit_offsets = commit_offsets
         self._producer: Producer | None = None
         self._begun = False
+        self._sent: list[asyncio.Future[RecordMetadata]] = []
+        """Output whose fate no transaction tells."""
         self.moves = Moves()
         self.commits = 0
 
@@ -130,7 +132,9 @@ class Committer:
         try:
             producer = await self._begin()
             for topic, key, value, timestamp_ms in outputs:
-                await producer.send(topic, value, key, timestamp_ms=timestamp_ms)
+                receipt = await producer.send(topic, value, key, timestamp_ms=timestamp_ms)
+                if not self.exactly_once:
+                    self._sent.append(receipt)
         except (AbortableError, FatalError) as error:
             await self.abort(error)
 
@@ -153,6 +157,9 @@ class Committer:
             else:
                 written = await self._log_changes(producer, tasks)
                 await producer.flush()
+                for receipt in self._sent:
+                    receipt.result()
+                self._sent.clear()
                 self._settle(tasks, written, transactional=False)
                 deliveries = await self._hand_over_apart(tasks, departures)
                 if offsets:
@@ -172,28 +179,26 @@ class Committer:
         return deliveries
 
     async def abort(self, error: KafkaError) -> None:
-        """Give up the transaction; raises `TasksMigrated`. A producer that was fenced is replaced."""
-        self._begun = False
-        assert self._producer is not None
-        if isinstance(error, FatalError):
-            log.warning("the producer is replaced: %s", error)
-            await self.stop()
-            await self.start()
-        else:
-            await self._producer.abort_transaction()
+        """Give up the transaction; raises `TasksMigrated`."""
+        await self.drop(fenced=isinstance(error, FatalError))
         raise TasksMigrated(str(error)) from error
 
-    async def drop(self) -> None:
-        """Give up what was sent since the last commit, because the tasks are gone."""
-        if self._begun and self.exactly_once:
-            assert self._producer is not None
-            try:
+    async def drop(self, *, fenced: bool = False) -> None:
+        """Give up what was sent since the last commit. A producer that was fenced, meanwhile too, is replaced."""
+        assert self._producer is not None, "a committer is started before it is used"
+        begun, self._begun = self._begun, False
+        self._sent.clear()
+        if not self.exactly_once or not (begun or fenced):
+            return
+        try:
+            if not fenced:
                 await self._producer.abort_transaction()
-            except KafkaError as error:
-                log.warning("the producer is replaced: %s", error)
-                await self.stop()
-                await self.start()
-        self._begun = False
+                return
+        except KafkaError as error:
+            log.warning("the transaction cannot be aborted: %s", error)
+        log.warning("the producer is replaced: somebody else had its transactional id")
+        await self.stop()
+        await self.start()
 
     # inside
 

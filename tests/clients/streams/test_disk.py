@@ -1,0 +1,101 @@
+"""Goal: what a write left is there after a kill -9, whole; what cannot be trusted is not.
+
+Method: a real process that writes and is killed at a moment of its own choosing; files that are tampered with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clients.streams import disk as disk_module
+from clients.streams.disk import OPEN_MARK, TaskDisk, Write, checkpoints_on_disk
+
+STORES = ("a", "b")
+WRITER = """
+import itertools, sys
+from pathlib import Path
+from clients.streams.disk import TaskDisk, Write
+disk = TaskDisk(Path(sys.argv[1]), ("a", "b"))
+for round in itertools.count(1):
+    rows = {b"%d" % key: b"%d" % round for key in range(300)}
+    marks = {"a": {b"m": b"%d" % round}}
+    disk.write(Write(changes={"a": rows, "b": rows}, checkpoints={"a": round, "b": round}, marks=marks))
+    print(round, flush=True)
+"""
+
+
+def test_everything_of_a_write_is_there_after_a_kill(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        told = 0
+        while told < 50:
+            told = int(writer.stdout.readline())
+        os.kill(writer.pid, signal.SIGKILL)
+        rest = writer.stdout.read().split()
+    told = int(rest[-1]) if rest else told
+    with contextlib.closing(TaskDisk(tmp_path, STORES)) as disk:
+        stored = disk.checkpoint("a")
+        assert stored in (told, told + 1), "a write that was told of is lost, or one has come from nowhere"
+        assert disk.checkpoint("b") == stored
+        assert disk.marks("a") == {b"m": b"%d" % stored}
+        for store in STORES:
+            assert dict(disk.items(store)) == {b"%d" % key: b"%d" % stored for key in range(300)}
+
+
+def test_a_store_survives_its_process_and_forgets_on_demand(tmp_path: Path) -> None:
+    with contextlib.closing(TaskDisk(tmp_path, STORES)) as disk:
+        disk.write(Write(changes={"a": {b"k": b"1", b"gone": b"2"}}, checkpoints={"a": 7}))
+        disk.write(Write(changes={"a": {b"gone": None}}, marks={"a": {b"m": b"1"}, "b": {b"n": b"2"}}))
+    assert checkpoints_on_disk(tmp_path, STORES) == {"a": 7, "b": 0}
+    with contextlib.closing(TaskDisk(tmp_path, STORES)) as disk:
+        assert (disk.get("a", b"k"), disk.get("a", b"gone"), disk.get("b", b"k")) == (b"1", None, None)
+        assert (disk.entries("a"), disk.marks("a"), disk.marks("b")) == (1, {b"m": b"1"}, {b"n": b"2"})
+        disk.clear("a")
+        assert (disk.entries("a"), disk.checkpoint("a"), disk.marks("a"), disk.marks("b")) == (0, 0, {}, {b"n": b"2"})
+    assert checkpoints_on_disk(tmp_path / "nothing", STORES) == {}
+
+
+def test_keys_that_lmdb_does_not_take(tmp_path: Path) -> None:
+    rows = {b"": b"empty", b"x" * 511: b"longest", b"x" * 512: b"too long", b"y" * 5000: b""}
+    with contextlib.closing(TaskDisk(tmp_path, STORES)) as disk:
+        disk.write(Write(changes={"a": rows}))
+        assert dict(disk.items("a")) == rows
+        assert disk.entries("a") == len(rows)
+        assert all(disk.get("a", key) == value for key, value in rows.items())
+        disk.write(Write(changes={"a": {b"": None, b"y" * 5000: None}}))
+        assert disk.get("a", b"") is None
+        assert set(dict(disk.items("a"))) == {b"x" * 511, b"x" * 512}
+
+
+def test_a_store_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_module, "FIRST_MAP_BYTES", 1 << 16)
+    with contextlib.closing(TaskDisk(tmp_path, STORES)) as disk:
+        for first in range(0, 5000, 500):
+            disk.write(Write(changes={"a": {b"%d" % key: b"v" * 200 for key in range(first, first + 500)}}))
+        assert disk.entries("a") == 5000
+
+
+def test_what_is_read_while_others_write_is_of_one_moment(tmp_path: Path) -> None:
+    with contextlib.closing(TaskDisk(tmp_path, STORES)) as disk:
+        disk.write(Write(changes={"a": {b"1": b"old", b"2": b"old"}}))
+        rows = disk.items("a")
+        first = next(rows)
+        disk.write(Write(changes={"a": {b"2": b"new"}}))
+        assert [first, *rows] == [(b"1", b"old"), (b"2", b"old")]
+
+
+def test_a_store_that_was_open_when_the_machine_went_down_is_not_trusted(tmp_path: Path) -> None:
+    disk = TaskDisk(tmp_path, STORES)
+    disk.write(Write(changes={"a": {b"k": b"1"}}, checkpoints={"a": 7}))
+    disk.close()
+    assert not (tmp_path / OPEN_MARK).exists()
+    (tmp_path / OPEN_MARK).write_text("another run of this machine")
+    with contextlib.closing(TaskDisk(tmp_path, STORES)) as disk:
+        assert (disk.get("a", b"k"), disk.checkpoint("a")) == (None, 0)

@@ -1,0 +1,178 @@
+"""Goal: applications are right through restarts, moves, resizes and failed transactions.
+
+Method: a real cluster and real instances in one process; what comes out is compared with what was sent in. Killed
+processes are in `test_instances.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clients import Producer
+from clients.streams.config import AT_LEAST_ONCE, StreamsConfig
+from clients.streams.serdes import JSON, TEXT
+from clients.streams.streams import Streams
+from clients.streams.tasks import State
+from clients.streams.topology import Topology
+from tests.clients.streams.world import World, counts, story, until
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
+def test_state_comes_from_the_disk_or_from_the_changelog(guarantee: str, tmp_path: Path) -> None:
+    async def act(world: World) -> None:
+        await world.feed(2000)
+        async with world.instance(counts(), processing_guarantee=guarantee) as one:
+            await world.counted(one)
+            assert one.restored == 0
+        await world.feed(1000)
+        async with world.instance(counts(), processing_guarantee=guarantee) as one:
+            await world.counted(one)
+            assert one.restored == 0, "what was on the disk was read again"
+        await world.feed(1000)
+        async with world.instance(counts(), "elsewhere", processing_guarantee=guarantee) as one:
+            await world.counted(one)
+            assert one.restored >= len(world.expected)
+
+    story(act, tmp_path)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
+def test_state_follows_its_keys_through_resizes(guarantee: str, tmp_path: Path) -> None:
+    async def act(world: World) -> None:
+        await world.feed(2000)
+        async with world.instance(counts(), processing_guarantee=guarantee) as one:
+            await world.counted(one)
+            for count in (8, 3, 5):
+                before = one.moves.keys
+                await world.admin.create_partitions("in", count, allow_shrink=True)
+                await world.feed(1000)
+                await world.counted(one)
+                if count == 8:
+                    assert one.moves.held == len(world.expected)
+                    assert one.moves.keys == moved(world, 4, 8), "all that moved, and no more"
+                    assert one.moves.copied == one.moves.keys
+                else:
+                    assert one.moves.keys > before
+        await world.feed(500)
+        async with world.instance(counts(), "elsewhere", processing_guarantee=guarantee) as other:
+            await world.counted(other)
+            held = {task.id.partition: dict(task.stores["counts"].items()) for task in other.tasks.values()}
+            assert sum(map(len, held.values())) == len(world.expected), "a key is in two stores"
+
+    story(act, tmp_path)
+
+
+def moved(world: World, before: int, after: int) -> int:
+    from protocol import linear_hashing
+    from protocol.hashing import murmur2
+
+    hashes = [murmur2(key) for key in world.expected]
+    return sum(linear_hashing.address(one, 1, before) != linear_hashing.address(one, 1, after) for one in hashes)
+
+
+def test_a_second_instance_takes_its_share_and_gives_it_back(tmp_path: Path) -> None:
+    async def act(world: World) -> None:
+        await world.feed(1000)
+        async with world.instance(counts()) as one:
+            await world.counted(one)
+            async with world.instance(counts(), "two") as two:
+                await until(lambda: running(one) == running(two) == 2, "both have their share")
+                await world.feed(1000)
+                await world.counted(one, two)
+            await until(lambda: running(one) == 4, "all is back")
+            await world.feed(1000)
+            await world.counted(one)
+
+    story(act, tmp_path)
+
+
+def running(one: Streams) -> int:
+    return sum(task.state is State.RUNNING for task in one.tasks.values())
+
+
+def test_a_standby_takes_over_without_restoring(tmp_path: Path) -> None:
+    async def act(world: World) -> None:
+        await world.feed(1000)
+        async with world.instance(counts(), num_standby_replicas=1) as one:
+            async with world.instance(counts(), "two", num_standby_replicas=1) as two:
+                await until(lambda: running(one) == running(two) == 2, "both have their share")
+                await world.feed(1000)
+                await world.counted(one, two)
+                await until(lambda: copies(one, two), "the copies are complete")
+            before = one.restored
+            await until(lambda: running(one) == 4, "all runs here")
+            assert one.restored == before, "a copy that was complete was read again"
+            await world.feed(1000)
+            await world.counted(one)
+
+    story(act, tmp_path)
+
+
+def copies(one: Streams, two: Streams) -> bool:
+    """Whether each copy has what its original has."""
+    for here, there in ((one, two), (two, one)):
+        for task in here.tasks.values():
+            if task.state is State.STANDBY:
+                original = there.tasks.get(task.id)
+                if original is None or dict(original.disk.items("counts")) != dict(task.disk.items("counts")):
+                    return False
+    return len(one.tasks) == len(two.tasks) == 4
+
+
+def test_a_transaction_that_fails_never_happened(tmp_path: Path) -> None:
+    async def act(world: World) -> None:
+        await world.feed(1000)
+        async with world.instance(counts(), commit_interval_ms=200) as one:
+            await world.counted(one)
+            for _ in range(3):
+                await world.feed(500)
+                # Whoever starts with the same transactional id aborts what is under way.
+                fencing = Producer(
+                    world.cluster.bootstrap_servers, transactional_id=f"app-{one.process_id.hex()}", client_id="fencing"
+                )
+                async with fencing:
+                    pass
+                await world.feed(500)
+                await world.counted(one)
+
+    story(act, tmp_path)
+
+
+def test_words_are_counted_and_rows_joined(tmp_path: Path) -> None:
+    topology = Topology()
+    words = topology.stream("lines", value=TEXT).flat_map(
+        lambda key, line: [(word.encode(), b"") for word in line.split()]
+    )
+    words.repartition("words").count("counts").to("out")
+    prices = topology.table("prices", value=JSON)
+    topology.stream("orders", value=JSON).join(prices, lambda amount, price: amount * price).to("bills")
+
+    async def act(world: World) -> None:
+        for line in (b"to be or not", b"to be that is", b"the question"):
+            await world.producer.send_and_wait("lines", line, b"hamlet")
+        await world.producer.send_and_wait("prices", b"3", b"apple")
+        async with world.instance(topology) as one:
+            expected = {b"to": 2, b"be": 2, b"or": 1, b"not": 1, b"that": 1, b"is": 1, b"the": 1, b"question": 1}
+            await world.output("out", lambda table: table == expected, one)
+            await until(lambda: sum(task.processed for task in one.tasks.values()) >= 3 + 10 + 1, "the price is there")
+            await world.producer.send_and_wait("orders", b"14", b"apple")
+            await world.output("bills", lambda table: table == {b"apple": 42}, one)
+
+    story(act, tmp_path, topics=("lines", "orders", "prices", "out", "bills"))
+
+
+def test_two_instances_do_not_share_a_directory(tmp_path: Path) -> None:
+    async def act(world: World) -> None:
+        async with world.instance(counts()):
+            with pytest.raises(BlockingIOError, match="another instance"):
+                await world.instance(counts()).start()
+
+    story(act, tmp_path)
+
+
+def test_settings_that_make_no_sense_are_named(tmp_path: Path) -> None:
+    for setting in ("processing_guarantee", "task_assignor", "rebalance_protocol"):
+        with pytest.raises(ValueError, match=setting):
+            StreamsConfig(application_id="a", bootstrap_servers="h:1", state_dir=tmp_path, **{setting: "no"})  # type: ignore[arg-type]

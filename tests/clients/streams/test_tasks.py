@@ -1,0 +1,121 @@
+"""Goal: the disk has what was committed and nothing else, whatever happens to a task. Method: one task, no cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clients.consumer.delivery import ConsumerRecord
+from clients.streams.changelog import MARK_HEADERS, Marks, arrived_mark
+from clients.streams.disk import TaskDisk
+from clients.streams.task import TaskId
+from clients.streams.tasks import Output, State, Task
+from clients.streams.topology import Topology
+from protocol.records.batch import Record
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Iterator[Task]:
+    made = make(tmp_path)
+    yield made
+    made.close()
+
+
+def make(directory: Path, state: State = State.CATCHING_UP) -> Task:
+    topology = Topology()
+    topology.stream("in").count("counts").to("out")
+    subtopology = topology.build("app").subtopologies[0]
+    return Task(TaskId(0, 3), "app", subtopology, TaskDisk(directory, subtopology.stores), state=state)
+
+
+def records(*keys: bytes) -> list[ConsumerRecord]:
+    return [ConsumerRecord("in", 3, offset, 100 + offset, key, b"", (), 0) for offset, key in enumerate(keys)]
+
+
+def logged(offset: int, key: bytes, value: bytes | None, *, mark: bool = False) -> Record:
+    return Record(offset, 0, key, value, MARK_HEADERS if mark else ())
+
+
+def running(task: Task) -> Task:
+    task.aim({"counts": task.stores["counts"].checkpoint.offset})
+    assert task.restored
+    task.run()
+    return task
+
+
+def test_a_task_runs_when_it_has_read_to_its_target(task: Task) -> None:
+    assert not task.restored, "the target is not known"
+    task.aim({"counts": 3})
+    task.restore("counts", [logged(0, b"k", b"4"), logged(1, b"gone", b"1")], 2)
+    assert not task.restored
+    task.restore("counts", [logged(2, b"gone", None)], 3)
+    assert task.restored
+    task.run()
+    assert task.process(records(b"k")) == [Output("out", b"k", b"5", 100)]
+    assert task.stores["counts"].get(b"gone") is None
+
+
+def test_changes_reach_the_disk_with_the_commit(task: Task) -> None:
+    running(task).process(records(b"a", b"a", b"b"))
+    assert (task.changed, task.disk.entries("counts")) == (True, 0)
+    assert task.stores["counts"].changes == {b"a": b"2", b"b": b"1"}
+    task.committed({"counts": [0, 1]}, transactional=True)
+    assert not task.changed
+    assert dict(task.disk.items("counts")) == {b"a": b"2", b"b": b"1"}
+    assert task.disk.checkpoint("counts") == 2
+
+
+def test_an_abort_leaves_what_was_committed_and_reads_the_changelog_again(task: Task) -> None:
+    running(task).process(records(b"a"))
+    task.committed({"counts": [0]}, transactional=True)
+    task.process(records(b"a", b"b"))
+    task.aborted()
+    assert (task.state, task.changed, task.targets) == (State.CATCHING_UP, False, None)
+    assert dict(task.stores["counts"].items()) == {b"a": b"1"}
+    task.aim({"counts": 4})
+    assert not task.restored
+    task.restore("counts", [], 4)
+    assert task.restored
+
+
+def test_a_task_that_does_not_run_is_given_nothing(task: Task) -> None:
+    with pytest.raises(AssertionError, match="catching up"):
+        task.process(records(b"a"))
+
+
+def test_keys_from_a_neighbour_are_copied_only_if_nothing_stands_before_them(task: Task) -> None:
+    mark = arrived_mark(1, 2)
+    assert not task.take_over("counts", {b"a": b"7"}, mark, [5, 6])
+    assert not task.take_over("counts", {b"a": b"7"}, mark, [0, 2])
+    assert task.marks() == [Marks({}, -1)]
+    assert task.take_over("counts", {b"a": b"7"}, mark, [0, 1])
+    assert task.marks() == [Marks({1: 2}, -1)]
+    assert (task.stores["counts"].get(b"a"), task.disk.checkpoint("counts")) == (b"7", 2)
+
+
+def test_a_copy_is_what_the_changelog_says_marks_included(tmp_path: Path) -> None:
+    copy = make(tmp_path, State.STANDBY)
+    assert copy.warming
+    key, value = arrived_mark(1, 2)
+    copy.restore("counts", [logged(0, b"a", b"1"), logged(1, key, value, mark=True), logged(2, b"a", b"3")], 4)
+    copy.close()
+    again = make(tmp_path)
+    assert again.marks() == [Marks({1: 2}, -1)]
+    assert dict(again.stores["counts"].items()) == {b"a": b"3"}
+    assert again.stores["counts"].checkpoint.offset == 4
+    again.start_over("counts")
+    assert (again.marks(), dict(again.stores["counts"].items())) == ([Marks({}, -1)], {})
+    again.close()
+
+
+def test_what_was_changed_hides_what_is_on_disk(task: Task) -> None:
+    store = running(task).stores["counts"]
+    store.put(b"a", b"1")
+    store.put(b"b", b"1")
+    task.committed({"counts": [0, 1]}, transactional=False)
+    store.put(b"a", None)
+    store.put(b"c", b"1")
+    assert store.get(b"a") is None
+    assert dict(store.items()) == {b"b": b"1", b"c": b"1"}

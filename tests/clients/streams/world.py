@@ -1,0 +1,114 @@
+"""A small cluster with an application in it: what the tests of the runtime share."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from anabranch.cluster import Cluster
+from clients import Admin, Consumer, NewTopic, Producer
+from clients.streams.config import StreamsConfig
+from clients.streams.streams import Streams
+from clients.streams.topology import Topology
+from tests.conftest import run_strictly
+
+PARTITIONS = 4
+
+
+class World:
+    """A cluster, somebody who feeds it, and somebody who reads what comes out."""
+
+    def __init__(self, cluster: Cluster, admin: Admin, producer: Producer, directory: Path) -> None:
+        self.cluster, self.admin, self.producer, self.directory = cluster, admin, producer, directory
+        self.expected: Counter[bytes] = Counter()
+        self.rng = random.Random(1)
+
+    async def topics(self, *names: str, partitions: int = PARTITIONS) -> None:
+        for name in names:
+            await self.admin.create_topics([NewTopic(name=name, partitions=partitions, replication_factor=1)])
+            await self.admin.wait_for_topic(name)
+
+    def instance(self, topology: Topology, name: str = "one", **settings: Any) -> Streams:
+        config = StreamsConfig(
+            application_id="app",
+            bootstrap_servers=self.cluster.bootstrap_servers,
+            state_dir=self.directory / name,
+            **{"heartbeat_interval_ms": 100, "commit_interval_ms": 20, **settings},
+        )
+        return Streams(topology, config, rng=random.Random(name))
+
+    async def feed(self, count: int, *, keys: int = 200) -> None:
+        for _ in range(count):
+            key = b"key-%d" % self.rng.randrange(keys)
+            self.expected[key] += 1
+            await self.producer.send("in", b"", key)
+        await self.producer.flush()
+
+    async def counted(self, *instances: Streams, topic: str = "out") -> None:
+        """Wait until the output is what it has to be; an instance that fails fails the test."""
+        await self.output(topic, lambda table: table == self.expected, *instances)
+
+    async def output(self, topic: str, complete: Callable[[dict[bytes, Any]], bool], *instances: Streams) -> None:
+        reading = asyncio.ensure_future(self._read(topic, complete))
+        failing = [asyncio.ensure_future(one.failed()) for one in instances]
+        try:
+            done, _ = await asyncio.wait([reading, *failing], return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                one.result()
+            assert reading in done, "an instance has ended"
+        finally:
+            for one in (reading, *failing):
+                one.cancel()
+            await asyncio.gather(reading, *failing, return_exceptions=True)
+
+    async def _read(self, topic: str, complete: Callable[[dict[bytes, Any]], bool]) -> None:
+        table: dict[bytes, Any] = {}
+        async with Consumer(
+            topic,
+            bootstrap_servers=self.cluster.bootstrap_servers,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        ) as consumer:
+            while not complete(table):
+                for rows in (await consumer.getmany(timeout_ms=100)).values():
+                    for record in rows:
+                        assert record.key is not None and record.value is not None
+                        table[record.key] = json.loads(record.value)
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    try:
+        async with asyncio.timeout(45):
+            while not condition():  # noqa: ASYNC110 (what instances do is looked at from outside)
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"{what}: not in time") from None
+
+
+def story(act: Callable[[World], Awaitable[None]], directory: Path, *, topics: Sequence[str] = ("in", "out")) -> None:
+    """Run a story against a cluster of its own."""
+
+    async def whole() -> None:
+        async with (
+            asyncio.timeout(100),
+            Cluster(brokers=1, seed=1) as cluster,
+            Admin(cluster.bootstrap_servers) as admin,
+            Producer(cluster.bootstrap_servers, linger_ms=1) as producer,
+        ):
+            world = World(cluster, admin, producer, directory)
+            await world.topics(*topics)
+            await act(world)
+
+    run_strictly(whole())
+
+
+def counts() -> Topology:
+    """How often each key came."""
+    topology = Topology()
+    topology.stream("in").count("counts").to("out")
+    return topology
