@@ -1,288 +1,308 @@
-"""What a delivery means, given everything delivered of its key before: the rules of the order audit, as plain Python.
+"""The checks of one batch of deliveries, and of what the audited topic stores, against the state of their bucket.
 
-Per (group, topic, producer, key) the checker knows the highest sequence delivered and where it came from, the sequences
-that were skipped, and how far the key has been read in each partition it ever lived in. A delivery is one of these:
+Most deliveries are the next of their key, from the partition of the one before. A few operations on whole columns find
+out which keys had nothing else in a batch, and move them on; only the others are judged record by record (`rules`).
+What does not concern single keys is judged by `numbering` (repetitions and holes of the audit itself) and `places`
+(owners and repetitions of a partition); what is stored, by `pending`.
 
-    in order       beyond everything delivered so far; those in between are missing until they come
-    out of order   a missing one that comes after a later one; or one seen before, read again from a partition that the
-                   key's newest delivery did *not* come from, which takes the application back in time
-    redelivered    one seen before, read again from the partition of the newest delivery, as Kafka allows after a
-                   failure: the application sees a stretch of its newest partition twice
-    repeated       one seen before, under an offset that was not read before: it was stored twice
-
-Lost is what is missing when the audit ends, and what the audited topic stores beyond the newest delivery. The state of
-many keys is packed into one value per bucket: a round trip per key to the state store costs more than the check.
+What is found depends on the order of events in the audit topic alone, never on where batches begin.
 """
 
 from __future__ import annotations
 
-import bisect
-import pickle
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-IN_ORDER: Final = "in_order"
-REDELIVERED: Final = "redelivered"
-OUT_OF_ORDER: Final = "out_of_order"
-REPEATED: Final = "repeated"
-LOST: Final = "lost"
-COUNTERS: Final = (
-    "events",
-    "delivered",
-    "redelivered",
-    "out_of_order",
-    "repeated",
-    "missing",
-    "unnumbered",
-    "keys",
-    "stored",
-    "stored_again",
+import numpy as np
+import numpy.typing as npt
+
+from protocol.audit import NO_PRODUCER
+from spark_jobs import lines
+from spark_jobs.bucket import NOBODY, PATIENCE_MS, QUIET_MS, Bucket, salt
+from spark_jobs.columns import Column
+from spark_jobs.events import Events
+from spark_jobs.lines import PLACE
+from spark_jobs.numbering import AGAIN, BEHIND
+from spark_jobs.pending import Stored
+from spark_jobs.places import Place
+from spark_jobs.rules import Line
+from spark_jobs.verdict import (
+    DELIVERED,
+    EVENTS,
+    KINDS,
+    REDELIVERED,
+    REPEATED_EVENTS,
+    UNNUMBERED,
+    WRONG_PAYLOAD,
+    Event,
+    Violation,
 )
 
-Span = tuple[int, int]
-"""First and last of some sequences in a row."""
+SEQUENCES_END: Final = 1 << 62
+"""Nobody has counted to this: a header that says so says nothing."""
+UNNUMBERED_SEQUENCE: Final = -1
+
+Truths = npt.NDArray[np.bool_]
 
 
-class Event(NamedTuple):
-    """One delivery, as the audit topic tells it."""
-
-    group: str
-    producer: int
-    key: bytes
-    sequence: int
-    topic: str
-    partition: int
-    offset: int
-    generation: int
-    member: str
-    incarnation: int
-    time_ms: int
-
-
-class Violation(NamedTuple):
-    """A delivery that breaks a rule, with the record of its key that had been handed out before it."""
-
-    kind: str
-    event: Event
-    before: Event
+def check(bucket: Bucket, events: Events, stored: Stored | None = None, expect: str | None = None) -> list[Violation]:
+    """Take deliveries as they stand in the audit topic, and records of the topic `expect`; what is violated."""
+    violations: list[Violation] = []
+    if len(events):
+        violations += _Batch(bucket, events, expect).judge()
+    if stored is not None:
+        bucket.pending.store(stored)
+    violations += _compare_payloads(bucket)
+    for violation in violations:
+        if violation.event is not None:
+            where = bucket.name_of(violation.group, violation.topic), violation.event.generation
+            bucket.add(*where, violation.kind)
+    return violations + bucket.settle()
 
 
-class Loss(NamedTuple):
-    """Records of one key that were never handed to a group."""
-
-    group: str
-    topic: str
-    producer: int
-    key: bytes
-    sequences: list[Span]
-    newest: Event | None
-    """The newest delivery of the key; none when nothing of it was delivered."""
-
-
-class Gaps:
-    """Sequences that were passed over, as spans: a late start may pass over millions."""
-
-    __slots__ = ("spans",)
-
-    def __init__(self) -> None:
-        self.spans: list[Span] = []
-
-    def __len__(self) -> int:
-        return sum(last - first + 1 for first, last in self.spans)
-
-    def append(self, first: int, last: int) -> None:
-        """Add a span beyond all others; an empty one adds nothing."""
-        if first <= last:
-            self.spans.append((first, last))
-
-    def remove(self, sequence: int) -> bool:
-        """Whether the sequence was in a gap; it no longer is."""
-        at = bisect.bisect_right(self.spans, sequence, key=lambda span: span[0]) - 1
-        if at < 0 or self.spans[at][1] < sequence:
-            return False
-        first, last = self.spans[at]
-        rest = [(first, sequence - 1), (sequence + 1, last)]
-        self.spans[at : at + 1] = [span for span in rest if span[0] <= span[1]]
-        return True
+def _compare_payloads(bucket: Bucket) -> list[Violation]:
+    handed, found = bucket.pending.handed, []
+    for row, fingerprint in bucket.pending.compare():
+        columns = handed.columns
+        event = bucket.event(
+            int(columns["name"][row]),
+            int(columns["producer"][row]),
+            handed.keys[row],
+            [int(columns[field][row]) for field in PLACE],
+            int(columns["fingerprint"][row]),
+        )
+        found.append(Violation.of(WRONG_PAYLOAD, event, before=None, stored=fingerprint))
+    return found
 
 
-@dataclass(slots=True)
-class KeyState:
-    """Everything the rules need to know about one key of one producer in one group."""
+class _Batch:
+    """The deliveries of one batch in one bucket."""
 
-    newest: Event
-    read_to: dict[int, int] = field(default_factory=dict)
-    """Per partition: the highest offset of this key that was delivered from it."""
-    missing: Gaps = field(default_factory=Gaps)
+    def __init__(self, bucket: Bucket, events: Events, expect: str | None) -> None:
+        self._bucket = bucket
+        self._events = events
+        self._expect = expect
+        senders = self._sender_indexes()
+        names = np.array([bucket.name_of(one.group, one.topic) for one in events.senders], np.int64)
+        self._name = names[events.sender]
+        numbered = (events.producer != NO_PRODUCER) & (events.sequence < SEQUENCES_END)
+        self._producer = np.where(numbered, events.producer, np.uint64(NO_PRODUCER))
+        self._place: dict[str, Column] = {
+            "newest": np.where(numbered, events.sequence.astype(np.int64), UNNUMBERED_SEQUENCE),
+            "partition": events.partition,
+            "generation": events.generation,
+            "offset": events.offset,
+            "time_ms": events.time_ms,
+            "sender": senders[events.sender],
+        }
+        self._numbered = numbered
+        self._again = np.zeros(len(events), np.bool_)
+        self._key_ends: Column | None = None
+        self._violations: list[Violation] = []
 
+    def judge(self) -> list[Violation]:
+        """Move the bucket on; what the deliveries violate."""
+        bucket, events = self._bucket, self._events
+        self._count(EVENTS, np.arange(len(events)))
+        incarnations = np.array([one.incarnation for one in events.senders], np.uint64)[events.sender]
+        known = bucket.numbers.admit(incarnations, events.number)
+        self._count(REPEATED_EVENTS, np.flatnonzero(known == AGAIN))
+        kept = np.flatnonzero(known != AGAIN)
+        if not len(kept):
+            return []
+        clock = np.maximum(np.maximum.accumulate(events.time_ms), bucket.clock_ms)
+        late = known == BEHIND
+        self._judge_lines(kept, late, clock)
+        self._judge_places(kept[~late[kept]])
+        bucket.clock_ms = int(clock[-1])
+        if self._expect is not None:
+            self._hand(kept)
+        return self._violations
 
-@dataclass(slots=True)
-class StoredState:
-    """Which sequences of one key of one producer the audited topic was seen to store."""
+    # partitions
 
-    newest: int = -1
-    absent: Gaps = field(default_factory=Gaps)
-
-    def beyond(self, sequence: int) -> list[Span]:
-        """What is stored after `sequence`."""
-        spans, position = [], sequence + 1
-        for first, last in self.absent.spans:
-            if last < position:
-                continue
-            if position < first:
-                spans.append((position, first - 1))
-            position = last + 1
-        if position <= self.newest:
-            spans.append((position, self.newest))
-        return spans
-
-
-@dataclass(slots=True)
-class Bucket:
-    """The states of many keys, and what was counted in them so far."""
-
-    keys: dict[tuple[str, str, int, bytes], KeyState] = field(default_factory=dict)
-    stored: dict[tuple[int, bytes], StoredState] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
-    by_generation: dict[int, int] = field(default_factory=dict)
-
-    def check(self, events: Iterable[Event]) -> list[Violation]:
-        """Take deliveries in the order in which they happened; the violations among them."""
-        violations: list[Violation] = []
-        counts, keys = self.counts, self.keys
-        for event in events:
-            counts["events"] += 1
-            if event.producer == 0:
-                counts["unnumbered"] += 1
-                continue
-            name = (event.group, event.topic, event.producer, event.key)
-            state = keys.get(name)
-            if state is None:
-                state = keys[name] = KeyState(newest=_before_the_first(event))
-                counts["keys"] += 1
-            before = state.newest
-            kind = self._judge(state, event)
-            if kind is IN_ORDER:
-                continue
-            counts[kind] += 1
-            if kind is not REDELIVERED:
-                violations.append(Violation(kind, event, before))
-        return violations
-
-    def _judge(self, state: KeyState, event: Event) -> str:
-        newest, sequence, partition = state.newest, event.sequence, event.partition
-        read_to = state.read_to.get(partition, -1)
-        if event.offset > read_to:
-            state.read_to[partition] = event.offset
-        if sequence > newest.sequence:
-            state.missing.append(newest.sequence + 1, sequence - 1)
-            self.counts["missing"] += sequence - newest.sequence - 1
-            state.newest = event
-            self._count(event)
-            return IN_ORDER
-        if state.missing.remove(sequence):
-            self.counts["missing"] -= 1
-            self._count(event)
-            return OUT_OF_ORDER
-        if event.offset > read_to:
-            return REPEATED
-        return REDELIVERED if newest.partition == partition else OUT_OF_ORDER
-
-    def _count(self, event: Event) -> None:
-        self.counts["delivered"] += 1
-        self.by_generation[event.generation] = self.by_generation.get(event.generation, 0) + 1
-
-    def store(self, records: Iterable[tuple[int, bytes, int]]) -> None:
-        """Take note of what the audited topic stores: (producer, key, sequence), in any order."""
-        stored, counts = self.stored, self.counts
-        for producer, key, sequence in records:
-            counts["stored"] += 1
-            state = stored.get((producer, key))
-            if state is None:
-                state = stored[producer, key] = StoredState()
-            if sequence > state.newest:
-                state.absent.append(state.newest + 1, sequence - 1)
-                state.newest = sequence
-            elif not state.absent.remove(sequence):
-                counts["stored_again"] += 1
-
-    def groups(self) -> set[str]:
-        """Every group that anything in this bucket was delivered to."""
-        return {group for group, *_ in self.keys}
-
-    def undelivered(self, topic: str) -> dict[str, int]:
-        """Per group: how many records of `topic` are stored beyond the newest deliveries of their keys."""
-        found = dict.fromkeys(self.groups(), 0)
-        for group in found:
-            for (producer, key), stored in self.stored.items():
-                state = self.keys.get((group, topic, producer, key))
-                newest = -1 if state is None else state.newest.sequence
-                if stored.newest > newest:
-                    found[group] += sum(last - first + 1 for first, last in stored.beyond(newest))
-        return found
-
-    def losses(self, topic: str | None, groups: Iterable[str]) -> Iterator[Loss]:
-        """What was skipped and never came, in any topic, and what `topic` stores beyond the newest deliveries."""
-        for (group, its_topic, producer, key), state in self.keys.items():
-            if state.missing.spans:
-                yield Loss(group, its_topic, producer, key, list(state.missing.spans), state.newest)
-        if topic is None:
+    def _judge_places(self, rows: Column) -> None:
+        """Owners, and repetitions that are given up."""
+        places, partition = self._bucket.places, self._place["partition"]
+        if not len(rows):
             return
-        for group in groups:
-            for (producer, key), stored in self.stored.items():
-                known = self.keys.get((group, topic, producer, key))
-                spans = stored.beyond(-1 if known is None else known.newest.sequence)
-                if spans:
-                    yield Loss(group, topic, producer, key, spans, None if known is None else known.newest)
+        where = self._name[rows] << 32 | partition[rows]
+        order = np.argsort(where, kind="stable")
+        for mine in np.split(rows[order], np.flatnonzero(np.diff(where[order])) + 1):
+            place = places.setdefault((int(self._name[mine[0]]), int(partition[mine[0]])), Place())
+            offset, sender = self._place["offset"][mine], self._place["sender"][mine]
+            breaks = (offset[1:] <= offset[:-1]) | (sender[1:] != sender[:-1])
+            for run in np.split(mine, np.flatnonzero(breaks) + 1):
+                self._judge_run(place, run)
 
-    def pack(self) -> bytes:
-        """As bytes, for the state store. Read back by `unpack` only: the checkpoint is ours alone."""
-        return pickle.dumps(self, protocol=pickle.HIGHEST_PROTOCOL)
+    def _judge_run(self, place: Place, run: Column) -> None:
+        """Deliveries by one owner, from one partition, with offsets that rise."""
+        for row in run.tolist():
+            event = self._event(row)
+            if place.plain(event):
+                place.extend(self._event(int(run[-1])))
+                return
+            self._violations += place.take(event, again=bool(self._again[row]))
 
-    @staticmethod
-    def unpack(data: bytes | None) -> Bucket:
-        """From bytes; an empty bucket from none."""
-        if data is None:
-            return Bucket()
-        bucket = pickle.loads(data)
-        assert isinstance(bucket, Bucket), "packed by pack()"
-        return bucket
+    # keys
 
+    def _judge_lines(self, kept: Column, late: Truths, clock: Column) -> None:
+        first, second = self._hashes()
+        order = kept[np.argsort(first[kept], kind="stable")]
+        begins = np.flatnonzero(np.concatenate([[True], first[order][1:] != first[order][:-1]]))
+        sizes = np.diff(np.append(begins, len(order)))
+        heads, ends = order[begins], order[begins + sizes - 1]
+        if (second[order] != np.repeat(second[heads], sizes)).any():
+            raise lines.HashCollision("two keys of the audit have the same hash")
+        rows = self._bucket.lines.find(first[heads], second[heads])
+        self._name_woken(rows, heads)
+        plain = self._plain(order, begins, sizes, rows, late)
+        self._count(DELIVERED, order[np.repeat(plain, sizes)])
+        self._count(UNNUMBERED, order[~self._numbered[order]])
+        careful = [
+            (heads[number], rows[number], self._judge_line(rows[number], order[begin : begin + size], late, clock))
+            for number, begin, size in zip(
+                np.flatnonzero(~plain).tolist(), begins[~plain].tolist(), sizes[~plain].tolist(), strict=True
+            )
+        ]
+        self._move_on(first, second, heads[plain], ends[plain], rows[plain], careful)
 
-def total(rows: Collection[Mapping[str, Any]]) -> dict[str, int]:
-    """The sums over all buckets; `undelivered` counts for every group that anything was delivered to."""
-    sums = {name: sum(row[name] for row in rows) for name in COUNTERS}
-    # A bucket that a group got nothing from does not know of the group: all that it stores is undelivered there.
-    sums["undelivered"] = sum(
-        row["undelivered"].get(group, row["stored"] - row["stored_again"]) for group in groups(rows) for row in rows
-    )
-    return sums
+    def _plain(self, order: Column, begins: Column, sizes: Column, rows: Column, late: Truths) -> Truths:
+        """Which lines have nothing but the next of their key, again and again, from the partition they are in."""
+        here = {name: column[order] for name, column in self._place.items()}
+        before = {name: np.roll(here[name], 1) for name in ("newest", "partition", "generation", "offset")}
+        known = np.maximum(rows, 0)
+        for name, column in before.items():
+            start = here[name][begins] if name in ("partition", "generation") else np.full(len(begins), -1)
+            if len(self._bucket.lines):
+                start = np.where(rows >= 0, self._bucket.lines.fields[name][known], start)
+            column[begins] = start
+        numbered = self._numbered[order]
+        good = np.where(numbered, here["newest"] == before["newest"] + 1, here["generation"] >= before["generation"])
+        good &= (here["partition"] == before["partition"]) & (here["offset"] > before["offset"]) & ~late[order]
+        plain: Truths = np.logical_and.reduceat(good, begins)
+        return plain
 
+    def _judge_line(self, row: int, events: Column, late: Truths, clock: Column) -> Line:
+        line = self._line(int(row))
+        for number in events.tolist():
+            newest, now_ms = line.newest, int(clock[number])
+            if newest is not None and not line.skipped and now_ms - newest.time_ms > QUIET_MS:
+                # Whether the state has forgotten already who that was depends on where batches began.
+                line.newest = newest._replace(
+                    time_ms=-1,
+                    member=NOBODY.member,
+                    incarnation=NOBODY.incarnation,
+                    group_generation=NOBODY.group_generation,
+                )
+            event = self._event(number)
+            finding = line.judge(event, late=bool(late[number]), clock_ms=now_ms, patience_ms=PATIENCE_MS)
+            self._violations += finding.violations
+            self._again[number] = REDELIVERED in finding.counts
+            for kind in finding.counts:
+                if kind not in KINDS:
+                    self._bucket.add(int(self._name[number]), event.generation, kind)
+        return line
 
-def groups(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Every group that anything was delivered to; a nameless one that missed everything, if there is none."""
-    return sorted({group for row in rows for group in row["undelivered"]}) or [""]
+    def _line(self, row: int) -> Line:
+        """A line as it stands in the state."""
+        if row < 0:
+            return Line()
+        bucket, state = self._bucket, self._bucket.lines
+        first = int(state.first[row])
+        fields = {name: int(state.fields[name][row]) for name in (*PLACE, "name", "producer")}
+        newest = bucket.event(fields["name"], fields["producer"], state.key(row), [fields[name] for name in PLACE])
+        former: dict[int, int] = dict(state.former.get(first))  # type: ignore[arg-type]
+        former[newest.partition] = max(newest.offset, former.get(newest.partition, -1))
+        return Line(newest, former, [bucket.skip(first, one) for one in state.skipped.get(first)])
 
+    def _move_on(
+        self,
+        first: Column,
+        second: Column,
+        heads: Column,
+        ends: Column,
+        rows: Column,
+        careful: list[tuple[int, int, Line]],
+    ) -> None:
+        """Write down the newest delivery of every line: plain ones are given by their ends, others as they came out."""
+        bucket, state = self._bucket, self._bucket.lines
+        for head, _, line in careful:
+            assert line.newest is not None, "something was delivered"
+            former = [row for row in line.former.items() if row != (line.newest.partition, line.newest.offset)]
+            if former or state.former.get(int(first[head])):
+                state.former.put(int(first[head]), former)
+        places = np.array([bucket.place(line.newest) for _, _, line in careful if line.newest], np.int64)
+        places = places.reshape(-1, len(PLACE))
+        heads = np.concatenate([heads, np.array([head for head, _, _ in careful], np.int64)])
+        rows = np.concatenate([rows, np.array([row for _, row, _ in careful], np.int64)])
+        values = {name: np.concatenate([self._place[name][ends], places[:, index]]) for index, name in enumerate(PLACE)}
+        old, new = rows >= 0, rows < 0
+        state.update(rows[old], {name: column[old] for name, column in values.items()})
+        if new.any():
+            its = heads[new]
+            fresh = {name: column[new] for name, column in values.items()}
+            fresh |= {"name": self._name[its], "producer": self._producer[its]}
+            state.add(first[its], second[its], fresh, [self._key(row) for row in its.tolist()])
+            bucket.keys += int(self._numbered[its].sum())
+        for head, _, line in careful:
+            its_first = int(first[head])
+            if line.skipped or state.skipped.get(its_first):
+                state.skipped.put(its_first, [bucket.flat(skip) for skip in line.skipped])
 
-def verdict(counts: Mapping[str, int]) -> dict[str, int]:
-    """The judgement over a finished audit."""
-    return {
-        "delivered": counts["delivered"],
-        "keys": counts["keys"],
-        "events": counts["events"],
-        "redelivered": counts["redelivered"],
-        "out_of_order": counts["out_of_order"],
-        "lost": counts["missing"] + counts["undelivered"],
-        "repeated": max(counts["repeated"], counts["stored_again"]),
-        "unnumbered": counts["unnumbered"],
-    }
+    def _name_woken(self, rows: Column, heads: Column) -> None:
+        """Lines that were quiet have forgotten whose they are."""
+        state = self._bucket.lines
+        known = rows >= 0
+        woken = np.flatnonzero(known)[state.fields["name"][rows[known]] < 0]
+        if len(woken):
+            its = heads[woken]
+            keys = [self._key(row) for row in its.tolist()]
+            state.name_again(rows[woken], self._name[its], self._producer[its], keys)
 
+    def _hashes(self) -> tuple[Column, Column]:
+        bucket, events = self._bucket, self._events
+        of_names = np.array([salt(*names, 0) for names in bucket.names], np.uint64)
+        salts = of_names[self._name] + self._producer * np.uint64(3)
+        blank = ~self._numbered & (events.key_lengths < 0)
+        salts[blank] += events.partition[blank].astype(np.uint64) + np.uint64(1)
+        return lines.hashes(events.key_column(), salts)
 
-def clean(judgement: Mapping[str, int]) -> bool:
-    """Whether nothing was violated."""
-    return not any(judgement[name] for name in ("out_of_order", "lost", "repeated"))
+    # columns
 
+    def _sender_indexes(self) -> Column:
+        known = self._bucket.senders
+        places = {sender: index for index, sender in enumerate(known)}
+        for sender in self._events.senders:
+            if sender not in places:
+                places[sender] = len(known)
+                known.append(sender)
+        return np.array([places[sender] for sender in self._events.senders], np.int64)
 
-def _before_the_first(event: Event) -> Event:
-    return event._replace(sequence=-1, partition=-1, offset=-1)
+    def _count(self, kind: str, rows: Column) -> None:
+        """Count these deliveries, by name and generation."""
+        generation = self._place["generation"][rows]
+        where, counts = np.unique(self._name[rows] << 32 | (generation + 1), return_counts=True)
+        for key, count in zip(where.tolist(), counts.tolist(), strict=True):
+            self._bucket.add(key >> 32, (key & 0xFFFFFFFF) - 1, kind, count)
+
+    def _key(self, row: int) -> bytes | None:
+        if self._key_ends is None:
+            self._key_ends = np.cumsum(np.maximum(self._events.key_lengths, 0))
+        length = int(self._events.key_lengths[row])
+        end = int(self._key_ends[row])
+        return None if length < 0 else self._events.key_bytes[end - length : end]
+
+    def _event(self, row: int) -> Event:
+        place = [int(self._place[name][row]) for name in PLACE]
+        fingerprint = int(self._events.fingerprint[row])
+        return self._bucket.event(int(self._name[row]), int(self._producer[row]), self._key(row), place, fingerprint)
+
+    def _hand(self, kept: Column) -> None:
+        """Deliveries of the topic whose records are known."""
+        audited = np.array([topic == self._expect for _, topic in self._bucket.names], np.bool_)
+        rows = kept[audited[self._name[kept]]]
+        if len(rows):
+            columns = {name: column[rows] for name, column in self._place.items()}
+            columns |= {"name": self._name[rows], "producer": self._producer[rows]}
+            columns |= {"fingerprint": self._events.fingerprint[rows]}
+            self._bucket.pending.hand(columns, [self._key(row) for row in rows.tolist()])

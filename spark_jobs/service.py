@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,8 +24,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from protocol.errors import ErrorCode, KafkaError
-from spark_jobs import audit, checks
+from spark_jobs import audit
 from spark_jobs.reader import TopicReader
+from spark_jobs.violations import Violations
 
 LOOK_UP_PATIENCE_S: Final = 2.0
 IDENTITY: Final = "audited.json"
@@ -43,41 +44,54 @@ def say(event: str, **facts: Any) -> None:
     sys.stdout.flush()
 
 
+Tell = Callable[..., None]
+
+
 class AuditService:
     """The running audits of one session."""
 
-    def __init__(self, session: SparkSession, servers: str, directory: Path) -> None:
+    def __init__(self, session: SparkSession, servers: str, directory: Path, tell: Tell = say) -> None:
+        """`tell` hears of each batch: "progress", with the topic and the verdict as things stand."""
         self._session = session
         self._servers = servers
         self._directory = directory
-        self._running: dict[str, tuple[audit.Target, StreamingQuery]] = {}
+        self._tell = tell
+        self._running: dict[str, tuple[audit.Target, StreamingQuery, Violations]] = {}
 
-    def begin(self, topic: str, expect: str | None) -> None:
+    def begin(self, topic: str, expect: str | None, outputs: Violations | None = None) -> None:
         """Start the audit of a topic, or continue it where its checkpoint stands. `CannotAudit`"""
-        target = audit.Target(self._servers, topic, self._directory / topic, expect)
+        target = self.target(topic, expect)
         claim(target)
+        outputs = outputs or Violations(target.violations)
         try:
-            query = audit.start(self._session, target, lambda facts: say("progress", topic=topic, **facts))
+            query = audit.start(
+                self._session, target, lambda facts: self._tell("progress", topic=topic, **facts), outputs
+            )
         except PySparkException as error:
             raise CannotAudit(f"the audit of {topic} cannot start: {cause(str(error))}") from error
-        self._running[topic] = (target, query)
+        self._running[topic] = (target, query, outputs)
+
+    def target(self, topic: str, expect: str | None) -> audit.Target:
+        """Where the audit of a topic writes."""
+        return audit.Target(self._servers, topic, self._directory / topic, expect)
+
+    def query(self, topic: str) -> StreamingQuery:
+        """The audit of a topic as Spark knows it."""
+        return self._running[topic][1]
 
     def active(self, topic: str) -> bool:
         """Whether the audit of a topic goes on; one that failed says why in `finish`."""
-        _, query = self._running[topic]
-        return bool(query.isActive)
+        return bool(self.query(topic).isActive)
 
     def finish(self, topic: str) -> dict[str, int]:
         """Take in everything that the topics hold by now, stop, and judge. `CannotAudit` if the query failed."""
         if topic not in self._running:
             raise CannotAudit(f"there is no audit of {topic}")
-        target, query = self._running.pop(topic)
+        target, query, outputs = self._running.pop(topic)
         try:
             query.processAllAvailable()
             query.stop()
-            judgement = checks.verdict(audit.summary(target))
-            if judgement[checks.LOST]:
-                audit.write_losses(self._session, target)
+            judgement = audit.finish(self._session, target, outputs)
         except PySparkException as error:
             raise CannotAudit(f"the audit of {topic} failed: {cause(str(error))}") from error
         return judgement

@@ -36,7 +36,9 @@ REPEATED_EVENTS: Final = "repeated_events"
 """Repetitions of the audit itself, known by their numbers, and left out."""
 UNNUMBERED: Final = "unnumbered"
 """Records whose producer does not number: judged by partition, offset and generation."""
-COUNTED: Final = (DELIVERED, REDELIVERED, LATE, REPEATED_EVENTS, UNNUMBERED)
+EVENTS: Final = "events"
+"""All deliveries that were told, whatever became of them."""
+COUNTED: Final = (EVENTS, DELIVERED, REDELIVERED, LATE, REPEATED_EVENTS, UNNUMBERED)
 
 MEANINGS: Final = {
     OUT_OF_ORDER: "handed out after a later record of its key",
@@ -90,8 +92,9 @@ class Event(NamedTuple):
 class Violation(NamedTuple):
     """A rule that was broken, with the records around it. For every kind but two `event` is the guilty delivery.
 
-    `LOST` has no `event`: `sequences` never came (of a record without a number: `offset` in `partition`), and `before`
-    is the last delivery of the key, if there was one. `UNAUDITED` has the numbers of events in `sequences`.
+    `LOST` has no `event`: `sequences` never came (a record without a number: `offset` in `partition`); `after` passed
+    over them, or `before` is the last delivery of the key, if nothing came after them. `UNAUDITED` has the numbers of
+    events in `sequences`.
     """
 
     kind: str
@@ -120,7 +123,7 @@ class Violation(NamedTuple):
     @property
     def time_ms(self) -> int | None:
         """When it happened, as far as that is known."""
-        known = self.event or self.before
+        known = self.event or self.after or self.before
         return None if known is None else known.time_ms
 
     def story(self) -> dict[str, Any]:
@@ -173,7 +176,7 @@ def judge(tallies: Iterable[Tally], *, keys: int) -> dict[str, int]:
     return {
         "delivered": counts[DELIVERED],
         "keys": keys,
-        "events": sum(counts[name] for name in (DELIVERED, REDELIVERED, LATE, REPEATED_EVENTS)),
+        "events": counts[EVENTS],
         "redelivered": counts[REDELIVERED],
         "out_of_order": counts[OUT_OF_ORDER] + counts[BEFORE_GATE],
         "before_gate": counts[BEFORE_GATE],

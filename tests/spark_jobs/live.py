@@ -12,6 +12,8 @@ from anabranch.cluster import Cluster
 from clients import Admin, NewTopic, Producer
 from protocol import audit
 from protocol.audit import Delivery
+from protocol.audit import bucket_key as wire_key
+from tests.spark_jobs.histories import History, runs
 
 T = TypeVar("T")
 TIMEOUT_S = 30.0
@@ -58,6 +60,20 @@ class LiveCluster:
         """Send (partition, key, sequence) as an auditing producer would; the offsets."""
         return self.run(self._produce_marked(topic, records))
 
+    def write_history(self, topic: str, expect: str, history: History) -> tuple[History, list[tuple[int, bytes]]]:
+        """Store what a history stores, in as many partitions as it needs; the history with the offsets that came of it,
+        and its audit records, to be written by `write_audit`."""
+        self.create(topic, 2)
+        self.create(expect, 1 + max(record.partition for record in history.stored))
+        rows = [(one.partition, one.key, one.value, one.headers) for one in history.stored]
+        offsets = dict(zip(history.stored, self.run(self._produce_rows(expect, rows)), strict=True))
+        moved = history.at_offsets(offsets, expect)
+        return moved, runs(moved.timed())
+
+    def write_audit(self, topic: str, written: Sequence[tuple[int, bytes]]) -> None:
+        """Store audit records, in this order, as consumers would."""
+        self.run(self._produce_rows(topic, [(one % 2, wire_key(one), value, ()) for one, value in written]))
+
     def leader(self, topic: str, index: int) -> int:
         return self.run(self._leader(topic, index))
 
@@ -98,6 +114,17 @@ class LiveCluster:
             receipts = [
                 await producer.send(topic, key=key, value=value, partition=index, headers=headers)
                 for index, key, value in records
+            ]
+            await producer.flush()
+            return [(await receipt).offset for receipt in receipts]
+
+    async def _produce_rows(
+        self, topic: str, rows: Sequence[tuple[int, bytes, bytes, Sequence[tuple[str, bytes | None]]]]
+    ) -> list[int]:
+        async with Producer(bootstrap_servers=self.servers) as producer:
+            receipts = [
+                await producer.send(topic, key=key, value=value, partition=index, headers=headers)
+                for index, key, value, headers in rows
             ]
             await producer.flush()
             return [(await receipt).offset for receipt in receipts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,131 +12,58 @@ import pytest
 from pyspark.sql import SparkSession
 
 from protocol import audit as wire
-from protocol.errors import DecodeError
-from spark_jobs import audit
-from spark_jobs.audit import BUCKETS, Target
-from spark_jobs.checks import LOST, OUT_OF_ORDER, REPEATED
+from spark_jobs import audit, backfill, violations
+from spark_jobs.audit import Target
 from spark_jobs.service import AuditService, CannotAudit, claim
+from spark_jobs.verdict import KINDS, clean
+from tests.spark_jobs import faults, histories
+from tests.spark_jobs.histories import Audited
 from tests.spark_jobs.live import DELIVERY, LiveCluster, deliveries
 
 
-def stories(target: Target) -> list[dict[str, Any]]:
-    """Everything written down about violations."""
-    files = sorted(target.violations.glob("*.jsonl"))
-    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
-
-
-def test_events_are_taken_apart_in_columns() -> None:
-    events = [
-        replace(DELIVERY, sequence=(1 << 64) - 2, producer=1 << 63, offset=(1 << 63) - 1, generation=-1, incarnation=9),
-        replace(DELIVERY, sequence=1, partition=7, group="andere", member="läufer", topic="u", time_ms=-1),
-    ]
-    found = list(audit._events([b"k", None], [wire.encode_delivery(one) for one in events]))
-    for event, delivery in zip(found, events, strict=True):
-        for name in set(event._fields) - {"key"}:
-            assert getattr(event, name) == getattr(delivery, name), name
-    assert [event.key for event in found] == [b"k", b""]
-
-
-@pytest.mark.parametrize("value", [b"", b"a flight", b"\x02" + wire.encode_delivery(DELIVERY)[1:]])
-def test_what_is_no_event_is_refused(value: bytes) -> None:
-    with pytest.raises(DecodeError, match="not an audit event"):
-        list(audit._events([b"k"], [value]))
+def told(target: Target) -> list[str]:
+    """Everything that an audit wrote down, sorted: violations and counts."""
+    lines = [json.dumps(story, sort_keys=True) for story in violations.read(target.violations)]
+    return sorted([*lines, *(tally.line() for tally in audit.tallies(target))])
 
 
 @pytest.mark.spark
-def test_a_clean_audit_stays_the_same_when_it_is_stopped_and_continued(
+def test_a_stream_with_restarts_says_what_the_pure_checks_say(
     spark: SparkSession, live: LiveCluster, tmp_path: Path
 ) -> None:
-    topic, expect = live.create("clean-audit", 2), live.create("flights", 2)
-    keys = [b"a%d" % number for number in range(40)]
-    live.produce_marked(expect, [(0, key, sequence) for sequence in range(6) for key in keys])
-    first = [record for key in keys for record in deliveries(key, [(one, 0, one) for one in range(3)])]
-    # After the restart: a stretch that was delivered before, then the rest, elsewhere.
-    second = [record for key in keys for record in deliveries(key, [(2, 0, 2), (3, 0, 3), (4, 1, 0), (5, 1, 1)])]
-    live.produce(topic, first)
+    """Members die, the topic is resized, every kind of violation is planted; the query is stopped and continued."""
+    history, late = faults.everything(random.Random(5))
+    history, written = live.write_history("stream-audit", "stream-flights", history)
+    written = faults.spoil(written, late)
+    expected = histories.audit(written, history.stored)
+    assert {violation.kind for violation in expected.violations} == set(KINDS)
     service = AuditService(spark, live.servers, tmp_path)
-    service.begin(topic, expect)
-    partial = service.finish(topic)
-    assert partial == {
-        "delivered": 120,
-        "keys": 40,
-        "events": 120,
-        "redelivered": 0,
-        "out_of_order": 0,
-        "lost": 120,
-        "repeated": 0,
-        "unnumbered": 0,
-    }
-    live.produce(topic, second)
-    service.begin(topic, expect)
-    assert service.finish(topic) == {
-        **partial,
-        "delivered": 240,
-        "events": 280,
-        "redelivered": 40,
-        "lost": 0,
-    }
-    target = Target(live.servers, topic, tmp_path / topic, expect)
-    assert len(json.loads(target.summary.read_text())) == BUCKETS
-    assert stories(target) == [], "what was lost for now has been delivered"
+    for begin, end in ((0, len(written) // 2), (len(written) // 2, len(written))):
+        live.write_audit("stream-audit", written[begin:end])
+        service.begin("stream-audit", "stream-flights")
+        verdict = service.finish("stream-audit")
+    target = Target(live.servers, "stream-audit", tmp_path / "stream-audit", "stream-flights")
+    assert told(target) == expected.lines
+    assert verdict == expected.verdict
+    records = backfill.topic(spark, live.servers, ["stream-audit", "stream-flights"])
+    check_backfill(backfill.run(records, "stream-flights"), expected)
+    records.write.parquet(str(tmp_path / "copy"))
+    check_backfill(backfill.run(spark.read.parquet(str(tmp_path / "copy")), "stream-flights"), expected)
+
+
+def check_backfill(found: backfill.Backfill, expected: Audited) -> None:
+    """A batch job says the same."""
+    assert sorted([*found.violations, *(tally.line() for tally in found.tallies)]) == expected.lines
+    assert found.judgement == expected.verdict
 
 
 @pytest.mark.spark
-def test_every_violation_is_found_and_told_whole(spark: SparkSession, live: LiveCluster, tmp_path: Path) -> None:
-    topic, expect = live.create("bad-audit", 2), live.create("bad-flights", 2)
-    of = replace(DELIVERY, topic=expect)
-    live.produce_marked(
-        expect,
-        [(0, key, sequence) for key in (b"late", b"twice", b"skipped", b"cut", b"unseen") for sequence in range(4)],
-    )
-    histories = {
-        b"late": [(0, 0, 0), (2, 1, 0), (1, 0, 1), (3, 1, 1)],
-        b"twice": [(0, 0, 2), (1, 0, 3), (1, 0, 9), (2, 0, 10), (3, 0, 11)],
-        b"skipped": [(0, 0, 4), (2, 0, 6), (3, 0, 7)],
-        b"cut": [(0, 1, 20), (1, 1, 21)],
-    }
-    records = [record for key, places in histories.items() for record in deliveries(key, places, of=of)]
-    live.produce(topic, [*records, *deliveries(b"blank", [(5, 0, 0)], of=replace(of, producer=wire.NO_PRODUCER))])
-    service = AuditService(spark, live.servers, tmp_path)
-    service.begin(topic, expect)
-    verdict = service.finish(topic)
-    assert verdict == {
-        "delivered": 13,
-        "keys": 4,
-        "events": 15,
-        "redelivered": 0,
-        "out_of_order": 1,
-        "lost": 1 + 2 + 4,
-        "repeated": 1,
-        "unnumbered": 1,
-    }
-    told = {(story["kind"], story["key"]): story for story in stories(Target(live.servers, topic, tmp_path / topic))}
-    assert set(told) == {
-        (OUT_OF_ORDER, "late"),
-        (REPEATED, "twice"),
-        (LOST, "skipped"),
-        (LOST, "cut"),
-        (LOST, "unseen"),
-    }
-    late = told[OUT_OF_ORDER, "late"]
-    assert (late["group"], late["delivered"]["sequence"], late["delivered"]["partition"]) == ("readers", 1, 0)
-    assert (late["after"]["sequence"], late["after"]["partition"], late["after"]["offset"]) == (2, 1, 0)
-    assert late["delivered"]["topic"] == expect
-    assert late["delivered"]["member"] == "reader-1"
-    assert told[LOST, "skipped"]["sequences"] == [[1, 1]]
-    assert told[LOST, "cut"]["sequences"] == [[2, 3]]
-    assert told[LOST, "cut"]["newest"]["offset"] == 21
-    assert (told[LOST, "unseen"]["sequences"], told[LOST, "unseen"]["newest"]) == ([[0, 3]], None)
-
-
-@pytest.mark.spark
-def test_a_batch_that_ran_without_being_committed_counts_once(
+def test_a_clean_history_is_clean_and_a_batch_that_was_not_committed_counts_once(
     spark: SparkSession, live: LiveCluster, tmp_path: Path
 ) -> None:
-    topic = live.create("crash-audit", 2)
-    live.produce(topic, deliveries(b"a", [(0, 0, 0), (1, 0, 1), (1, 0, 5)]))
-    target = Target(live.servers, topic, tmp_path)
+    history, written = live.write_history("crash-audit", "crash-flights", histories.make(random.Random(6)))
+    live.write_audit("crash-audit", written)
+    target = Target(live.servers, "crash-audit", tmp_path, "crash-flights")
     batches: list[int] = []
 
     def die(facts: dict[str, Any]) -> None:
@@ -153,8 +81,12 @@ def test_a_batch_that_ran_without_being_committed_counts_once(
         query.stop()
     assert batches == [0, 0], "the same batch ran twice"
     assert audit.summary(target) == before
-    assert (before["events"], before["delivered"], before["repeated"]) == (3, 2, 1)
-    assert [story["kind"] for story in stories(target)] == [REPEATED]
+    verdict = audit.finish(spark, target)
+    assert clean(verdict)
+    assert (verdict["delivered"], verdict["events"]) == (len(history.stored), len(history.handed))
+    assert verdict["redelivered"] == len(history.handed) - len(history.stored) > 0
+    counted = audit.read_ledger(target).total()
+    assert sum(handed.records for handed in counted.segments.values()) == len(history.handed)
 
 
 @pytest.mark.spark
@@ -167,6 +99,15 @@ def test_a_topic_that_is_no_audit_topic_ends_in_one_line(
     service.begin(topic, None)
     with pytest.raises(CannotAudit, match=r"^the audit of no-audit failed: DecodeError: not an audit event[^\n]*$"):
         service.finish(topic)
+
+
+def test_single_events_of_version_1_are_audited_too() -> None:
+    """Under the record's own key, and without a number: topics that were written before runs were."""
+    values = [
+        value for _, _, value in deliveries(b"a", [(0, 0, 0), (1, 0, 1), (1, 0, 5)], of=replace(DELIVERY, topic="t"))
+    ]
+    assert all(value[0] == wire.VERSION for value in values)
+    assert histories.audit([(0, value) for value in values]).verdict["repeated"] == 1
 
 
 def test_a_directory_belongs_to_one_pair_of_topics(live: LiveCluster, tmp_path: Path) -> None:

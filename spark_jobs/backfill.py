@@ -1,0 +1,82 @@
+"""The audit of what is finished: an audit topic as it is now, or its copy in Parquet, in one batch job.
+
+Both kinds of input have the columns of Spark's Kafka source (`source.COLUMNS`, with headers where an audited topic is
+compared), so a copy is made by `topic(...).write.parquet(path)`. The buckets, the checks and the rows are those of the
+stream (`stages`); a bucket takes everything in one batch instead of many. What is found does not depend on batches, so
+both find the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pandas as pd
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs import audit, stages
+from spark_jobs.bucket import Bucket
+from spark_jobs.source import FORMAT
+from spark_jobs.stages import BESIDE, COUNT, VIOLATION
+from spark_jobs.tallies import Tallies
+from spark_jobs.verdict import Tally
+
+_STATE: Final = "state"
+_SCHEMA: Final = f"{stages.OUTPUT_SCHEMA}, packed binary"
+_COLUMNS: Final = ("kind", "bucket", "detail", "packed")
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """What a finished audit says; the same rows as those of the stream."""
+
+    judgement: dict[str, int]
+    violations: list[str]
+    """A line of JSON each, sorted."""
+    tallies: list[Tally]
+    beside: Tallies
+
+
+def topic(session: SparkSession, servers: str, topics: Sequence[str]) -> DataFrame:
+    """Everything that topics hold by now: an audit topic, and the audited one."""
+    return (
+        session.read.format(FORMAT)
+        .option("bootstrap.servers", servers)
+        .option("subscribe", ",".join(topics))
+        .option("startingOffsets", "earliest")
+        .option("includeHeaders", "true")
+        .load()
+    )
+
+
+def run(records: DataFrame, expect: str | None) -> Backfill:
+    """Audit records of an audit topic and, if it is named, of the topic `expect`; the columns are the source's."""
+
+    def take(key: tuple[Any, ...], frame: pd.DataFrame) -> pd.DataFrame:
+        number, bucket = int(key[0]), Bucket()
+        rows: list[tuple[Any, ...]] = [(*row, None) for row in stages.take(bucket, number, frame, expect)]
+        return pd.DataFrame([*rows, (_STATE, number, None, bucket.pack())], columns=list(_COLUMNS))
+
+    checked = audit.prepared(records, expect).groupBy("bucket").applyInPandas(take, _SCHEMA).persist()
+    try:
+        rows = checked.where(f"kind != '{_STATE}'").select("kind", "detail").collect()
+        counts = [json.loads(row["detail"]) for row in rows if row["kind"] == COUNT]
+        states = checked.where(f"kind = '{_STATE}'").select("bucket", "packed")
+        ending = functools.partial(stages.finish_all, expect, audit.groups(counts))
+        rows += states.mapInPandas(ending, stages.OUTPUT_SCHEMA).select("kind", "detail").collect()
+    finally:
+        checked.unpersist()
+    counts = [json.loads(row["detail"]) for row in rows if row["kind"] == COUNT]
+    beside = Tallies()
+    for row in rows:
+        if row["kind"] == BESIDE:
+            beside.add(Tallies.of_json(json.loads(row["detail"])))
+    return Backfill(
+        judgement=audit.judgement(counts),
+        violations=sorted(row["detail"] for row in rows if row["kind"] == VIOLATION),
+        tallies=stages.tallies_of(counts),
+        beside=beside,
+    )

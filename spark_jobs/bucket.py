@@ -1,0 +1,276 @@
+"""Everything that the audit knows about the keys of one bucket, and what it says about them.
+
+The state is one value per bucket, packed as columns, because a round trip per key to the state store costs more than
+the check. `checks` moves it on; here it is packed, and here is told what it comes to: in the middle (`count`), as time
+goes by (`settle`), and when nothing more comes (`finish`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import mmh3
+import numpy as np
+
+from protocol.audit import Sender
+from spark_jobs import columns
+from spark_jobs.lines import PLACE, Lines, line_hash
+from spark_jobs.numbering import Numbers
+from spark_jobs.pending import Pending, Undelivered
+from spark_jobs.places import Place
+from spark_jobs.rules import Line, Skip, loss
+from spark_jobs.verdict import COUNTED, KINDS, LOST, REPEATED, UNAUDITED, Event, Span, Tally, Violation
+
+PATIENCE_MS: Final = 10 * 60 * 1000
+"""What was passed over is told as lost when events are so much younger than the one that passed it over."""
+QUIET_MS: Final = 60 * 60 * 1000
+"""Lines without deliveries for so long keep no more than their last place."""
+assert QUIET_MS > PATIENCE_MS, "what waits is not quiet"
+SENDERS_KEPT: Final = 256
+NOBODY: Final = Sender("", "", "", 0, -1)
+NO_GENERATION: Final = -1
+
+Where = tuple[int, int]
+"""An index of `names`, and a partition; or a generation."""
+
+
+@dataclass(slots=True)
+class Bucket:
+    """The state of one bucket."""
+
+    names: list[tuple[str, str]] = field(default_factory=list)
+    """(group, topic)."""
+    senders: list[Sender] = field(default_factory=list)
+    lines: Lines = field(default_factory=Lines)
+    numbers: Numbers = field(default_factory=Numbers)
+    places: dict[Where, Place] = field(default_factory=dict)
+    pending: Pending = field(default_factory=Pending)
+    tallies: dict[Where, dict[str, int]] = field(default_factory=dict)
+    """Per name and generation."""
+    keys: int = 0
+    """Numbered ones that were ever seen, in each group."""
+    clock_ms: int = 0
+    """The time of events so far."""
+
+    # what it comes to
+
+    def count(self) -> list[Tally]:
+        """Everything that was counted, with what is missing as things stand."""
+        rows = {where: dict.fromkeys((*COUNTED, *KINDS), 0) | counts for where, counts in self.tallies.items()}
+        for skip in self._skips():
+            rows[self.name_of(skip.by.group, skip.by.topic), skip.by.generation][LOST] += skip.last - skip.first + 1
+        for sender, holes in self._holes():
+            empty = dict.fromkeys((*COUNTED, *KINDS), 0)
+            row = rows.setdefault((self.name_of(sender.group, sender.topic), NO_GENERATION), empty)
+            row[UNAUDITED] += sum(last - first + 1 for first, last in holes)
+        tallies = [Tally(*self.names[name], generation, counts) for (name, generation), counts in rows.items()]
+        return sorted(tallies, key=lambda tally: tally[:3])
+
+    def settle(self) -> list[Violation]:
+        """What has become lost as time went by, each told once; and forget what need not be remembered."""
+        found: list[Violation] = []
+        for first, rows in itertools.groupby(self.lines.skipped.items(), key=lambda item: item[0]):
+            line = Line(skipped=[self.skip(first, row) for _, row in rows])
+            told = list(line.lost(self.clock_ms, PATIENCE_MS))
+            if told:
+                self.lines.skipped.put(first, [self.flat(skip) for skip in line.skipped])
+                found += told
+        self.lines.fall_quiet(self.clock_ms - QUIET_MS)
+        if len(self.senders) > 2 * SENDERS_KEPT:
+            self._forget_senders()
+        return found
+
+    def finish(self, expect: str | None, groups: Iterable[str]) -> tuple[list[Violation], list[Tally]]:
+        """What is lost if nothing more comes, with the counts of what `count` does not know. Changes nothing.
+
+        `expect` is the topic whose records were stored; `groups`, all that anything of it was delivered to.
+        """
+        found = [loss(skip) for skip in self._skips() if not skip.told]
+        found += [
+            Violation(UNAUDITED, by.group, by.topic, 0, None, sequences=tuple(holes), member=by.member)
+            for by, holes in self._holes()
+        ]
+        tallies = []
+        for group in groups if expect is not None else ():
+            assert expect is not None
+            told = list(self._undelivered(group, expect))
+            counts = dict.fromkeys((*COUNTED, *KINDS), 0)
+            for violation in told:
+                counts[violation.kind] += sum(last - first + 1 for first, last in violation.sequences) or 1
+            if told:
+                tallies.append(Tally(group, expect, NO_GENERATION, counts))
+            found += told
+        return found, tallies
+
+    def waiting(self, topic: str, groups: Iterable[str]) -> dict[str, int]:
+        """Per group: how many stored records of a topic it has not been given yet."""
+        return {group: len(self.pending.undelivered(self._find_name(group, topic))) for group in groups}
+
+    # the state store
+
+    def pack(self) -> bytes:
+        """As bytes."""
+        small = {
+            "names": self.names,
+            "senders": self.senders,
+            "numbers": self.numbers.as_json(),
+            "places": [[*where, place.as_json()] for where, place in self.places.items()],
+            "tallies": [[*where, counts] for where, counts in self.tallies.items()],
+            "keys": self.keys,
+            "clock_ms": self.clock_ms,
+            "pending": self.pending.small(),
+        }
+        return columns.pack({**self.lines.columns(), **self.pending.columns()}, small)
+
+    @classmethod
+    def unpack(cls, data: bytes | None) -> Bucket:
+        """From bytes; an empty bucket from none. `ForeignState`"""
+        if data is None:
+            return cls()
+        found, small = columns.unpack(data)
+        return cls(
+            names=[(group, topic) for group, topic in small["names"]],
+            senders=[Sender(*row) for row in small["senders"]],
+            lines=Lines.of(found),
+            numbers=Numbers.of_json(small["numbers"]),
+            places={(name, partition): Place.of_json(place) for name, partition, place in small["places"]},
+            pending=Pending.of(found, small["pending"]),
+            tallies={(name, generation): counts for name, generation, counts in small["tallies"]},
+            keys=small["keys"],
+            clock_ms=small["clock_ms"],
+        )
+
+    # for the checks
+
+    def name_of(self, group: str, topic: str) -> int:
+        """The index of a group and topic."""
+        if (group, topic) not in self.names:
+            self.names.append((group, topic))
+        return self.names.index((group, topic))
+
+    def add(self, name: int, generation: int, kind: str, count: int = 1) -> None:
+        """Count something."""
+        counts = self.tallies.setdefault((name, generation), {})
+        counts[kind] = counts.get(kind, 0) + count
+
+    def event(self, name: int, producer: int, key: bytes | None, place: Sequence[int], fingerprint: int = 0) -> Event:
+        """A delivery from the fields of `lines.PLACE`."""
+        group, topic = self.names[name]
+        sequence, partition, generation, offset, time_ms, sender = place
+        by = self.senders[sender] if sender >= 0 else NOBODY
+        return Event(
+            group,
+            topic,
+            producer,
+            key,
+            sequence,
+            partition,
+            offset,
+            generation,
+            time_ms,
+            fingerprint,
+            by.member,
+            by.incarnation,
+            by.group_generation,
+        )
+
+    def place(self, event: Event) -> tuple[int, ...]:
+        """The other way round."""
+        sender = Sender(event.group, event.member, event.topic, event.incarnation, event.group_generation)
+        index = self.senders.index(sender) if sender in self.senders else -1
+        return event.sequence, event.partition, event.generation, event.offset, event.time_ms, index
+
+    def skip(self, first: int, row: Sequence[int]) -> Skip:
+        """What was passed over, from its row in `lines.skipped`."""
+        at = int(np.searchsorted(self.lines.first, np.uint64(first)))
+        name, producer = int(self.lines.fields["name"][at]), int(self.lines.fields["producer"][at])
+        begin, end, told, *place = row
+        return Skip(begin, end, bool(told), self.event(name, producer, self.lines.key(at), place))
+
+    def flat(self, skip: Skip) -> tuple[int, ...]:
+        """The other way round."""
+        return skip.first, skip.last, int(skip.told), *self.place(skip.by)
+
+    def _skips(self) -> list[Skip]:
+        return [self.skip(first, row) for first, row in self.lines.skipped.items()]
+
+    def _holes(self) -> Iterator[tuple[Sender, list[Span]]]:
+        for incarnation, seen in self.numbers.seen.items():
+            if seen.holes:
+                yield next(one for one in self.senders if one.incarnation == incarnation), seen.holes
+
+    def _find_name(self, group: str, topic: str) -> int | None:
+        return self.names.index((group, topic)) if (group, topic) in self.names else None
+
+    def _undelivered(self, group: str, topic: str) -> Iterator[Violation]:
+        """What is stored and was never given to a group, and was not passed over either: that is known already."""
+        by_line: dict[tuple[int, bytes | None], list[Undelivered]] = defaultdict(list)
+        for one in self.pending.undelivered(self._find_name(group, topic)):
+            if one.sequence < 0:
+                yield Violation(LOST, group, topic, one.producer, one.key, partition=one.partition, offset=one.offset)
+            else:
+                by_line[one.producer, one.key].append(one)
+        for (producer, key), rows in by_line.items():
+            line = self._line(group, topic, producer, key)
+            reached = -1 if line.newest is None else line.newest.sequence
+            beyond = sorted({one.sequence for one in rows if one.sequence > reached})
+            if beyond:
+                yield Violation(LOST, group, topic, producer, key, before=line.newest, sequences=tuple(_spans(beyond)))
+            for one in rows:
+                if one.sequence <= reached and not line.misses(one.sequence):
+                    yield Violation(
+                        REPEATED,
+                        group,
+                        topic,
+                        producer,
+                        key,
+                        before=line.newest,
+                        partition=one.partition,
+                        offset=one.offset,
+                    )
+
+    def _line(self, group: str, topic: str, producer: int, key: bytes | None) -> Line:
+        name = self.name_of(group, topic)
+        first, second = line_hash(key, salt(group, topic, producer))
+        at = int(self.lines.find(first, second)[0])
+        if at < 0:
+            return Line()
+        place = [int(self.lines.fields[field][at]) for field in PLACE]
+        skipped = [self.skip(int(first[0]), row) for row in self.lines.skipped.get(int(first[0]))]
+        return Line(newest=self.event(name, producer, key, place), skipped=skipped)
+
+    def _forget_senders(self) -> None:
+        """Members that handed out nothing that is remembered here need no name any more."""
+        used = set(np.unique(self.lines.fields["sender"]).tolist()) | {row[-1] for _, row in self.lines.skipped.items()}
+        used |= set(self.pending.handed.columns["sender"].tolist())
+        holed = {by.incarnation for by, _ in self._holes()}
+        kept = [
+            index
+            for index, one in enumerate(self.senders)
+            if index in used or one.incarnation in holed or index >= len(self.senders) - SENDERS_KEPT
+        ]
+        renumbered = np.full(len(self.senders) + 1, -1, np.int64)
+        renumbered[kept] = np.arange(len(kept))
+        self.senders = [self.senders[index] for index in kept]
+        self.lines.renumber_senders(renumbered)
+        self.pending.handed.columns["sender"] = renumbered[self.pending.handed.columns["sender"]].astype(np.int32)
+
+
+def salt(group: str, topic: str, producer: int, partition: int = -1) -> int:
+    """What tells lines with one key from another: a record without key or number belongs to its partition."""
+    return (mmh3.hash64(f"{group}\0{topic}", signed=False)[0] + producer * 3 + partition + 1) & (2**64 - 1)
+
+
+def _spans(sequences: Iterable[int]) -> list[Span]:
+    """Numbers in a row."""
+    found: list[Span] = []
+    for one in sequences:
+        if found and found[-1][1] == one - 1:
+            found[-1] = (found[-1][0], one)
+        else:
+            found.append((one, one))
+    return found

@@ -1,0 +1,234 @@
+"""What the audited topic stores and some group has not been given yet, and the other way round.
+
+A stored record waits here until every group that is known has got it. Its first delivery to each group is compared with
+it; what still waits when the audit ends is lost. Deliveries wait, too, for records that the audit has yet to read. So
+the state is as large as the lag of the slowest group, 60 bytes and the key for each record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from spark_jobs.columns import Column
+
+GROUPS_MAX: Final = 63
+_OFFSET_BITS: Final = 40
+
+STORED_FIELDS: Final = {
+    "at": np.int64,  # partition and offset
+    "fingerprint": np.uint64,
+    "producer": np.uint64,
+    "sequence": np.int64,
+    "groups": np.uint64,  # those that got it, a bit each
+}
+HANDED_FIELDS: Final = {
+    "at": np.int64,
+    "fingerprint": np.uint64,
+    "producer": np.uint64,
+    "newest": np.int64,  # its sequence; these are named as in `lines.PLACE`
+    "partition": np.int32,
+    "generation": np.int32,
+    "offset": np.int64,
+    "time_ms": np.int64,
+    "sender": np.int32,
+    "name": np.int32,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Records of the audited topic, one array per field; in the order of their offsets in each partition."""
+
+    partition: Column
+    offset: Column
+    producer: Column
+    sequence: Column
+    """-1 where the producer does not number."""
+    fingerprint: Column
+    keys: Sequence[bytes | None]
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+
+class Undelivered(NamedTuple):
+    """A stored record that a group did not get."""
+
+    partition: int
+    offset: int
+    producer: int
+    sequence: int
+    key: bytes | None
+
+
+class Table:
+    """Columns with a key beside them, sorted by one of them where that is asked for."""
+
+    def __init__(self, kinds: Mapping[str, Any]) -> None:
+        self.columns: dict[str, Column] = {name: np.zeros(0, kind) for name, kind in kinds.items()}
+        self.keys: list[bytes | None] = []
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def extend(self, columns: Mapping[str, Column], keys: Sequence[bytes | None]) -> None:
+        """Add rows."""
+        for name, column in self.columns.items():
+            self.columns[name] = np.concatenate([column, columns[name].astype(column.dtype)])
+        self.keys += keys
+
+    def choose(self, rows: Column) -> None:
+        """Keep these rows, in this order: numbers of rows, or a truth value for each."""
+        if rows.dtype == np.bool_:
+            rows = np.flatnonzero(rows)
+        self.columns = {name: column[rows] for name, column in self.columns.items()}
+        self.keys = [self.keys[row] for row in rows.tolist()]
+
+    def packed(self, prefix: str) -> dict[str, Column]:
+        """For the state store."""
+        lengths = np.array([-1 if key is None else len(key) for key in self.keys], np.int32)
+        arena = np.frombuffer(b"".join(key or b"" for key in self.keys), np.uint8)
+        return {
+            **{f"{prefix}_{name}": column for name, column in self.columns.items()},
+            f"{prefix}_lengths": lengths,
+            f"{prefix}_arena": arena,
+        }
+
+    def load(self, prefix: str, columns: Mapping[str, Column]) -> None:
+        """What `packed` gave."""
+        self.columns = {name: columns[f"{prefix}_{name}"] for name in self.columns}
+        arena, begin = columns[f"{prefix}_arena"].tobytes(), 0
+        for length in columns[f"{prefix}_lengths"].tolist():
+            self.keys.append(None if length < 0 else arena[begin : begin + length])
+            begin += max(0, length)
+
+
+@dataclass(slots=True)
+class Pending:
+    """Records that wait for deliveries, and deliveries that wait for records."""
+
+    stored: Table = field(default_factory=lambda: Table(STORED_FIELDS))
+    handed: Table = field(default_factory=lambda: Table(HANDED_FIELDS))
+    read_to: dict[int, int] = field(default_factory=dict)
+    """Partition -> highest offset that was stored."""
+    groups: list[int] = field(default_factory=list)
+    """Indexes of the bucket's names, by their bits."""
+
+    def store(self, stored: Stored) -> None:
+        """Records of the audited topic."""
+        if not len(stored):
+            return
+        columns = {
+            "at": _at(stored.partition, stored.offset),
+            "fingerprint": stored.fingerprint,
+            "producer": stored.producer,
+            "sequence": stored.sequence,
+            "groups": np.zeros(len(stored), np.uint64),
+        }
+        self.stored.extend(columns, stored.keys)
+        self.stored.choose(np.argsort(self.stored.columns["at"], kind="stable"))
+        for partition in np.unique(stored.partition).tolist():
+            highest = int(stored.offset[stored.partition == partition].max())
+            self.read_to[partition] = max(highest, self.read_to.get(partition, -1))
+
+    def hand(self, columns: Mapping[str, Column], keys: Sequence[bytes | None]) -> None:
+        """Deliveries of the audited topic, with the fields of `HANDED_FIELDS` but `at`."""
+        at = _at(columns["partition"], columns["offset"])
+        self.handed.extend({**columns, "at": at}, keys)
+        for name in np.unique(columns["name"]).tolist():
+            if name not in self.groups:
+                self.groups.append(name)
+        if len(self.groups) > GROUPS_MAX:
+            raise OverflowError(f"more than {GROUPS_MAX} groups read one topic: audit fewer of them at a time")
+
+    def compare(self) -> Iterator[tuple[int, int]]:
+        """Bring deliveries and records together: (row of `handed`, fingerprint of the record) where they differ.
+
+        The rows are valid until the iterator ends.
+        """
+        handed, stored = self.handed.columns, self.stored.columns
+        if len(self.handed):
+            waits = np.zeros(len(self.handed), np.bool_)
+            groups = stored["groups"].copy()
+            for bit, name in enumerate(self.groups):
+                mine = np.flatnonzero(handed["name"] == name)
+                if not len(mine):
+                    continue
+                _, first = np.unique(handed["at"][mine], return_index=True)
+                mine = mine[first]
+                row = _search(stored["at"], handed["at"][mine])
+                flag = np.uint64(1 << bit)
+                known = row >= 0
+                fresh = known.copy()
+                fresh[known] = (groups[row[known]] & flag) == 0
+                wrong = fresh.copy()
+                wrong[fresh] = handed["fingerprint"][mine[fresh]] != stored["fingerprint"][row[fresh]]
+                for number, its_row in zip(mine[wrong].tolist(), row[wrong].tolist(), strict=True):
+                    yield number, int(stored["fingerprint"][its_row])
+                groups[row[known]] |= flag
+                waits[mine[~known]] = True
+            stored["groups"] = groups
+            waits &= handed["offset"] > np.array(
+                [self.read_to.get(partition, -1) for partition in handed["partition"].tolist()], np.int64
+            )
+            self.handed.choose(waits)
+        everyone = np.uint64((1 << len(self.groups)) - 1)
+        if self.groups and len(self.stored):
+            self.stored.choose(self.stored.columns["groups"] != everyone)
+
+    def undelivered(self, name: int | None) -> list[Undelivered]:
+        """What a group did not get; everything that is here, if it was given nothing of this bucket."""
+        columns = self.stored.columns
+        rows = np.arange(len(self.stored))
+        if name in self.groups:
+            rows = np.flatnonzero((columns["groups"] & np.uint64(1 << self.groups.index(name))) == 0)
+        return [
+            Undelivered(
+                int(columns["at"][row]) >> _OFFSET_BITS,
+                int(columns["at"][row]) & ((1 << _OFFSET_BITS) - 1),
+                int(columns["producer"][row]),
+                int(columns["sequence"][row]),
+                self.stored.keys[row],
+            )
+            for row in rows.tolist()
+        ]
+
+    def waiting(self, names: Collection[int]) -> dict[int, int]:
+        """Per group: how many stored records it has not been given yet."""
+        flags = self.stored.columns["groups"]
+        found = {}
+        for name in names:
+            got = int((flags >> np.uint64(self.groups.index(name)) & np.uint64(1)).sum()) if name in self.groups else 0
+            found[name] = len(self.stored) - got
+        return found
+
+    def columns(self) -> dict[str, Column]:
+        """For the state store."""
+        return {**self.stored.packed("stored"), **self.handed.packed("handed")}
+
+    def small(self) -> Any:
+        """The rest of it, as JSON has it."""
+        return {"read_to": list(self.read_to.items()), "groups": self.groups}
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Column], small: Any) -> Pending:
+        """What `columns` and `small` gave."""
+        made = cls(read_to=dict(small["read_to"]), groups=small["groups"])
+        made.stored.load("stored", columns)
+        made.handed.load("handed", columns)
+        return made
+
+
+def _at(partition: Column, offset: Column) -> Column:
+    return (partition.astype(np.int64) << _OFFSET_BITS) | offset.astype(np.int64)
+
+
+def _search(sorted_column: Column, wanted: Column) -> Column:
+    if not len(sorted_column):
+        return np.full(len(wanted), -1, np.int64)
+    row = np.minimum(np.searchsorted(sorted_column, wanted), len(sorted_column) - 1)
+    return np.where(sorted_column[row] == wanted, row, -1)

@@ -1,0 +1,140 @@
+"""Who hands out each partition, and how far it was read: what is judged across keys, within one bucket.
+
+    two owners     an owner is an incarnation of a member in one generation of its group. Generations rise from owner to
+                   owner; who hands out something later, by its own time, than an owner of a higher generation began to,
+                   or than another one of its own generation that began after it, is a second owner. Each pair of owners
+                   is told once per bucket
+    repeated       a partition is read in order; after a failure it is read again from further back. That violates
+                   nothing if the repetition goes on to where reading had come to. One that is given up, because
+                   something beyond comes next, handed out a record after later ones that were not handed out again
+    late           an event of an earlier owner, stored behind those of a later one, that happened before them
+
+Offsets of one bucket's records in a partition stand for all of its records: every record belongs to some bucket.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from spark_jobs.verdict import REPEATED, TWO_OWNERS, Event, Violation
+
+OWNERS_MAX: Final = 8
+"""Remembered per partition: an owner that was replaced so often would be a second one of each of them."""
+NO_GENERATION: Final = -1
+
+
+@dataclass(slots=True)
+class Owner:
+    """What one incarnation handed out of a partition in one generation of its group."""
+
+    began_ms: int
+    newest: Event
+    """Its latest delivery, by time."""
+    told: list[int] = field(default_factory=list)
+    """Incarnations of the owners that it overlaps with, as far as they were told."""
+
+
+@dataclass(slots=True)
+class Place:
+    """One partition of one topic in one group, as far as one bucket's records go."""
+
+    position: int = -1
+    """The offset of the latest delivery."""
+    read_to: int = -1
+    newest: Event | None = None
+    """The latest delivery."""
+    owners: list[Owner] = field(default_factory=list)
+
+    def plain(self, first: Event) -> bool:
+        """Whether deliveries by one member with rising offsets that begin here simply go on: `extend` will do."""
+        newest = self.newest
+        return (
+            newest is not None
+            and first.offset > self.read_to == self.position
+            and _same_owner(newest, first)
+            and self.owners[-1].newest is newest
+        )
+
+    def extend(self, last: Event) -> None:
+        """Take plain deliveries, of which this is the last."""
+        self.position = self.read_to = last.offset
+        self.newest = self.owners[-1].newest = last
+
+    def take(self, event: Event, *, again: bool) -> list[Violation]:
+        """Take one delivery, which its key has seen before or not; what it violates."""
+        newest = self.newest
+        violations, deposed = self._check_owners(event)
+        if deposed:
+            return violations
+        if event.offset > self.read_to:
+            if self.position < self.read_to and newest is not None:
+                violations.append(Violation.of(REPEATED, newest, before=None, after=event))
+            self.read_to = event.offset
+        elif not again or (newest is not None and happened_before(event, newest)):
+            return violations
+        self.position = event.offset
+        self.newest = event
+        return violations
+
+    def _check_owners(self, event: Event) -> tuple[list[Violation], bool]:
+        """Owners that overlap and were not told yet; and whether this event came when its owner had been replaced."""
+        if event.group_generation == NO_GENERATION:
+            self.owners = [Owner(event.time_ms, event)]
+            return [], False
+        mine = next((one for one in self.owners if _same_owner(one.newest, event)), None)
+        if mine is None:
+            mine = Owner(event.time_ms, event)
+            self.owners.append(mine)
+            # The newest last; among those of one generation, the one that began last.
+            self.owners.sort(key=_rank)
+            del self.owners[:-OWNERS_MAX]
+        elif event.time_ms >= mine.newest.time_ms:
+            mine.newest = event
+        found, deposed = [], False
+        for other in self.owners:
+            if other.newest.incarnation == event.incarnation:
+                continue
+            older, younger = sorted((mine, other), key=_rank)
+            deposed = deposed or (older is mine and event.time_ms > younger.began_ms)
+            if older.newest.time_ms > younger.began_ms and younger.newest.incarnation not in older.told:
+                older.told.append(younger.newest.incarnation)
+                found.append(Violation.of(TWO_OWNERS, older.newest, before=younger.newest))
+        return found, deposed
+
+    def as_json(self) -> list[Any]:
+        """For the state store."""
+        owners = [[one.began_ms, _flat(one.newest), one.told] for one in self.owners]
+        return [self.position, self.read_to, None if self.newest is None else _flat(self.newest), owners]
+
+    @classmethod
+    def of_json(cls, found: list[Any]) -> Place:
+        """What `as_json` gave."""
+        position, read_to, newest, owners = found
+        made = cls(position, read_to, None if newest is None else _event(newest))
+        made.owners = [Owner(began_ms, _event(flat), told) for began_ms, flat, told in owners]
+        if made.owners and made.newest == made.owners[-1].newest:
+            made.newest = made.owners[-1].newest
+        return made
+
+
+def happened_before(event: Event, newest: Event) -> bool:
+    """Whether an event of another member, stored behind this one, tells of something that was earlier."""
+    return event.incarnation != newest.incarnation and event.time_ms < newest.time_ms
+
+
+def _rank(owner: Owner) -> tuple[int, int]:
+    return owner.newest.group_generation, owner.began_ms
+
+
+def _same_owner(one: Event, other: Event) -> bool:
+    return (one.incarnation, one.group_generation) == (other.incarnation, other.group_generation)
+
+
+def _flat(event: Event) -> list[Any]:
+    return [*event._replace(key=None), None if event.key is None else event.key.hex()]
+
+
+def _event(flat: list[Any]) -> Event:
+    *values, key = flat
+    return Event._make(values)._replace(key=None if key is None else bytes.fromhex(key))

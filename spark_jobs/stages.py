@@ -1,0 +1,232 @@
+"""The audit as Spark sees it: two functions over rows, the same in a stream and over a finished topic.
+
+    prepare    records of the audit topic and of the audited one -> one row per run of events, or per stretch of records
+               of one partition, with the bucket whose keys it is about
+    audit      the rows of one bucket in one batch, and its state -> rows of output, and its new state
+
+A row of output is a violation, the *cumulative* counts of its bucket, or what this batch counted beside the checks
+(`tallies`). Cumulative counts may be written twice after a restart; what a batch counted replaces what it counted then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, ValueState
+
+from protocol import audit as wire
+from protocol.errors import DecodeError
+from spark_jobs import columns, events
+from spark_jobs.bucket import Bucket
+from spark_jobs.checks import SEQUENCES_END, check
+from spark_jobs.pending import Stored
+from spark_jobs.tallies import Tallies
+from spark_jobs.verdict import Tally
+
+PREPARED_SCHEMA: Final = "bucket int, stored boolean, partition int, offset bigint, value binary"
+OUTPUT_SCHEMA: Final = "kind string, bucket int, detail string"
+STATE: Final = "bucket"
+STATE_SCHEMA: Final = "packed binary"
+
+VIOLATION: Final = "violation"
+COUNT: Final = "count"
+BESIDE: Final = "beside"
+
+_PREPARED: Final = pa.schema(
+    [
+        ("bucket", pa.int32()),
+        ("stored", pa.bool_()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("value", pa.binary()),
+    ]
+)
+
+
+class Prepared(NamedTuple):
+    """A row between the two functions."""
+
+    bucket: int
+    stored: bool
+    partition: int
+    offset: int
+    value: bytes
+
+
+def prepare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`. Columns: key, value, mark (the audit header), stored, partition, offset, time_ms."""
+    for batch in batches:
+        stored = batch["stored"].to_numpy(zero_copy_only=False)
+        rows = list(_runs(batch.filter(pa.array(~stored))))
+        rows += _stretches(batch.filter(pa.array(stored)))
+        yield pa.RecordBatch.from_pylist([row._asdict() for row in rows], _PREPARED)
+
+
+def _runs(batch: pa.RecordBatch) -> Iterator[Prepared]:
+    """Audit records as runs, each with its bucket."""
+    names = ("key", "value", "partition", "offset")
+    for key, value, partition, offset in zip(*(batch[name].to_pylist() for name in names), strict=True):
+        if value is None:
+            raise DecodeError("not an audit event, so this is not an audit topic: an empty record")
+        if value[0:1] == _RUN_MARK and key is not None and len(key) == 1:
+            yield Prepared(key[0], False, partition, offset, value)
+        else:
+            delivery = _single_event(value, key)
+            bucket = wire.bucket_of(delivery.key_hash)
+            yield Prepared(bucket, False, partition, offset, wire.encode_events([delivery]))
+
+
+_RUN_MARK: Final = bytes((wire.RUN_VERSION,))
+
+
+def _single_event(value: bytes, key: bytes | None) -> wire.Delivery:
+    try:
+        return wire.decode_delivery(value, key)
+    except DecodeError as error:
+        raise DecodeError(f"not an audit event, so this is not an audit topic: {error}") from None
+
+
+def _stretches(batch: pa.RecordBatch) -> Iterator[Prepared]:
+    """Records of the audited topic, as columns per bucket and partition: fingerprints instead of payloads."""
+    if not batch.num_rows:
+        return
+    keys, partition = batch["key"].to_pylist(), batch["partition"].to_numpy()
+    marks = [wire.NO_MARK if mark is None else mark for mark in batch["mark"].to_pylist()]
+    for mark in marks:
+        if len(mark) != wire.MARK_BYTES:
+            wire.decode_header(mark)  # raises
+    pairs = np.frombuffer(b"".join(marks), ">u8").reshape(-1, 2)
+    digests = b"".join(wire.digest(value or b"") for value in batch["value"].to_pylist())
+    bucket = np.array(
+        [wire.bucket_of(wire.key_hash(key, at)) for key, at in zip(keys, partition.tolist(), strict=True)], np.int64
+    )
+    found = {
+        "offset": batch["offset"].to_numpy(),
+        "time_ms": batch["time_ms"].to_numpy(),
+        "producer": pairs[:, 0].astype(np.uint64),
+        "sequence": pairs[:, 1].astype(np.uint64),
+        "fingerprint": np.frombuffer(digests, "<u8")[::2],
+    }
+    where = bucket << 32 | partition
+    order = np.argsort(where, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(where[order])) + 1):
+        lengths = np.array([-1 if keys[row] is None else len(keys[row]) for row in rows], np.int32)
+        arena = b"".join(keys[row] or b"" for row in rows)
+        its = {name: column[rows] for name, column in found.items()}
+        packed = columns.pack({**its, "lengths": lengths, "arena": np.frombuffer(arena, np.uint8)}, None)
+        yield Prepared(int(bucket[rows[0]]), True, int(partition[rows[0]]), int(its["offset"][0]), packed)
+
+
+def take(bucket: Bucket, number: int, frame: pd.DataFrame, expect: str | None) -> Iterator[tuple[str, int, str]]:
+    """Let a bucket take the prepared rows of one batch; rows of output."""
+    # A key's events share one audit partition; their offsets there are the order of delivery.
+    frame = frame.sort_values(["partition", "offset"], kind="stable")
+    stored = frame["stored"].to_numpy(dtype=np.bool_)
+    handed = events.read(frame["value"][~stored].tolist(), [None] * int((~stored).sum()))
+    beside = Tallies()
+    kept = None
+    if stored.any() and expect is not None:
+        kept, times = _stored(frame["partition"][stored].tolist(), frame["value"][stored].tolist())
+        beside.store(expect, kept.partition, times)
+    for violation in check(bucket, handed, kept, expect):
+        yield VIOLATION, number, violation.line()
+    names = [(one.group, one.topic) for one in handed.senders]
+    where = {"name": handed.sender, "partition": handed.partition}
+    beside.deliver(names, {**where, "generation": handed.generation, "time_ms": handed.time_ms})
+    yield COUNT, number, json.dumps(_counts(bucket, expect))
+    yield BESIDE, number, json.dumps(beside.as_json())
+
+
+def finish(bucket: Bucket, number: int, expect: str | None, groups: Sequence[str]) -> Iterator[tuple[str, int, str]]:
+    """What a bucket has to say when nothing more comes: violations, and counts to be added to its last ones."""
+    violations, tallies = bucket.finish(expect, groups)
+    for violation in violations:
+        yield VIOLATION, number, violation.line()
+    yield COUNT, number, json.dumps({"tallies": [list(tally) for tally in tallies]})
+
+
+def finish_all(expect: str | None, groups: Sequence[str], frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """For `mapInPandas`: finish the buckets whose packed states these are. Columns: bucket, packed."""
+    for frame in frames:
+        for number, packed in zip(frame["bucket"].tolist(), frame["packed"].tolist(), strict=True):
+            found = list(finish(Bucket.unpack(bytes(packed)), number, expect, groups))
+            yield pd.DataFrame(found, columns=["kind", "bucket", "detail"])
+
+
+def tallies_of(found: Iterable[Mapping[str, Any]]) -> list[Tally]:
+    """The counts of many buckets as one row per group, topic and generation."""
+    sums: dict[tuple[str, str, int], dict[str, int]] = {}
+    for one in found:
+        for group, topic, generation, counts in one["tallies"]:
+            row = sums.setdefault((group, topic, generation), {})
+            for name, count in counts.items():
+                row[name] = row.get(name, 0) + count
+    return [Tally(*where, counts) for where, counts in sorted(sums.items())]
+
+
+class BucketAuditor(StatefulProcessor):
+    """Checks the deliveries of one bucket, batch by batch."""
+
+    _state: ValueState
+
+    def __init__(self, expect: str | None) -> None:
+        self._expect = expect
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Called by Spark."""
+        self._state = handle.getValueState(STATE, STATE_SCHEMA)
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        """Called by Spark with the rows of one bucket in one batch."""
+        packed = self._state.get()
+        bucket = Bucket.unpack(bytes(packed[0]) if packed is not None else None)
+        frame = pd.concat(list(rows), ignore_index=True)
+        found = list(take(bucket, int(key[0]), frame, self._expect))
+        self._state.update((bucket.pack(),))
+        yield pd.DataFrame(found, columns=["kind", "bucket", "detail"])
+
+    def close(self) -> None:
+        """Called by Spark."""
+
+
+def _counts(bucket: Bucket, expect: str | None) -> dict[str, Any]:
+    """The cumulative counts of a bucket."""
+    groups = sorted({group for group, topic in bucket.names if topic == expect})
+    return {
+        "keys": bucket.keys,
+        "clock_ms": bucket.clock_ms,
+        "tallies": [list(tally) for tally in bucket.count()],
+        "stored": len(bucket.pending.stored),
+        "waiting": bucket.waiting(expect, groups) if expect is not None else {},
+    }
+
+
+def _stored(partitions: Sequence[int], blobs: Sequence[bytes]) -> tuple[Stored, Any]:
+    """Stretches of records, one after the other; and their times."""
+    found: dict[str, list[Any]] = {}
+    of_partition, keys = [], list[bytes | None]()
+    for partition, blob in zip(partitions, blobs, strict=True):
+        its, _ = columns.unpack(blob)
+        begin, arena = 0, its.pop("arena").tobytes()
+        for length in its.pop("lengths").tolist():
+            keys.append(None if length < 0 else arena[begin : begin + length])
+            begin += max(0, length)
+        for name, column in its.items():
+            found.setdefault(name, []).append(column)
+        of_partition.append(np.full(len(its["offset"]), partition, np.int64))
+    joined = {name: np.concatenate(parts) for name, parts in found.items()}
+    numbered = (joined["producer"] != wire.NO_PRODUCER) & (joined["sequence"] < SEQUENCES_END)
+    stored = Stored(
+        partition=np.concatenate(of_partition),
+        offset=joined["offset"],
+        producer=np.where(numbered, joined["producer"], np.uint64(wire.NO_PRODUCER)),
+        sequence=np.where(numbered, joined["sequence"].astype(np.int64), -1),
+        fingerprint=joined["fingerprint"],
+        keys=keys,
+    )
+    return stored, joined["time_ms"]
