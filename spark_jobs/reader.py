@@ -1,34 +1,32 @@
-"""A blocking reader of Kafka-protocol topics, for Spark's executors: plain sockets around the sans-I/O connection.
+"""A blocking client for what a driver asks of a cluster: plain sockets around the sans-I/O connection.
 
-It knows offsets and bytes, nothing of Spark. A leader that moved or died is looked up again, with a pause in between,
-until the answer comes or `patience_s` is over: the death of a broker must not fail a query that could simply wait.
+Which topics and partitions there are, and from which offset to which; records are `range_reader`'s. A leader that moved
+or died is looked up again, with a pause in between, until the answer comes or `patience_s` is over: the death of a
+broker must not fail a query that could simply wait.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, Final, TypeVar
 
 from protocol.apis.api_versions import ApiVersionsRequest
-from protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.connection import ClientConnection
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import Record, iter_batches, iter_records
 from protocol.registry import api_of
 
 LATEST: Final = -1
 EARLIEST: Final = -2
-FETCH_BYTES: Final = 8 * 1024 * 1024
+READ_COMMITTED: Final = 1
 RECEIVE_BYTES: Final = 256 * 1024
-FETCH_WAIT_MS: Final = 200
 PAUSE_S: Final = 0.1
 GONE_PATIENCE_S: Final = 5.0
 """A partition that a topic no longer lists: a broker that just started may know less than there is."""
@@ -74,7 +72,7 @@ class _Link:
 
 
 class TopicReader:
-    """Reads topics of one cluster, one partition and offset range at a time."""
+    """Knows the topics of one cluster, and where they begin and end."""
 
     def __init__(self, bootstrap_servers: str, *, patience_s: float = 60.0) -> None:
         self._bootstrap = [_address(part) for part in bootstrap_servers.split(",") if part.strip()]
@@ -104,66 +102,34 @@ class TopicReader:
         """What tells a topic from a later one of the same name. `KafkaError` when there is no such topic."""
         return next(iter(self._retry(lambda: self._leaders(topic)).values()))[1].hex()
 
-    def offsets(self, topic: str, at: int) -> dict[int, int]:
-        """The first (EARLIEST) or next (LATEST) offset of every partition."""
-        return {
-            index: self._retry(functools.partial(self._offset, topic, index, at)) for index in self.partitions(topic)
-        }
+    def topics(self) -> list[str]:
+        """Every topic that is not the cluster's own."""
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        response: MetadataResponse = self._retry(lambda: self._ask_any(request))
+        return sorted(topic.name for topic in response.topics if not topic.is_internal and topic.name is not None)
 
-    def read(self, topic: str, index: int, start: int, end: int) -> Iterator[list[Record]]:
-        """The records with offsets in [start, end), a list per batch; control records are left out.
+    def offsets(self, topic: str, at: int | Mapping[int, int], *, committed_only: bool = False) -> dict[int, int]:
+        """Per partition the first offset (EARLIEST), the next one (LATEST), or that of the first record from a time
+        on, in ms: -1 if there is none. `at`: one for all partitions, or each its own. `committed_only`: the next one
+        is where the oldest open transaction begins."""
+        return self._retry(lambda: self._offsets(topic, at, READ_COMMITTED if committed_only else 0))
 
-        What retention took, up to a whole partition, is passed over. `TimeoutError` if nothing comes for too long.
-        """
-        position = start
-        progress_s = time.perf_counter()
-        while position < end:
-            try:
-                data = self._retry(functools.partial(self._fetch, topic, index, position))
-            except PartitionGone:
-                return
-            if data.log_start_offset > position:
-                position = data.log_start_offset
-                continue
-            if data.records:
-                progress_s = time.perf_counter()
-            elif time.perf_counter() - progress_s > self._patience_s:
-                raise TimeoutError(f"{topic}-{index} ends at offset {data.high_watermark}, before {end}")
-            view = memoryview(data.records or b"")
-            for at, header in iter_batches(view):
-                if not header.is_control:
-                    records = [row for row in iter_records(view, at) if position <= row.offset < end]
-                    if records:
-                        yield records
-                position = max(position, header.next_offset)
-                if position >= end:
-                    break
-
-    def _fetch(self, topic: str, index: int, position: int) -> PartitionData:
-        leader, topic_id = self._leader(topic, index)
-        question = FetchPartition(partition=index, fetch_offset=position, partition_max_bytes=FETCH_BYTES)
-        request = FetchRequest(
-            max_wait_ms=FETCH_WAIT_MS,
-            min_bytes=1,
-            max_bytes=FETCH_BYTES,
-            topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=[question])],
-        )
-        data: PartitionData = self._link(leader).call(request).responses[0].partitions[0]
-        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            data.log_start_offset = self._offset(topic, index, EARLIEST)
-            if data.log_start_offset > position:
-                return data
-        _check(data.error_code, f"fetch of {topic}-{index}")
-        return data
-
-    def _offset(self, topic: str, index: int, at: int) -> int:
-        leader, _ = self._leader(topic, index)
-        question = ListOffsetsPartition(partition_index=index, timestamp=at)
-        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[question])])
-        row = self._link(leader).call(request).topics[0].partitions[0]
-        _check(row.error_code, f"offset of {topic}-{index}")
-        offset: int = row.offset
-        return offset
+    def _offsets(self, topic: str, at: int | Mapping[int, int], isolation_level: int) -> dict[int, int]:
+        leaders = self._leaders(topic)
+        asked = dict.fromkeys(leaders, at) if isinstance(at, int) else at
+        questions: dict[Address, list[ListOffsetsPartition]] = defaultdict(list)
+        for index, timestamp in asked.items():
+            if index not in leaders:
+                raise PartitionGone(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index}")
+            questions[leaders[index][0]].append(ListOffsetsPartition(partition_index=index, timestamp=timestamp))
+        found: dict[int, int] = {}
+        for leader, partitions in questions.items():
+            topics = [ListOffsetsTopic(name=topic, partitions=partitions)]
+            request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=topics)
+            for row in self._link(leader).call(request).topics[0].partitions:
+                _check(row.error_code, f"offset of {topic}-{row.partition_index}")
+                found[row.partition_index] = row.offset
+        return found
 
     def _leader(self, topic: str, index: int) -> tuple[Address, bytes]:
         leaders = self._leaders(topic)

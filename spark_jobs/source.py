@@ -1,84 +1,48 @@
 """The `anabranch` data source: topics of a Kafka-protocol cluster as batch and streaming DataFrames.
 
-Columns and option names are those of Spark's own Kafka source, so that a job can change its `format` and nothing else:
-`subscribe` (topics, with commas between), `bootstrap.servers` (with or without the `kafka.` prefix), `startingOffsets`
-and `endingOffsets` (earliest, latest), `maxOffsetsPerTrigger`, `includeHeaders`. There is one input partition per topic
-partition and offset range; offsets live in Spark's checkpoint, so every record is read exactly once into a query.
+Columns and option names are those of Spark's own Kafka source (`source_options`), so that a job can change its `format`
+and nothing else. There is one task per topic partition and offset range, or several where more are asked for. Offsets
+live in Spark's checkpoint, so every record is read exactly once into a query, also while the topic is resized: a
+partition that appears is read from its beginning, one that was merged away to its end, and an index that is used again
+goes on where it ended, because it is one log to its cluster, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from confluent_kafka import Message
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from protocol.records.batch import Record
-from spark_jobs.reader import EARLIEST, LATEST, TopicReader
+from spark_jobs.positions import Positions
+from spark_jobs.range_reader import LostRecords, RangeReader
+from spark_jobs.ranges import OffsetRange, admit, losses, ranges, split
+from spark_jobs.source_options import CLIENT_OPTIONS, EARLIEST, LATEST, Offsets, Options
+
+log = logging.getLogger(__name__)
 
 FORMAT: Final = "anabranch"
 COLUMNS: Final = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 )
 HEADERS: Final = ", headers array<struct<key: string, value: binary>>"
-ROWS_PER_BATCH: Final = 20_000
-CREATE_TIME: Final = 0
 
-_POSITIONS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _HEADER_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-Offsets = dict[str, dict[str, int]]
-"""Per topic and partition, as JSON has it: what Spark's Kafka source writes into checkpoints, too."""
-
-
-@dataclass(frozen=True)
-class _Options:
-    """What the source was asked for; ValueError says what is wrong."""
-
-    servers: str
-    topics: tuple[str, ...]
-    start: int
-    end: int
-    headers: bool
-    rows_per_trigger: int | None
-
-    @classmethod
-    def of(cls, options: Mapping[str, str]) -> _Options:
-        given = {name.lower(): value for name, value in options.items()}
-        servers = given.get("bootstrap.servers") or given.get("kafka.bootstrap.servers")
-        topics = tuple(topic.strip() for topic in given.get("subscribe", "").split(",") if topic.strip())
-        if not servers or not topics:
-            raise ValueError(
-                'the anabranch source needs .option("bootstrap.servers", ...) and .option("subscribe", TOPIC)'
-            )
-        limit = given.get("maxoffsetspertrigger")
-        if limit is not None and (not limit.isdigit() or int(limit) == 0):
-            raise ValueError(f"maxOffsetsPerTrigger is a number of records, not {limit!r}")
-        return cls(
-            servers=servers,
-            topics=topics,
-            start=_position(given.get("startingoffsets", "earliest")),
-            end=_position(given.get("endingoffsets", "latest")),
-            headers=given.get("includeheaders", "false").lower() == "true",
-            rows_per_trigger=int(limit) if limit else None,
-        )
-
-
 @dataclass
-class _Range(InputPartition):
-    """Offsets [start, end) of one partition."""
+class _Task(InputPartition):
+    """What one task reads."""
 
-    topic: str
-    partition: int
-    start: int
-    end: int
+    range: OffsetRange
 
 
 class AnabranchSource(DataSource):
@@ -91,128 +55,134 @@ class AnabranchSource(DataSource):
 
     def schema(self) -> str:
         """The columns of Spark's Kafka source."""
-        return COLUMNS + (HEADERS if _Options.of(self.options).headers else "")
+        # Whether it is a stream is not known yet, and a stream may begin at the end.
+        return COLUMNS + (HEADERS if Options.of(self.options, streaming=True).headers else "")
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
-        return _BatchReader(_Options.of(self.options))
+        return _BatchReader(Options.of(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""
-        return _StreamReader(_Options.of(self.options))
+        return _StreamReader(Options.of(self.options, streaming=True))
 
 
 class _BatchReader(DataSourceReader):
-    def __init__(self, options: _Options) -> None:
+    def __init__(self, options: Options) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        with TopicReader(self._options.servers) as reader:
-            return ranges(
-                _offsets(reader, self._options, self._options.start), _offsets(reader, self._options, self._options.end)
-            )
+        positions = Positions(self._options)
+        try:
+            start, end = positions.resolve(self._options.start), positions.resolve(self._options.end)
+        finally:
+            positions.close()
+        return _tasks(self._options, ranges(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(self._options, partition)
+        return read(self._options, partition)
 
 
-class _StreamReader(DataSourceStreamReader):
-    def __init__(self, options: _Options) -> None:
+class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: Options) -> None:
         self._options = options
-        self._reader: TopicReader | None = None
+        self._positions: Positions | None = None
+        self._newest: dict[tuple[str, str], int] = {}
+        self._latest: Offsets | None = None
+        self._pinned: Offsets | None = None
 
     def initialOffset(self) -> Offsets:
-        return self._at(self._options.start)
+        return self._here().resolve(self._options.start)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        limit = self._options.rows_per_trigger
+        limit = self._options.offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._pinned = self._here().bound(LATEST)
+
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        return admit(start, self._at(LATEST), limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        here = self._here()
+        here.check_identity()
+        earliest, latest = here.bound(EARLIEST), here.bound(LATEST)
+        lost = losses(start, earliest, self._newest)
+        if lost and self._options.fail_on_data_loss:
+            raise LostRecords(f"{'; '.join(lost)} (failOnDataLoss=false would go on)")
+        for line in lost:
+            log.warning("%s", line)
+        self._newest.update({(topic, index): at for topic, its in latest.items() for index, at in its.items()})
+        self._latest = latest
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return admit(start, latest if self._pinned is None else self._pinned, rows, earliest)
+
+    def reportLatestOffset(self) -> Offsets | None:
+        return self._latest
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        return ranges(start, end)
+        known = all(its.keys() <= start.get(topic, {}).keys() for topic, its in end.items())
+        earliest = None if known else self._here().bound(EARLIEST)
+        return _tasks(self._options, ranges(start, end, earliest))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(self._options, partition)
+        return read(self._options, partition)
 
     def stop(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
+        if self._positions is not None:
+            self._positions.close()
 
-    def _at(self, at: int) -> Offsets:
-        if self._reader is None:
-            self._reader = TopicReader(self._options.servers)
-        return _offsets(self._reader, self._options, at)
+    def _here(self) -> Positions:
+        if self._positions is None:
+            self._positions = Positions(self._options)
+        return self._positions
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_reader": None}
+        """What goes to the executors: they only read."""
+        return {"_options": self._options}
 
 
-def admit(start: Offsets, latest: Offsets, limit: int | None) -> Offsets:
-    """Where the next batch ends: everything, or `limit` records, which partitions share as they have records waiting.
-
-    A partition that is gone keeps the offset it had: Spark compares offsets only, and knows no smaller set of them.
-    """
-    end = {topic: dict(partitions) for topic, partitions in start.items()}
-    waiting = {
-        (topic, index): max(0, offset - start.get(topic, {}).get(index, 0))
-        for topic, partitions in latest.items()
-        for index, offset in partitions.items()
-    }
-    rows = sum(waiting.values())
-    room = rows if limit is None else min(limit, rows)
-    for (topic, index), count in waiting.items():
-        share = room * count // rows if rows else 0
-        end.setdefault(topic, {})[index] = start.get(topic, {}).get(index, 0) + share
-        room, rows = room - share, rows - count
-    return end
+def _tasks(options: Options, whole: Sequence[OffsetRange]) -> list[InputPartition]:
+    return [_Task(one) for one in split(whole, options.partitions_min, options.records_per_partition_max)]
 
 
-def ranges(start: Offsets, end: Offsets) -> list[_Range]:
-    """What lies between two offsets. A partition that appeared after the start is read from its beginning."""
-    found = [
-        _Range(topic, int(index), start.get(topic, {}).get(index, 0), offset)
-        for topic, partitions in end.items()
-        for index, offset in sorted(partitions.items())
-    ]
-    return [one for one in found if one.start < one.end]
+# ----------------------------------------------------------------------------------------------------- on the executors
+
+_idle: Final[dict[str, list[RangeReader]]] = {}
+"""Readers that are connected: workers live longer than tasks, and a task of a second is not worth a new connection."""
 
 
-def _offsets(reader: TopicReader, options: _Options, at: int) -> Offsets:
-    return {
-        topic: {str(index): offset for index, offset in reader.offsets(topic, at).items()} for topic in options.topics
-    }
+def read(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The records of one task, as Arrow has them."""
+    assert isinstance(partition, _Task), "made by _tasks()"
+    client = {CLIENT_OPTIONS[name]: value for name, value in options.client.items()}
+    name = repr((options.servers, sorted(client.items())))
+    pool = _idle.setdefault(name, [])
+    reader = pool.pop() if pool else RangeReader(options.servers, client)
+    try:
+        for records in reader.read(partition.range, fail_on_data_loss=options.fail_on_data_loss):
+            yield to_arrow(records, partition.range, headers=options.headers)
+    except BaseException:
+        reader.close()
+        raise
+    pool.append(reader)
 
 
-def _read(options: _Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    assert isinstance(partition, _Range), "made by ranges()"
-    rows: list[Record] = []
-    with TopicReader(options.servers) as reader:
-        for batch in reader.read(partition.topic, partition.partition, partition.start, partition.end):
-            rows.extend(batch)
-            if len(rows) >= ROWS_PER_BATCH:
-                yield _arrow(options, partition, rows)
-                rows = []
-    if rows:
-        yield _arrow(options, partition, rows)
-
-
-def _arrow(options: _Options, source: _Range, rows: Sequence[Record]) -> pa.RecordBatch:
-    count = len(rows)
-    offsets, timestamps, keys, values, headers = zip(*rows, strict=True)
+def to_arrow(records: Sequence[Message], source: OffsetRange, *, headers: bool) -> pa.RecordBatch:
+    """Records of one partition with the columns of the source."""
+    count = len(records)
+    kinds, times_ms = zip(*[record.timestamp() for record in records], strict=True)
     columns: dict[str, pa.Array] = {
-        "key": pa.array(keys, pa.binary()),
-        "value": pa.array(values, pa.binary()),
+        "key": pa.array([record.key() for record in records], pa.binary()),
+        "value": pa.array([record.value() for record in records], pa.binary()),
         "topic": pa.repeat(pa.scalar(source.topic), count),
         "partition": pa.repeat(pa.scalar(source.partition, pa.int32()), count),
-        "offset": pa.array(offsets, pa.int64()),
-        "timestamp": pc.multiply(pa.array(timestamps, pa.int64()), 1000).cast(pa.timestamp("us", tz="UTC")),
-        "timestampType": pa.repeat(pa.scalar(CREATE_TIME, pa.int32()), count),
+        "offset": pa.array([record.offset() for record in records], pa.int64()),
+        "timestamp": pc.multiply(pa.array(times_ms, pa.int64()), 1000).cast(pa.timestamp("us", tz="UTC")),
+        # librdkafka counts from 1, with 0 for none; Kafka and Spark from 0, with -1 for none.
+        "timestampType": pc.subtract(pa.array(kinds, pa.int32()), pa.scalar(1, pa.int32())),
     }
-    if options.headers:
-        columns["headers"] = _header_lists(headers)
+    if headers:
+        rows: list[Any] = [record.headers() or () for record in records]
+        columns["headers"] = _header_lists(rows)
     return pa.RecordBatch.from_pydict(columns)
 
 
@@ -225,9 +195,3 @@ def _header_lists(headers: Sequence[Sequence[tuple[str, bytes | None]]]) -> pa.A
     values = pa.array([value for _, value in flat], pa.binary())
     pairs = pa.StructArray.from_arrays([names, values], fields=list(_HEADER_TYPE.value_type))
     return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), pairs)
-
-
-def _position(text: str) -> int:
-    if text not in _POSITIONS:
-        raise ValueError(f"offsets are earliest or latest, not {text!r}")
-    return _POSITIONS[text]

@@ -1,4 +1,4 @@
-"""The `anabranch` data source: how batches are cut, and what Spark reads through it from a real cluster."""
+"""The `anabranch` data source as Spark uses it, on a real cluster; its pure parts have tests of their own."""
 
 from __future__ import annotations
 
@@ -8,73 +8,58 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.source import AnabranchSource, Offsets, admit, ranges
+from spark_jobs.range_reader import LostRecords
+from spark_jobs.source import AnabranchSource, _StreamReader
+from spark_jobs.source_options import Options
+from tests.spark_jobs.happenings import expire, resize, wait_for
 from tests.spark_jobs.live import LiveCluster
 
-Backlogs = st.dictionaries(
-    st.sampled_from(["t", "u"]), st.dictionaries(st.sampled_from("0123"), st.integers(0, 50), max_size=4), max_size=2
-)
-
-
-def rows_between(start: Offsets, end: Offsets) -> int:
-    return sum(one.end - one.start for one in ranges(start, end))
-
-
-@given(start=Backlogs, backlog=Backlogs, limit=st.none() | st.integers(1, 60))
-def test_a_batch_takes_what_it_may_and_never_goes_back(start: Offsets, backlog: Offsets, limit: int | None) -> None:
-    latest = {
-        topic: {index: start.get(topic, {}).get(index, 0) + count for index, count in partitions.items()}
-        for topic, partitions in backlog.items()
-    }
-    waiting = sum(count for partitions in backlog.values() for count in partitions.values())
-    end = admit(start, latest, limit)
-    assert rows_between(start, end) == (waiting if limit is None else min(limit, waiting))
-    for topic, partitions in start.items():
-        for index, offset in partitions.items():
-            assert offset <= end[topic][index]
-    for one in ranges(start, end):
-        assert one.end <= latest[one.topic][str(one.partition)]
-
-
-def test_a_limit_is_shared_by_need() -> None:
-    end = admit({"t": {"0": 0, "1": 0}}, {"t": {"0": 900, "1": 100}}, 100)
-    assert end == {"t": {"0": 90, "1": 10}}
-
-
-def test_a_log_that_got_shorter_is_no_reason_to_go_back() -> None:
-    assert admit({"t": {"0": 10}}, {"t": {"0": 4}}, None) == {"t": {"0": 10}}
-
-
-def test_a_partition_that_is_gone_keeps_its_offset() -> None:
-    assert admit({"t": {"0": 5, "7": 3}}, {"t": {"0": 6}}, 10) == {"t": {"0": 6, "7": 3}}
-
-
-def test_a_partition_that_appears_is_read_from_its_beginning() -> None:
-    assert [(one.partition, one.start, one.end) for one in ranges({"t": {"0": 5}}, {"t": {"0": 5, "1": 4}})] == [
-        (1, 0, 4)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ({"subscribe": "t"}, "bootstrap.servers"),
-        ({"bootstrap.servers": "h:1", "subscribe": " , "}, "subscribe"),
-        ({"bootstrap.servers": "h:1", "subscribe": "t", "startingOffsets": "17"}, "earliest or latest"),
-        ({"bootstrap.servers": "h:1", "subscribe": "t", "maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger"),
-    ],
-)
-def test_wrong_options_are_named(options: dict[str, str], complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        AnabranchSource(options).schema()
+CREATE_TIME = 0
 
 
 def numbered(start: int, end: int, partitions: int = 3) -> list[tuple[int, bytes, bytes]]:
     return [(number % partitions, b"k%d" % number, b"v%d" % number) for number in range(start, end)]
+
+
+def test_wrong_options_are_told_when_the_source_is_named() -> None:
+    with pytest.raises(ValueError, match="exactly one of subscribe"):
+        AnabranchSource({"kafka.bootstrap.servers": "h:1"}).schema()
+    streams_only = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "startingOffsets": "latest"}
+    assert "headers" not in str(AnabranchSource(streams_only).schema())
+    assert "headers" in str(AnabranchSource({**streams_only, "includeHeaders": "true"}).schema())
+
+
+def test_what_expired_before_it_was_read_is_an_error_or_passed_over(live: LiveCluster) -> None:
+    topic = live.create("expired", 1)
+    live.produce(topic, [(0, b"k", b"v")] * 9)
+    given = {"kafka.bootstrap.servers": live.servers, "subscribe": topic, "startingOffsets": "earliest"}
+    strict = _StreamReader(Options.of(given, streaming=True))
+    lenient = _StreamReader(Options.of({**given, "failOnDataLoss": "false"}, streaming=True))
+    try:
+        begun = strict.initialOffset()
+        expire(live, topic, 0, 4)
+        with pytest.raises(LostRecords, match="expired-0 begins at offset 4 now; 0 to 3 were not read"):
+            strict.latestOffset(begun, strict.getDefaultReadLimit())
+        assert lenient.latestOffset(begun, lenient.getDefaultReadLimit()) == {topic: {"0": 9}}
+        assert lenient.reportLatestOffset() == {topic: {"0": 9}}
+    finally:
+        strict.stop()
+        lenient.stop()
+
+
+def test_what_is_there_now_is_all_that_is_read_now(live: LiveCluster) -> None:
+    topic = live.create("now", 1)
+    live.produce(topic, [(0, b"k", b"v")] * 3)
+    given = {"kafka.bootstrap.servers": live.servers, "subscribe": topic, "startingOffsets": "earliest"}
+    reader = _StreamReader(Options.of(given, streaming=True))
+    try:
+        reader.prepareForTriggerAvailableNow()
+        live.produce(topic, [(0, b"k", b"v")] * 3)
+        assert reader.latestOffset({topic: {"0": 0}}, reader.getDefaultReadLimit()) == {topic: {"0": 3}}
+    finally:
+        reader.stop()
 
 
 @pytest.mark.spark
@@ -89,8 +74,10 @@ def test_batch_reads_whole_topics_with_the_columns_of_sparks_kafka_source(
         .option("kafka.bootstrap.servers", live.servers)
         .option("subscribe", f"{first},{second}")
         .option("includeHeaders", "true")
+        .option("minPartitions", 8)
         .load()
     )
+    assert frame.rdd.getNumPartitions() >= 8
     assert frame.columns == [
         "key",
         "value",
@@ -110,6 +97,45 @@ def test_batch_reads_whole_topics_with_the_columns_of_sparks_kafka_source(
     assert headers == {(("h", b"x"), ("h", None)), ()}
     [only] = [row for row in rows if row.topic == second]
     assert abs(only.timestamp - dt.datetime.now()) < dt.timedelta(minutes=5)
+    assert {row.timestampType for row in rows} == {CREATE_TIME}
+
+
+class Query:
+    """A streaming query that can be stopped and continued; `take` runs it until it has everything."""
+
+    def __init__(self, spark: SparkSession, servers: str, topic: str, directory: Path, **options: str) -> None:
+        self._spark, self._servers, self._topic, self._directory = spark, servers, topic, directory
+        self._options = {"maxOffsetsPerTrigger": "20", **options}
+        self.batches: list[list[bytes]] = []
+
+    def take(self, *happenings: Callable[[], None]) -> list[bytes]:
+        """The keys that are new, sorted; between these happenings the query goes on."""
+        self.batches = []
+        query = (
+            self._spark.readStream.format("anabranch")
+            .option("bootstrap.servers", self._servers)
+            .option("subscribe", self._topic)
+            .option("startingOffsets", "earliest")
+            .options(**self._options)
+            .load()
+            .writeStream.option("checkpointLocation", str(self._directory))
+            .trigger(processingTime="0 seconds")
+            .foreachBatch(self._add)
+            .start()
+        )
+        try:
+            query.processAllAvailable()
+            for happening in happenings:
+                happening()
+                query.processAllAvailable()
+        finally:
+            query.stop()
+        return sorted(itertools.chain(*self.batches))
+
+    def _add(self, frame: DataFrame, _: int) -> None:
+        keys = [bytes(row.key) for row in frame.collect()]
+        if keys:
+            self.batches.append(keys)
 
 
 @pytest.mark.spark
@@ -118,38 +144,36 @@ def test_a_stream_takes_limited_batches_finds_new_partitions_and_goes_on_from_it
 ) -> None:
     topic = live.create("stream", 2)
     live.produce(topic, numbered(0, 50, 2))
-    batches: list[list[bytes]] = []
-
-    def take(frame: DataFrame, _: int) -> None:
-        batches.append([bytes(row.key) for row in frame.collect()])
-
-    def run(between: Callable[[], None]) -> list[int]:
-        batches.clear()
-        query = (
-            spark.readStream.format("anabranch")
-            .option("bootstrap.servers", live.servers)
-            .option("subscribe", topic)
-            .option("maxOffsetsPerTrigger", 20)
-            .load()
-            .writeStream.option("checkpointLocation", str(tmp_path))
-            .trigger(processingTime="0 seconds")
-            .foreachBatch(take)
-            .start()
-        )
-        try:
-            query.processAllAvailable()
-            between()
-            query.processAllAvailable()
-        finally:
-            query.stop()
-        return [len(batch) for batch in batches if batch]
+    query = Query(spark, live.servers, topic, tmp_path)
 
     def more() -> None:
         live.grow(topic, 3)
         live.produce(topic, [(2, b"new", b"partition")])
 
-    assert run(more) == [20, 20, 10, 1]
-    assert sorted(itertools.chain(*batches)) == sorted([b"new", *(key for _, key, _ in numbered(0, 50))])
+    assert query.take(more) == sorted([b"new", *(key for _, key, _ in numbered(0, 50))])
+    assert [len(batch) for batch in query.batches] == [20, 20, 10, 1]
     live.produce(topic, [(1, b"later", b"")])
-    assert run(lambda: None) == [1]
-    assert batches[-1] == [b"later"]
+    assert query.take() == [b"later"]
+
+
+@pytest.mark.spark
+def test_every_record_is_read_once_while_partitions_come_go_and_come_back(
+    spark: SparkSession, live: LiveCluster, tmp_path: Path
+) -> None:
+    topic = live.create("come-and-go", 2)
+    live.produce(topic, [(0, b"a0", b""), (1, b"a1", b""), (1, b"b1", b"")])
+    query = Query(spark, live.servers, topic, tmp_path)
+
+    def merge() -> None:
+        resize(live, topic, 1)
+        live.produce(topic, [(0, b"merged", b"")])
+
+    def remove() -> None:
+        expire(live, topic, 1, 2)
+        wait_for(live, topic, lambda found: list(found.topics[topic].partitions) == [0])
+        live.produce(topic, [(0, b"alone", b"")])
+
+    assert query.take(merge, remove) == [b"a0", b"a1", b"alone", b"b1", b"merged"]
+    resize(live, topic, 2)
+    assert live.produce(topic, [(1, b"back", b"")]) == [2], "the index goes on where it ended"
+    assert query.take() == [b"back"]

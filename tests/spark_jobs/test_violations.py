@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_jobs import verdict, violations
+from spark_jobs.range_reader import RangeReader
+from spark_jobs.ranges import OffsetRange
 from spark_jobs.reader import EARLIEST, LATEST, TopicReader
 from spark_jobs.verdict import Event, Violation
 from spark_jobs.violations import Violations, batch_name
@@ -85,12 +87,13 @@ def test_in_a_topic_each_has_the_key_by_which_a_repetition_is_known(cluster: Liv
         outputs.take(batch_name(4), LINES, 1_700_000_000_000)
     finally:
         writer.close()
-    with TopicReader(cluster.servers) as reader:
-        begin, end = reader.offsets(topic, EARLIEST), reader.offsets(topic, LATEST)
+    with TopicReader(cluster.servers) as cluster_reader:
+        begin, end = cluster_reader.offsets(topic, EARLIEST), cluster_reader.offsets(topic, LATEST)
+    with RangeReader(cluster.servers, {}) as reader:
         stored = [
-            (record.key, record.value, record.timestamp_ms)
+            (record.key(), record.value(), record.timestamp()[1])
             for index in begin
-            for batch in reader.read(topic, index, begin[index], end[index])
+            for batch in reader.read(OffsetRange(topic, index, begin[index], end[index]))
             for record in batch
         ]
     assert len(stored) == 2 * len(LINES)

@@ -1,0 +1,95 @@
+"""Where logs begin and end now, and what "earliest", "latest", an offset or a time mean in them: the driver's part.
+
+A shell around `reader`: it asks, and `source_options` and `ranges` say what for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from spark_jobs.reader import TopicReader
+from spark_jobs.source_options import EARLIEST, LATEST, Offsets, Options, Position
+
+
+class Positions:
+    """The logs that a query reads."""
+
+    def __init__(self, options: Options, reader: TopicReader | None = None) -> None:
+        self._options = options
+        self._reader = reader or TopicReader(options.servers)
+        self._ids: dict[str, str] = {}
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._reader.close()
+
+    def bound(self, at: int) -> Offsets:
+        """The first (EARLIEST) or next (LATEST) offset of every partition that there is."""
+        return {topic: self._ask(topic, at) for topic in self._topics()}
+
+    def resolve(self, position: Position) -> Offsets:
+        """Offsets of every partition; ValueError when the position is silent about some, or means none."""
+        if position.bound is not None:
+            return self.bound(position.bound)
+        if position.offsets is not None:
+            return self._given(position.offsets)
+        found = {}
+        for topic in self._topics():
+            times_ms = (position.times_ms or {}).get(topic, {})
+            indexes = self._ask(topic, LATEST)
+            if position.time_ms is not None:
+                times_ms = dict.fromkeys(indexes, position.time_ms)
+            _check_all_named(topic, indexes, times_ms)
+            found[topic] = self._at_times(topic, times_ms, indexes)
+        return found
+
+    def check_identity(self) -> None:
+        """RuntimeError when a topic is another one than before: its offsets mean nothing to the other."""
+        for topic in self._topics():
+            identity = self._reader.topic_id(topic)
+            if self._ids.setdefault(topic, identity) != identity:
+                raise RuntimeError(f"{topic} was deleted and created anew: offsets in the old one say nothing about it")
+
+    def _topics(self) -> list[str]:
+        if self._options.pattern is None:
+            return list(self._options.topics)
+        return [name for name in self._reader.topics() if re.fullmatch(self._options.pattern, name)]
+
+    def _ask(self, topic: str, at: int) -> dict[str, int]:
+        offsets = self._reader.offsets(topic, at, committed_only=self._options.committed_only)
+        wanted = self._options.assigned.get(topic)
+        if wanted is not None and not set(wanted) <= offsets.keys():
+            missing = ", ".join(str(index) for index in wanted if index not in offsets)
+            raise ValueError(f"assign: {topic} has no partition {missing}")
+        return {str(index): offset for index, offset in sorted(offsets.items()) if wanted is None or index in wanted}
+
+    def _given(self, given: Mapping[str, Mapping[str, int]]) -> Offsets:
+        found: Offsets = {}
+        for topic in self._topics():
+            earliest, latest = self._ask(topic, EARLIEST), self._ask(topic, LATEST)
+            offsets = given.get(topic, {})
+            _check_all_named(topic, latest, offsets)
+            bounds = {EARLIEST: earliest, LATEST: latest}
+            found[topic] = {
+                index: bounds[offset][index] if offset in bounds else offset for index, offset in offsets.items()
+            }
+        return found
+
+    def _at_times(self, topic: str, times_ms: Mapping[str, int], latest: Mapping[str, int]) -> dict[str, int]:
+        offsets = self._reader.offsets(topic, {int(index): time_ms for index, time_ms in times_ms.items()})
+        found = {str(index): offset for index, offset in offsets.items()}
+        late = sorted(index for index, offset in found.items() if offset < 0)
+        if late and not self._options.late_times_are_latest:
+            raise ValueError(
+                f"{topic} has no record from the time on that was given for partition {', '.join(late)} "
+                "(startingOffsetsByTimestampStrategy=latest would begin at its end)"
+            )
+        return {index: latest[index] if offset < 0 else offset for index, offset in found.items()}
+
+
+def _check_all_named(topic: str, indexes: Mapping[str, int], given: Mapping[str, object]) -> None:
+    if missing := sorted(indexes.keys() - given.keys()):
+        raise ValueError(f"offsets are given for some partitions of {topic}, and not for {', '.join(missing)}")
+    if unknown := sorted(given.keys() - indexes.keys()):
+        raise ValueError(f"offsets are given for {topic}-{', '.join(unknown)}, and there is no such partition")

@@ -1,0 +1,175 @@
+"""Reads one range of offsets after the other with librdkafka: what runs on Spark's executors.
+
+Between the first and the last offset of a range there may be fewer records than offsets: markers, what compaction took,
+what a transaction gave up. So a range ends when a record at or beyond its end comes, or the end of the log is reached
+there. Leaders that die or move are librdkafka's business; `patience_s` without any progress is an error.
+
+Invariant: every record of the range that still exists is read exactly once, in order. A log that begins within the
+range is an error (`LostRecords`), or passed over if that is wanted; one that ends before it is an error always.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from spark_jobs.ranges import OffsetRange
+
+RECORDS_PER_BATCH: Final = 20_000
+POLL_S: Final = 0.05
+LOOK_UP_S: Final = 10.0
+SILENCE_S: Final = 1.0
+"""librdkafka says nothing of a partition that does not exist: after so long without a record somebody has to ask."""
+GONE_PATIENCE_S: Final = 5.0
+"""A broker that just started may know less than there is."""
+
+
+class LostRecords(RuntimeError):
+    """Records that should have been read are not there any more."""
+
+
+class RangeReader:
+    """A consumer that belongs to no group. Reads a range at a time; keeps its connections between them."""
+
+    def __init__(self, servers: str, client: Mapping[str, str], *, patience_s: float = 60.0) -> None:
+        self._patience_s = patience_s
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "client.id": "anabranch-source",
+                "group.id": "anabranch-source",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_uncommitted",
+                "check.crcs": True,
+                "fetch.wait.max.ms": 100,
+                "queued.min.messages": 2 * RECORDS_PER_BATCH,
+                "reconnect.backoff.max.ms": 1000,
+                "topic.metadata.propagation.max.ms": 1000,
+                "log_level": 0,
+                "error_cb": lambda _: None,  # told again, by the read that they keep from going on
+                **client,
+            }
+        )
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._consumer.close()
+
+    def __enter__(self) -> RangeReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def read(self, wanted: OffsetRange, *, fail_on_data_loss: bool = True) -> Iterator[list[Message]]:
+        """The records of a range, some thousand at a time. `LostRecords`, `TimeoutError`, `KafkaException`"""
+        self._begin(wanted, wanted.start)
+        try:
+            yield from self._records(wanted, fail_on_data_loss)
+        finally:
+            self._consumer.unassign()
+
+    def _begin(self, wanted: OffsetRange, position: int) -> None:
+        self._consumer.assign([TopicPartition(wanted.topic, wanted.partition, position)])
+
+    def _records(self, wanted: OffsetRange, fail_on_data_loss: bool) -> Iterator[list[Message]]:
+        position = wanted.start
+        watch = _Watch(self._patience_s)
+        while position < wanted.end:
+            before, records = position, []
+            for message in self._consumer.consume(min(RECORDS_PER_BATCH, wanted.end - position), POLL_S):
+                error, offset = message.error(), message.offset() or 0
+                if error is None:
+                    if offset < wanted.end:
+                        records.append(message)
+                    position = max(position, offset + 1)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    position = max(position, offset)
+                elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                    position = self._begin_later(wanted, position, fail_on_data_loss)
+                elif error.fatal() or not error.retriable():
+                    raise KafkaException(error)
+            if records:
+                yield records
+            if position > before:
+                watch.progress()
+            elif watch.silent() and watch.gone(missing=self._missing(wanted)):
+                _lose(f"{_name(wanted)} is gone, and its offsets {position} to {wanted.end - 1}", fail_on_data_loss)
+                return
+            elif watch.over():
+                raise TimeoutError(f"{_name(wanted)} has nothing from offset {position} on, before {wanted.end}")
+
+    def _begin_later(self, wanted: OffsetRange, position: int, fail_on_data_loss: bool) -> int:
+        """The offset is not in the log: where to go on."""
+        try:
+            low, high = self._consumer.get_watermark_offsets(_partition(wanted), timeout=LOOK_UP_S)
+        except KafkaException:  # nobody answers for now: the same question comes again, until patience is over
+            low = high = position
+        if low > position:
+            missing = min(low, wanted.end)
+            _lose(f"{_name(wanted)} begins at offset {low} now; {position} to {missing - 1}", fail_on_data_loss)
+            position = missing
+        elif high < position:
+            raise LostRecords(f"{_name(wanted)} ends at offset {high}, and was to be read from {position} on")
+        self._begin(wanted, position)
+        return position
+
+    def _missing(self, wanted: OffsetRange) -> bool:
+        """Whether the cluster is there and does not know the partition."""
+        try:
+            topic = self._consumer.list_topics(wanted.topic, timeout=LOOK_UP_S).topics.get(wanted.topic)
+        except KafkaException:
+            return False
+        if topic is None or topic.error is not None:
+            return topic is None or topic.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+        return wanted.partition not in topic.partitions
+
+
+class _Watch:
+    """How long nothing has come, and for how much of it the partition was not there."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self.progress()
+
+    def progress(self) -> None:
+        """Something came."""
+        self._progress_s = self._asked_s = time.perf_counter()
+        self._missing_s: float | None = None
+
+    def silent(self) -> bool:
+        """Whether it is time to ask (again) what is wrong."""
+        now_s = time.perf_counter()
+        if now_s - self._asked_s < min(SILENCE_S, self._patience_s / 2):
+            return False
+        self._asked_s = now_s
+        return True
+
+    def gone(self, *, missing: bool) -> bool:
+        """Whether the partition has been missing for long enough to believe it."""
+        now_s = time.perf_counter()
+        self._missing_s = (self._missing_s or now_s) if missing else None
+        return self._missing_s is not None and now_s - self._missing_s >= min(GONE_PATIENCE_S, self._patience_s / 2)
+
+    def over(self) -> bool:
+        """Whether nothing has come for too long."""
+        return time.perf_counter() - self._progress_s > self._patience_s
+
+
+def _lose(what: str, fail_on_data_loss: bool) -> None:
+    if fail_on_data_loss:
+        raise LostRecords(f"{what} were not read (failOnDataLoss=false would go on)")
+
+
+def _partition(wanted: OffsetRange) -> TopicPartition:
+    return TopicPartition(wanted.topic, wanted.partition)
+
+
+def _name(wanted: OffsetRange) -> str:
+    return f"{wanted.topic}-{wanted.partition}"

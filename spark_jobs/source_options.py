@@ -1,0 +1,204 @@
+"""What the `anabranch` source is asked for: the option names of Spark's Kafka source, and what they may say.
+
+A wrong option is named, with what it may be. An option of Kafka's client that nobody here acts on is refused, because a
+query that silently reads otherwise than it was told is worse than none. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+Offsets = dict[str, dict[str, int]]
+"""Per topic and partition, as JSON has it: what Spark's Kafka source writes into checkpoints, too."""
+
+CLIENT_OPTIONS: Final = {
+    "client.id": "client.id",
+    "fetch.max.bytes": "fetch.max.bytes",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "fetch.min.bytes": "fetch.min.bytes",
+    "isolation.level": "isolation.level",
+    "max.partition.fetch.bytes": "fetch.message.max.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "reconnect.backoff.max.ms": "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms": "reconnect.backoff.ms",
+    "request.timeout.ms": "socket.timeout.ms",
+}
+"""Options of Kafka's client that mean something here, and what librdkafka calls them."""
+IGNORED: Final = frozenset({"group.id", "key.deserializer", "value.deserializer", "session.timeout.ms"})
+UNSUPPORTED: Final = frozenset({"minoffsetspertrigger", "maxtriggerdelay"})
+ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
+STRATEGIES: Final = ("error", "latest")
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where to begin or to end: a bound of the log, or per partition an offset (or bound) or a time."""
+
+    bound: int | None = None
+    offsets: Mapping[str, Mapping[str, int]] | None = None
+    times_ms: Mapping[str, Mapping[str, int]] | None = None
+    time_ms: int | None = None
+    """The same time for every partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """All of them, understood."""
+
+    servers: str
+    topics: tuple[str, ...]
+    assigned: Mapping[str, tuple[int, ...]]
+    pattern: str | None
+    start: Position
+    end: Position
+    headers: bool
+    fail_on_data_loss: bool
+    late_times_are_latest: bool
+    """A time after the newest record means the end of the log, rather than a mistake."""
+    offsets_per_trigger: int | None
+    partitions_min: int | None
+    records_per_partition_max: int | None
+    client: Mapping[str, str]
+
+    @property
+    def committed_only(self) -> bool:
+        """Whether records of open and aborted transactions are left out."""
+        return self.client.get("isolation.level") == "read_committed"
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], *, streaming: bool = False) -> Options:
+        """From what `.option(...)` was given, in any case; ValueError says what is wrong."""
+        given = {name.lower(): value for name, value in options.items()}
+        client = {name[6:]: value for name, value in given.items() if name.startswith("kafka.")}
+        servers = given.get("bootstrap.servers") or client.pop("bootstrap.servers", None)
+        client.pop("bootstrap.servers", None)
+        if not servers:
+            raise ValueError('the anabranch source needs .option("kafka.bootstrap.servers", "host:port")')
+        for name in UNSUPPORTED & given.keys():
+            raise ValueError(f"{name} is an option of Spark's own Kafka source that this one does not have")
+        topics, assigned, pattern = _what(given)
+        return cls(
+            servers=servers,
+            topics=topics,
+            assigned=assigned,
+            pattern=pattern,
+            start=_position(given, "starting", "latest" if streaming else "earliest"),
+            end=_position(given, "ending", "latest"),
+            headers=_flag(given, "includeheaders", default=False),
+            fail_on_data_loss=_flag(given, "failondataloss", default=True),
+            late_times_are_latest=_choice(given, "startingoffsetsbytimestampstrategy", STRATEGIES) == "latest",
+            offsets_per_trigger=_count(given, "maxOffsetsPerTrigger"),
+            partitions_min=_count(given, "minPartitions"),
+            records_per_partition_max=_count(given, "maxRecordsPerPartition"),
+            client=_client(client),
+        )._checked(streaming)
+
+    def _checked(self, streaming: bool) -> Options:
+        if not streaming and self.start.bound == LATEST:
+            raise ValueError("startingOffsets of a batch cannot be latest: there would be nothing between")
+        if self.end.bound == EARLIEST or _mentions(self.end, EARLIEST):
+            raise ValueError("endingOffsets cannot be earliest")
+        return self
+
+
+def _what(given: Mapping[str, str]) -> tuple[tuple[str, ...], Mapping[str, tuple[int, ...]], str | None]:
+    named = [name for name in ("subscribe", "assign", "subscribepattern") if given.get(name, "").strip(" ,")]
+    if len(named) != 1:
+        raise ValueError("name what to read with exactly one of subscribe, assign and subscribePattern")
+    text = given[named[0]].strip()
+    if named == ["subscribe"]:
+        return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip())), {}, None
+    if named == ["assign"]:
+        assigned = _json(text, "assign", list)
+        indexes = {topic: tuple(sorted(_whole(one, "assign") for one in its)) for topic, its in assigned.items()}
+        return tuple(indexes), indexes, None
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"subscribePattern is no regular expression: {error}") from None
+    return (), {}, text
+
+
+def _position(given: Mapping[str, str], side: str, default: str) -> Position:
+    """In the order in which Spark looks: one time for all, times, offsets."""
+    if (time := given.get(f"{side}timestamp")) is not None:
+        return Position(time_ms=_whole(time, f"{side}Timestamp"))
+    if (times := given.get(f"{side}offsetsbytimestamp")) is not None:
+        return Position(times_ms=_numbers(times, f"{side}OffsetsByTimestamp"))
+    text = given.get(f"{side}offsets", default).strip()
+    bounds = {"earliest": EARLIEST, "latest": LATEST}
+    if text.lower() in bounds:
+        return Position(bound=bounds[text.lower()])
+    name = f"{side}Offsets"
+    if not text.startswith("{"):
+        raise ValueError(f'{name} is earliest, latest or JSON like {{"topic": {{"0": 23, "1": -2}}}}, not {text!r}')
+    offsets = _numbers(text, name)
+    if any(offset < EARLIEST for its in offsets.values() for offset in its.values()):
+        raise ValueError(f"{name}: an offset is a number from 0, -1 for latest or -2 for earliest")
+    return Position(offsets=offsets)
+
+
+def _mentions(position: Position, bound: int) -> bool:
+    return any(offset == bound for its in (position.offsets or {}).values() for offset in its.values())
+
+
+def _numbers(text: str, name: str) -> dict[str, dict[str, int]]:
+    found = _json(text, name, dict)
+    return {
+        topic: {str(_whole(index, name)): _whole(number, name) for index, number in its.items()}
+        for topic, its in found.items()
+    }
+
+
+def _json(text: str, name: str, kind: type) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{name} is not JSON: {error}") from None
+    if not isinstance(found, dict) or not all(isinstance(its, kind) for its in found.values()) or not found:
+        raise ValueError(f"{name} is a JSON object with topics as its names, not {text!r}")
+    return found
+
+
+def _whole(value: Any, name: str) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}: {value!r} is not a whole number") from None
+
+
+def _count(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    if not text.isdigit() or int(text) == 0:
+        raise ValueError(f"{name} is a number from 1, not {text!r}")
+    return int(text)
+
+
+def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    return _choice(given, name, (str(default).lower(), str(not default).lower())) == "true"
+
+
+def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    text = given.get(name, choices[0]).lower()
+    if text not in choices:
+        raise ValueError(f"{name} is one of {', '.join(choices)}, not {text!r}")
+    return text
+
+
+def _client(given: Mapping[str, str]) -> dict[str, str]:
+    for name, value in given.items():
+        if name == "security.protocol" and value.upper() != "PLAINTEXT":
+            raise ValueError("the anabranch source connects in plain text only; Spark's own Kafka source can do more")
+        if name not in CLIENT_OPTIONS and name not in IGNORED and name != "security.protocol":
+            raise ValueError(f"kafka.{name} is not known here; known: {', '.join(sorted(CLIENT_OPTIONS))}")
+    _choice(given, "isolation.level", ISOLATION_LEVELS)
+    return {name: value for name, value in given.items() if name in CLIENT_OPTIONS}

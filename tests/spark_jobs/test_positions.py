@@ -1,0 +1,93 @@
+"""What a position means in real logs: bounds, offsets, times, and topics by pattern."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from spark_jobs.positions import Positions
+from spark_jobs.reader import TopicReader
+from spark_jobs.source_options import EARLIEST, LATEST, Options
+from tests.spark_jobs.happenings import delete
+from tests.spark_jobs.live import LiveCluster
+
+
+def positions(live: LiveCluster, **options: str) -> Positions:
+    given = {name.replace("_", "."): value for name, value in options.items()}
+    found = Options.of({"bootstrap.servers": live.servers, **given}, streaming=True)
+    return Positions(found, TopicReader(live.servers, patience_s=0.5))
+
+
+def rows(count: int, partition: int) -> list[tuple[int, bytes, bytes]]:
+    return [(partition, b"k", b"v")] * count
+
+
+def test_bounds_and_offsets(live: LiveCluster) -> None:
+    topic = live.create("positions", 2)
+    live.produce(topic, [*rows(3, 0), *rows(2, 1)])
+    here = positions(live, subscribe=topic, startingOffsets=f'{{"{topic}": {{"0": 1, "1": -1}}}}')
+    try:
+        assert here.bound(EARLIEST) == {topic: {"0": 0, "1": 0}}
+        assert here.bound(LATEST) == {topic: {"0": 3, "1": 2}}
+        assert here.resolve(here._options.start) == {topic: {"0": 1, "1": 2}}
+    finally:
+        here.close()
+
+
+def test_times(live: LiveCluster) -> None:
+    topic = live.create("times", 2)
+    live.produce(topic, rows(3, 0))
+    begin_ms = 0
+    late_ms = int(time.time() * 1000) + 3_600_000
+    by_time = f'{{"{topic}": {{"0": {begin_ms}, "1": {begin_ms}}}}}'
+    cases = [
+        ({"startingTimestamp": str(late_ms), "startingOffsetsByTimestampStrategy": "latest"}, {"0": 3, "1": 0}),
+        ({"startingOffsetsByTimestamp": by_time, "startingOffsetsByTimestampStrategy": "latest"}, {"0": 0, "1": 0}),
+    ]
+    for options, expected in cases:
+        here = positions(live, subscribe=topic, **options)
+        assert here.resolve(here._options.start) == {topic: expected}
+        here.close()
+    here = positions(live, subscribe=topic, startingTimestamp=str(late_ms))
+    with pytest.raises(ValueError, match="times has no record from the time on that was given for partition 0, 1"):
+        here.resolve(here._options.start)
+    here.close()
+
+
+def test_what_is_named_must_be_there_and_all_of_it_named(live: LiveCluster) -> None:
+    topic = live.create("named", 2)
+    for options, complaint in [
+        ({"subscribe": topic, "startingOffsets": f'{{"{topic}": {{"0": 1}}}}'}, "and not for 1"),
+        ({"subscribe": topic, "startingOffsets": f'{{"{topic}": {{"0": 1, "1": 0, "2": 0}}}}'}, "named-2"),
+        ({"assign": f'{{"{topic}": [0, 5]}}'}, "named has no partition 5"),
+    ]:
+        here = positions(live, **options)
+        with pytest.raises(ValueError, match=complaint):
+            here.resolve(here._options.start)
+        here.close()
+    here = positions(live, assign=f'{{"{topic}": [1]}}')
+    assert here.bound(LATEST) == {topic: {"1": 0}}
+    here.close()
+
+
+def test_topics_by_pattern_come_and_go(live: LiveCluster) -> None:
+    here = positions(live, subscribePattern="pattern-[ab]")
+    live.create("pattern-a", 1)
+    live.create("pattern-ab", 1)
+    assert here.bound(LATEST) == {"pattern-a": {"0": 0}}
+    live.create("pattern-b", 1)
+    assert here.bound(LATEST) == {"pattern-a": {"0": 0}, "pattern-b": {"0": 0}}
+    here.close()
+
+
+def test_a_topic_of_the_same_name_is_another_one(live: LiveCluster) -> None:
+    topic = live.create("again", 1)
+    here = positions(live, subscribe=topic)
+    here.check_identity()
+    here.check_identity()
+    delete(live, topic)
+    live.create(topic, 1)
+    with pytest.raises(RuntimeError, match="again was deleted and created anew"):
+        here.check_identity()
+    here.close()

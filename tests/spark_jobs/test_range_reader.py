@@ -1,0 +1,127 @@
+"""librdkafka reading ranges from real brokers: compression, gaps, retention, leaders and partitions that go away."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from protocol.records.control import build_end_transaction
+from spark_jobs.range_reader import LostRecords, RangeReader
+from spark_jobs.ranges import OffsetRange
+from tests.spark_jobs.happenings import begin_transaction, expire
+from tests.spark_jobs.live import LiveCluster
+
+
+def numbered(count: int, *, partition: int = 0) -> list[tuple[int, bytes, bytes]]:
+    return [(partition, b"k%d" % number, b"v%d" % number) for number in range(count)]
+
+
+def offsets(reader: RangeReader, topic: str, start: int, end: int, *, strict: bool = True) -> list[int | None]:
+    wanted = OffsetRange(topic, 0, start, end)
+    return [record.offset() for batch in reader.read(wanted, fail_on_data_loss=strict) for record in batch]
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
+def test_records_come_back_whole_from_any_range(live: LiveCluster, compression: str | None) -> None:
+    topic = live.create(f"range-{compression}", 1)
+    live.produce(topic, numbered(300), headers=[("h", b"1"), ("none", None)], compression=compression)
+    with RangeReader(live.servers, {}) as reader:
+        [records] = list(reader.read(OffsetRange(topic, 0, 0, 300)))
+        assert [(record.offset(), record.key(), record.value()) for record in records] == [
+            (number, key, value) for number, (_, key, value) in enumerate(numbered(300))
+        ]
+        assert all(record.headers() == [("h", b"1"), ("none", None)] for record in records)
+        assert offsets(reader, topic, 17, 205) == list(range(17, 205))
+        assert offsets(reader, topic, 299, 300) == [299]
+        assert offsets(reader, topic, 5, 5) == []
+
+
+def test_markers_and_what_was_aborted_are_passed_over(live: LiveCluster) -> None:
+    topic = live.create("range-control", 1)
+    live.produce(topic, numbered(3))
+    marker = build_end_transaction(
+        commit=True, producer_id=900, producer_epoch=0, coordinator_epoch=0, timestamp_ms=1_700_000_000_000
+    )
+    replicas = live.cluster.nodes[live.leader(topic, 0)].services.replicas
+    live.run(replicas.append(topic, 0, marker, acks=-1, timeout_ms=5000, origin="coordinator"))
+    with RangeReader(live.servers, {}) as reader:
+        assert offsets(reader, topic, 0, 4) == [0, 1, 2], "the marker is the last of the log"
+        live.produce(topic, numbered(2))
+        assert offsets(reader, topic, 0, 6) == [0, 1, 2, 4, 5]
+        assert offsets(reader, topic, 3, 4) == []
+        assert offsets(reader, topic, 2, 4) == [2]
+
+
+def test_records_of_aborted_transactions_are_left_out_on_request(live: LiveCluster) -> None:
+    topic = live.create("range-aborted", 1)
+    live.produce(topic, numbered(1))
+    begin_transaction(live, topic, [(0, b"k", b"gone"), (0, b"k", b"gone")])()
+    live.produce(topic, numbered(1))
+    with RangeReader(live.servers, {}) as reader:
+        assert offsets(reader, topic, 0, 5) == [0, 1, 2, 4]
+    with RangeReader(live.servers, {"isolation.level": "read_committed"}) as reader:
+        assert offsets(reader, topic, 0, 5) == [0, 4]
+        assert offsets(reader, topic, 1, 4) == []
+
+
+def test_what_retention_took_is_an_error_or_passed_over(live: LiveCluster) -> None:
+    topic = live.create("range-retention", 1)
+    live.produce(topic, numbered(20))
+    expire(live, topic, 0, 12)
+    with RangeReader(live.servers, {}) as reader:
+        with pytest.raises(LostRecords, match="range-retention-0 begins at offset 12 now; 0 to 11 were not read"):
+            offsets(reader, topic, 0, 20)
+        with pytest.raises(LostRecords, match="3 to 9 were not read"):
+            offsets(reader, topic, 3, 10)
+        assert offsets(reader, topic, 0, 20, strict=False) == list(range(12, 20))
+        assert offsets(reader, topic, 3, 10, strict=False) == []
+        assert offsets(reader, topic, 12, 20) == list(range(12, 20))
+
+
+def test_a_partition_that_is_gone_is_an_error_or_passed_over(live: LiveCluster) -> None:
+    topic = live.create("range-gone", 1)
+    with RangeReader(live.servers, {}, patience_s=0.6) as reader:
+        wanted = OffsetRange(topic, 3, 0, 10)
+        assert list(reader.read(wanted, fail_on_data_loss=False)) == []
+        with pytest.raises(LostRecords, match="range-gone-3 is gone, and its offsets 0 to 9"):
+            list(reader.read(wanted))
+
+
+def test_an_end_that_never_comes_is_an_error(live: LiveCluster) -> None:
+    topic = live.create("range-end", 1)
+    live.produce(topic, numbered(2))
+    with RangeReader(live.servers, {}, patience_s=0.3) as reader:
+        batches = reader.read(OffsetRange(topic, 0, 0, 5))
+        assert len(next(batches)) > 0
+        with pytest.raises(TimeoutError, match="range-end-0 has nothing from offset 2 on, before 5"):
+            list(batches)
+
+
+def test_an_offset_beyond_the_log_is_an_error_and_not_silence(live: LiveCluster) -> None:
+    topic = live.create("range-beyond", 1)
+    live.produce(topic, numbered(2))
+    with (
+        RangeReader(live.servers, {}) as reader,
+        pytest.raises(LostRecords, match="range-beyond-0 ends at offset 2, and was to be read from 50 on"),
+    ):
+        offsets(reader, topic, 50, 60, strict=False)
+
+
+@pytest.mark.parametrize("orderly", [True, False], ids=["stopped", "crashed"])
+def test_a_read_goes_on_with_the_next_leader(orderly: bool) -> None:
+    with LiveCluster(3) as live:
+        topic = live.create("moving", 1, replicas=3)
+        live.produce(topic, numbered(100))
+        victim = live.leader(topic, 0)
+        with RangeReader(live.servers, {}) as reader:
+            # What there is comes at once; the rest is written after the leader went, and waited for.
+            batches = reader.read(OffsetRange(topic, 0, 0, 120))
+            found = [record.offset() for record in next(batches)]
+            live.run(live.cluster.stop_broker(victim) if orderly else live.cluster.crash_broker(victim))
+            writer = threading.Thread(target=live.produce, args=(topic, numbered(20)))
+            writer.start()
+            found += [record.offset() for batch in batches for record in batch]
+            writer.join()
+        assert found == list(range(120))
+        assert live.leader(topic, 0) != victim

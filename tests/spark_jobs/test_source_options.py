@@ -1,0 +1,90 @@
+"""The options of the source: Spark's names, any case, and one line about what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_jobs.source_options import EARLIEST, LATEST, Options, Position
+
+MINIMAL = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+
+
+def test_defaults_are_those_of_sparks_kafka_source() -> None:
+    batch, stream = Options.of(MINIMAL), Options.of(MINIMAL, streaming=True)
+    assert (batch.start, stream.start) == (Position(bound=EARLIEST), Position(bound=LATEST))
+    assert batch.end == Position(bound=LATEST)
+    assert (batch.topics, batch.assigned, batch.pattern) == (("t",), {}, None)
+    assert batch.fail_on_data_loss
+    assert not batch.headers
+    assert not batch.committed_only
+    assert (batch.offsets_per_trigger, batch.partitions_min, batch.records_per_partition_max) == (None, None, None)
+
+
+def test_everything_is_understood_in_any_case() -> None:
+    options = Options.of(
+        {
+            "BOOTSTRAP.servers": "h:1,i:2",
+            "Subscribe": " t, u ,t",
+            "startingoffsets": '{"t": {"0": 23, "1": -1}, "u": {"0": -2}}',
+            "endingOffsets": '{"t": {"0": 50, "1": -1}, "u": {"0": 7}}',
+            "failOnDataLoss": "FALSE",
+            "includeHeaders": "true",
+            "maxOffsetsPerTrigger": "10",
+            "minPartitions": "4",
+            "maxRecordsPerPartition": "1000",
+            "startingOffsetsByTimestampStrategy": "latest",
+            "kafka.isolation.level": "read_committed",
+            "kafka.max.partition.fetch.bytes": "1000",
+            "kafka.group.id": "somebody",
+        }
+    )
+    assert (options.servers, options.topics) == ("h:1,i:2", ("t", "u"))
+    assert options.start == Position(offsets={"t": {"0": 23, "1": -1}, "u": {"0": -2}})
+    assert options.end == Position(offsets={"t": {"0": 50, "1": -1}, "u": {"0": 7}})
+    assert (options.fail_on_data_loss, options.headers, options.late_times_are_latest) == (False, True, True)
+    assert (options.offsets_per_trigger, options.partitions_min, options.records_per_partition_max) == (10, 4, 1000)
+    assert options.committed_only
+    assert options.client == {"isolation.level": "read_committed", "max.partition.fetch.bytes": "1000"}
+
+
+def test_other_ways_to_name_what_is_read() -> None:
+    assigned = Options.of({"bootstrap.servers": "h:1", "assign": '{"t": [2, 0], "u": [1]}'})
+    assert (assigned.topics, assigned.assigned) == (("t", "u"), {"t": (0, 2), "u": (1,)})
+    assert Options.of({"bootstrap.servers": "h:1", "subscribePattern": "t-.*"}).pattern == "t-.*"
+
+
+def test_times_come_before_offsets() -> None:
+    given = {**MINIMAL, "startingOffsets": "earliest", "startingOffsetsByTimestamp": '{"t": {"0": 5}}'}
+    assert Options.of(given).start == Position(times_ms={"t": {"0": 5}})
+    assert Options.of({**given, "startingTimestamp": "7"}).start == Position(time_ms=7)
+    assert Options.of({**given, "endingTimestamp": "9"}).end == Position(time_ms=9)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"subscribe": "t"}, "kafka.bootstrap.servers"),
+        ({"bootstrap.servers": "h:1", "subscribe": " , "}, "exactly one of subscribe"),
+        ({**MINIMAL, "assign": '{"t": [0]}'}, "exactly one of subscribe"),
+        ({**MINIMAL, "startingOffsets": "17"}, "startingOffsets is earliest, latest or JSON"),
+        ({**MINIMAL, "startingOffsets": "{"}, "startingOffsets is not JSON"),
+        ({**MINIMAL, "startingOffsets": '{"t": 3}'}, "JSON object with topics"),
+        ({**MINIMAL, "startingOffsets": '{"t": {"0": "x"}}'}, "'x' is not a whole number"),
+        ({**MINIMAL, "startingOffsets": '{"t": {"0": -3}}'}, "-2 for earliest"),
+        ({**MINIMAL, "startingOffsets": "latest"}, "cannot be latest"),
+        ({**MINIMAL, "endingOffsets": "earliest"}, "cannot be earliest"),
+        ({**MINIMAL, "endingOffsets": '{"t": {"0": -2}}'}, "cannot be earliest"),
+        ({**MINIMAL, "maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger is a number from 1"),
+        ({**MINIMAL, "minPartitions": "many"}, "minPartitions is a number from 1"),
+        ({**MINIMAL, "failOnDataLoss": "maybe"}, "failondataloss is one of true, false"),
+        ({**MINIMAL, "minOffsetsPerTrigger": "5"}, "minoffsetspertrigger"),
+        ({**MINIMAL, "kafka.security.protocol": "SSL"}, "plain text only"),
+        ({**MINIMAL, "kafka.no.such.thing": "5"}, "kafka.no.such.thing is not known"),
+        ({**MINIMAL, "kafka.isolation.level": "serial"}, "isolation.level is one of read_uncommitted"),
+        ({"bootstrap.servers": "h:1", "subscribePattern": "("}, "subscribePattern is no regular expression"),
+        ({"bootstrap.servers": "h:1", "assign": '{"t": 1}'}, "JSON object with topics"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Options.of(options)
