@@ -1,24 +1,35 @@
 """Writes down every record that is handed to the application, before anyone else can act on it (D12).
 
-Events leave through an idempotent producer under the record's own key; `flush` returns when all of them are stored. The
-consumer flushes before each commit, because a commit is what opens the gates of others: by the time a later record of a
-key can be delivered elsewhere, the earlier delivery stands in the audit topic.
+Deliveries are noted when they happen, and leave soon after as runs of events (`runs`), through an idempotent producer,
+under the key of their bucket; `flush` returns when all of them are stored. The consumer flushes before each commit,
+because a commit is what opens the gates of others: by the time a later record of a key can be delivered elsewhere, the
+earlier delivery stands in the audit topic.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Sequence
 from typing import Final, Self
 
 from clients.config import NetworkConfig
 from clients.consumer.delivery import ConsumerRecord
+from clients.consumer.runs import EventRuns
+from clients.group_metadata import ConsumerGroupMetadata
 from clients.producer.producer import Producer
 from clients.producer.queues import RecordMetadata
-from protocol import audit
+from protocol.errors import KafkaError
 
-_fixed_of: Final = audit.FIXED.pack
+log = logging.getLogger(__name__)
+
+LINGER_S: Final = 0.02
+"""For how long a delivery waits for others: a run costs as much as some hundred of the events in it."""
+EVENTS_MAX: Final = 4000
+"""So many leave at once, without waiting."""
+BATCH_BYTES: Final = 256 * 1024
 
 
 class DeliveryAudit:
@@ -27,57 +38,84 @@ class DeliveryAudit:
     def __init__(self, producer: Producer, topic: str, *, group: str, rng: random.Random) -> None:
         self._producer = producer
         self._topic = topic
-        self._group = group
-        self._incarnation = rng.getrandbits(64)
-        self._names: dict[tuple[str, str], bytes] = {}
+        self._runs = EventRuns(group, incarnation=rng.getrandbits(64))
+        self._unsent: deque[tuple[bytes, bytes]] = deque()
+        self._sending = asyncio.Lock()
+        self._due = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._follower: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
 
     @classmethod
     def to(cls, topic: str, config: NetworkConfig, group: str, rng: random.Random) -> Self:
         """In a topic of the cluster that the member reads from."""
         servers = [f"{host}:{port}" for host, port in config.bootstrap_servers]
-        producer = Producer(bootstrap_servers=servers, client_id=f"{config.client_id}-audit", acks="all", rng=rng)
+        producer = Producer(
+            bootstrap_servers=servers,
+            client_id=f"{config.client_id}-audit",
+            acks="all",
+            linger_ms=0,
+            batch_bytes=BATCH_BYTES,
+            compression_type="lz4",
+            rng=rng,
+        )
         return cls(producer, topic, group=group, rng=rng)
 
     async def start(self) -> None:
         """Connect."""
         await self._producer.start()
+        self._follower = asyncio.create_task(self._follow(), name="delivery audit")
 
     async def stop(self) -> None:
         """Store what is left and disconnect."""
-        await self._producer.stop()
+        try:
+            await self._send()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._follower is not None:
+                self._follower.cancel()
+                await asyncio.wait([self._follower])
+            await self._producer.stop()
 
-    async def write(self, records: Iterable[ConsumerRecord], *, member: str, now_ms: int) -> None:
-        """Queue one event per record; waits only while the producer's buffer is full."""
-        for record in records:
-            producer, sequence = audit.NO_PRODUCER, audit.NO_SEQUENCE
-            for name, value in record.headers:
-                if name == audit.HEADER and value is not None:
-                    producer, sequence = audit.decode_header(value)
-            names = self._names.get((member, record.topic))
-            if names is None:
-                names = self._names[member, record.topic] = audit.encode_names(self._group, member, record.topic)
-            fixed = _fixed_of(
-                audit.VERSION,
-                record.generation,
-                record.partition,
-                record.offset,
-                producer,
-                sequence,
-                audit.fingerprint(record.value),
-                now_ms,
-                self._incarnation,
-            )
-            stored = await self._producer.send(self._topic, value=fixed + names, key=record.key)
-            stored.add_done_callback(self._note)
+    async def write(self, records: Sequence[ConsumerRecord], *, owner: ConsumerGroupMetadata, now_ms: int) -> None:
+        """Note records of one partition; waits only while there is too much that could not be sent."""
+        self._runs.note(records, owner, now_ms)
+        if self._runs.waiting >= EVENTS_MAX:
+            await self._send()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LINGER_S, self._due.set)
 
     async def flush(self) -> None:
         """Return when every event written so far is stored. An event that could not be is an error, now and for ever:
         an audit with a hole proves nothing."""
+        await self._send()
         await self._producer.flush()
         if self._failure is not None:
             raise RuntimeError(f"deliveries are missing in the audit {self._topic!r}") from self._failure
 
-    def _note(self, stored: asyncio.Future[RecordMetadata]) -> None:
+    async def _follow(self) -> None:
+        """Send what has waited long enough."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            self._timer = None
+            try:
+                await self._send()
+            except (KafkaError, ConnectionError) as error:
+                # Nothing is lost by it: whoever writes or flushes next tries again, and hears of it.
+                log.warning("the audit %s waits: %s", self._topic, error)
+
+    async def _send(self) -> None:
+        """Hand everything noted to the producer. A cancelled call leaves what it did not get rid of to the next."""
+        async with self._sending:
+            self._unsent += self._runs.take()
+            while self._unsent:
+                key, value = self._unsent[0]
+                stored = await self._producer.send(self._topic, value=value, key=key)
+                self._unsent.popleft()
+                stored.add_done_callback(self._note_outcome)
+
+    def _note_outcome(self, stored: asyncio.Future[RecordMetadata]) -> None:
         if not stored.cancelled() and stored.exception() is not None:
             self._failure = self._failure or stored.exception()

@@ -403,8 +403,8 @@ class Consumer:
             return
         try:
             for records in taken.values():
-                member = self._session.membership.member_id
-                await self._audit.write(records, member=member, now_ms=self._clock_ms())
+                owner = self._session.membership.owner
+                await self._audit.write(records, owner=owner, now_ms=self._clock_ms())
         except BaseException:
             # The application does not get these records: they are still to be handed out.
             for partition in taken.keys() & self.assignment():

@@ -9,11 +9,24 @@ import pytest
 
 from anabranch.cluster import Cluster
 from clients import Admin, Consumer, Producer
+from clients.consumer import audit as written
 from clients.consumer.audit import DeliveryAudit
 from clients.consumer.delivery import ConsumerRecord
 from clients.consumer.session import GroupSession
+from clients.group_metadata import ConsumerGroupMetadata
 from protocol import audit
+from protocol.hashing import murmur2
 from tests.clients.consumer.groups import TOPIC, against_a_cluster, make_topic, send
+
+OWNER = ConsumerGroupMetadata("g", 3, "m")
+
+
+def writer_of(producer: Producer) -> DeliveryAudit:
+    return DeliveryAudit(producer, "deliveries", group="g", rng=random.Random(1))
+
+
+def record_of(key: bytes, offset: int = 0) -> ConsumerRecord:
+    return ConsumerRecord("t", 0, offset, 0, key, None, (), 0)
 
 
 async def events_of(cluster: Cluster, count: int) -> list[audit.Delivery]:
@@ -23,7 +36,7 @@ async def events_of(cluster: Cluster, count: int) -> list[audit.Delivery]:
     ) as consumer:
         while len(found) < count:
             for records in (await consumer.getmany(timeout_ms=2000)).values():
-                found += [audit.decode_delivery(record.value or b"") for record in records]
+                found += [one for record in records for one in audit.decode_events(record.value or b"", record.key)]
     return found
 
 
@@ -33,7 +46,7 @@ def test_each_delivery_is_told_and_stored_before_it_is_committed(monkeypatch: py
 
     async def watched(self: GroupSession, offsets: object) -> None:
         assert consumer._audit is not None
-        unsettled.append(consumer._audit._producer._accumulator.outstanding)
+        unsettled.append(consumer._audit._runs.waiting + consumer._audit._producer._accumulator.outstanding)
         await commit(self, offsets)  # type: ignore[arg-type]
 
     monkeypatch.setattr(GroupSession, "commit", watched)
@@ -62,6 +75,11 @@ def test_each_delivery_is_told_and_stored_before_it_is_committed(monkeypatch: py
         assert len({(one.partition, one.offset) for one in events}) == 50
         assert {(one.group, one.topic, one.generation, one.time_ms) for one in events} == {("g", TOPIC, 0, 42)}
         assert {one.sequence for one in events} == {0, 1, 2, 3, 4}
+        owner = consumer.group_metadata()
+        assert {(one.member, one.group_generation) for one in events} == {(owner.member_id, owner.generation_id)}
+        assert {audit.bucket_of(one.key_hash) for one in events} == {
+            audit.bucket_of(murmur2(one.key or b"")) for one in events
+        }
 
     against_a_cluster(story, brokers=1)
     assert len(unsettled) > 1
@@ -71,15 +89,65 @@ def test_each_delivery_is_told_and_stored_before_it_is_committed(monkeypatch: py
 def test_a_hole_in_the_audit_is_an_error_for_ever() -> None:
     async def story(cluster: Cluster, admin: Admin) -> None:
         await make_topic(admin, 1, name="deliveries", max_message_bytes="100")
-        producer = Producer(cluster.bootstrap_servers)
-        writer = DeliveryAudit(producer, "deliveries", group="g", rng=random.Random(1))
+        writer = writer_of(Producer(cluster.bootstrap_servers))
         await writer.start()
-        record = ConsumerRecord("t", 0, 0, 0, b"k" * 200, None, (), 0)
-        await writer.write([record], member="m", now_ms=0)
+        await writer.write([record_of(b"k" * 200)], owner=OWNER, now_ms=0)
         for _ in range(2):
             with pytest.raises(RuntimeError, match="missing in the audit 'deliveries'"):
                 await writer.flush()
         await writer.stop()
         await asyncio.sleep(0)
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_what_nobody_flushes_leaves_soon_all_the_same() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1, name="deliveries")
+        writer = writer_of(Producer(cluster.bootstrap_servers))
+        await writer.start()
+        for offset in range(3):
+            await writer.write([record_of(b"k", offset)], owner=OWNER, now_ms=0)
+            assert [one.offset for one in await events_of(cluster, offset + 1)] == list(range(offset + 1))
+        await writer.stop()
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_so_many_leave_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1, name="deliveries")
+        monkeypatch.setattr(written, "EVENTS_MAX", 10)
+        writer = writer_of(Producer(cluster.bootstrap_servers))
+        await writer.start()
+        for offset in range(9):
+            await writer.write([record_of(b"k", offset)], owner=OWNER, now_ms=0)
+        assert writer._runs.waiting == 9
+        await writer.write([record_of(b"k", 9)], owner=OWNER, now_ms=0)
+        assert writer._runs.waiting == 0
+        await writer.stop()
+        assert [one.number for one in await events_of(cluster, 10)] == list(range(10))
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_a_cancelled_writer_leaves_what_it_had_to_the_next() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        producer = Producer(cluster.bootstrap_servers)
+        writer = writer_of(producer)
+        await writer.start()
+        await writer.write([record_of(b"k")], owner=OWNER, now_ms=0)
+        # The topic does not exist yet, so that nothing can be sent.
+        flushing = asyncio.create_task(writer.flush())
+        while not writer._unsent:  # noqa: ASYNC110 -- a state that nobody announces
+            await asyncio.sleep(0)
+        flushing.cancel()
+        await asyncio.wait([flushing])
+        await writer.write([record_of(b"k", 1)], owner=OWNER, now_ms=0)
+        await make_topic(admin, 1, name="deliveries")
+        await writer.flush()
+        await writer.stop()
+        found = await events_of(cluster, 2)
+        assert [(one.offset, one.number) for one in found] == [(0, 0), (1, 1)]
 
     against_a_cluster(story, brokers=1)
