@@ -84,12 +84,29 @@ class AssignmentInfo:
         return tasks
 
 
-def encode_assignment_info(info: AssignmentInfo) -> bytes:
-    """The user data of an assignment. ValueError for what its version cannot say."""
+class WrittenHosts(NamedTuple):
+    """The maps of hosts as a version writes them. Everybody gets the same, and they are most of the bytes."""
+
+    hosts: list[wire.HostPartitions]
+    topics: list[wire.TopicIndex]
+    active_hosts: list[wire.IndexedHostPartitions]
+    standby_hosts: list[wire.IndexedHostPartitions]
+
+
+def write_hosts(version: int, active: Hosted, standby: Hosted) -> WrittenHosts:
+    """Prepare the maps of hosts for assignments of one version."""
+    if version < INDEXED_TOPICS_SINCE:
+        return WrittenHosts(_write_hosts(active), [], [], [])
+    indexes = _indexes(itertools.chain(active.values(), standby.values()))
+    topics = [wire.TopicIndex(index=index, topic=topic) for topic, index in indexes.items()]
+    return WrittenHosts([], topics, _index_hosts(active, indexes), _index_hosts(standby, indexes))
+
+
+def encode_assignment_info(info: AssignmentInfo, hosts: WrittenHosts | None = None) -> bytes:
+    """The user data of an assignment. ValueError for what its version cannot say. `hosts`: prepared ones of `info`."""
     if info.version < NAMED_TOPOLOGIES_SINCE and any(one.named_topology for one in _tasks(info)):
         raise ValueError("named topologies need version 10")
-    indexed = info.version >= INDEXED_TOPICS_SINCE
-    indexes = _indexes(info) if indexed else {}
+    hosts = hosts or write_hosts(info.version, info.partitions_by_host, info.standby_partitions_by_host)
     return wire.encode(
         wire.StreamsAssignment(
             version=info.version,
@@ -99,10 +116,10 @@ def encode_assignment_info(info: AssignmentInfo) -> bytes:
                 wire.StandbyTask(task=_write_task(task), partitions=_named(partitions))
                 for task, partitions in info.standby_tasks.items()
             ],
-            hosts=[] if indexed else _write_hosts(info.partitions_by_host),
-            topics=[wire.TopicIndex(index=index, topic=topic) for topic, index in indexes.items()],
-            active_hosts=_index_hosts(info.partitions_by_host, indexes) if indexed else [],
-            standby_hosts=_index_hosts(info.standby_partitions_by_host, indexes) if indexed else [],
+            hosts=hosts.hosts,
+            topics=hosts.topics,
+            active_hosts=hosts.active_hosts,
+            standby_hosts=hosts.standby_hosts,
             error_code=info.error_code,
             next_rebalance_ms=info.next_rebalance_ms,
         )
@@ -164,12 +181,12 @@ def _write_hosts(hosted: Hosted) -> list[wire.HostPartitions]:
     ]
 
 
-def _indexes(info: AssignmentInfo) -> dict[str, int]:
+def _indexes(hosted: Iterable[Collection[TopicPartition]]) -> dict[str, int]:
     """One dictionary of topics for both maps."""
-    hosted = itertools.chain(info.partitions_by_host.values(), info.standby_partitions_by_host.values())
     indexes: dict[str, int] = {}
     for partition in itertools.chain.from_iterable(hosted):
-        indexes.setdefault(partition.topic, len(indexes))
+        if partition.topic not in indexes:
+            indexes[partition.topic] = len(indexes)
     return indexes
 
 

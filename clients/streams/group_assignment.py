@@ -19,6 +19,7 @@ from clients.streams.assignment_info import (
     AssignorError,
     Host,
     encode_assignment_info,
+    write_hosts,
 )
 from clients.streams.group import Group, Process, end_sums_of
 from clients.streams.sticky import assign_as_before, assign_sticky
@@ -105,6 +106,7 @@ class _Writer:
         self._placement = placement
         self._hosts = self._hosted(placement.active)
         self._standby_hosts = self._hosted(placement.standby)
+        self._written_hosts = write_hosts(group.version, self._hosts, self._standby_hosts)
         self.members: dict[str, MemberAssignment] = {}
         self.waiting: list[str] = []
 
@@ -157,7 +159,7 @@ class _Writer:
             standby_partitions_by_host=self._standby_hosts,
             next_rebalance_ms=next_rebalance_ms,
         )
-        return MemberAssignment(tuple(assigned), encode_assignment_info(info))
+        return MemberAssignment(tuple(assigned), encode_assignment_info(info, self._written_hosts))
 
     def _hosted(self, placed: Mapping[bytes, frozenset[TaskId]]) -> dict[Host, list[TopicPartition]]:
         """What the whole group may be asked for, and where. The hand-over of this round does not show."""
