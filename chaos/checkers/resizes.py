@@ -48,9 +48,9 @@ def b15_replay_order(history: History) -> Iterator[str]:
         if isinstance(event, OffsetsReset):
             for place, offset in event.offsets.items():
                 position[place] = min(offset, position.get(place, offset))
-                for of_key in held.values():  # to be handed out again, unless it is deleted
+                for of_key in held.values():  # the rest is handed out again, or it is deleted
                     if (rows := of_key.get(place)) is not None:
-                        del rows[bisect_left(rows, (offset, -1)) :]
+                        rows[:] = [row for row in rows if row[0] < offset and not history.deleted(place, row[0])]
             continue
         if isinstance(event, Begun):
             reader[event.place], position[event.place] = (event.consumer, event.run), event.offset

@@ -11,7 +11,15 @@ from tests.sim.clients import TOPIC
 
 @aim(
     "flushes take long, and ends are learned late",
-    {"copiers": 0, "readers": 3, "keys": 20, "flush_s": 2.0, "commit_intervals_ms": (20,), "fault_s": 6.0},
+    {
+        "copiers": 0,
+        "readers": 2,
+        "keys": 20,
+        "flush_s": 1.0,
+        "commit_intervals_ms": (20,),
+        "fault_s": 6.0,
+        "strategies": (("range",),),
+    },
     resizing=True,
 )
 async def long_flushes(schedule: Any) -> bool:

@@ -260,9 +260,13 @@ class Reader(Application):
 
     @property
     def group_generation(self) -> int:
-        """The generation of the group that the consumer believes in."""
+        """The generation in which the consumer was given what it reads.
+
+        Not the one that it joins meanwhile: if the coordinator dies before that is complete, there will be another one
+        of its number.
+        """
         session = None if self.consumer is None else self.consumer._session
-        return -1 if session is None else session.membership.generation
+        return -1 if session is None else session.membership.owner.generation_id
 
     def begin(self, place: tuple[str, int], offset: int) -> None:
         """The consumer will read a partition from here on."""

@@ -25,7 +25,7 @@ from protocol.errors import KafkaError
 from tests.sim import resize_probes
 from tests.sim.aims import Aim
 from tests.sim.chores import Caretaker
-from tests.sim.clients import CLIENT_FAILURES, GROUP, TOPIC, Operator
+from tests.sim.clients import CLIENT_FAILURES, COOPERATIVE, EAGER, GROUP, TOPIC, Operator
 from tests.sim.cluster import SimCluster
 from tests.sim.copiers import OUT, Auditor
 from tests.sim.faults import FAULTS, Fault
@@ -225,7 +225,7 @@ def shape_of(rng: Any) -> Shape:
         aborts=rng.choice((0.0, 0.1, 0.4)),
         copies=rng.choice(([2], [1, 3], [2, 3, 1], [4, 2, 5])),
         write_pause_s=0.1,
-        cooperative=rng.choice((0.0, 0.5, 1.0)),
+        strategies=rng.choice(((EAGER,), (COOPERATIVE,), (EAGER, COOPERATIVE))),
     )
 
 

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from chaos import checkers
 from tests.sim import probes
 from tests.sim.aims import Aim
 from tests.sim.chores import CHORES, Caretaker
-from tests.sim.clients import COOPERATIVE, EAGER, Application, Operator, Reader, Writer
+from tests.sim.clients import EAGER, Application, Operator, Reader, Writer
 from tests.sim.cluster import SimCluster
 from tests.sim.copiers import OUT, Auditor, Copier
 from tests.sim.ending import Ending
@@ -82,8 +82,8 @@ class Shape:
     """Between a writer's records."""
     writers: int = 1
     """Each has one batch at most that is stored and not acknowledged."""
-    cooperative: float = 0.0
-    """Which part of the readers rebalances cooperatively; the copiers do so where all readers do."""
+    strategies: tuple[Sequence[str], ...] = (EAGER,)
+    """The assignors that readers offer, in turn; the copiers offer the first ones."""
 
 
 def shape_of(cluster_rng: Any, transactions_rng: Any) -> Shape:
@@ -169,7 +169,7 @@ class Schedule:
                 f"reader-{n}",
                 flush_s=shape.flush_s,
                 commit_intervals_ms=shape.commit_intervals_ms,
-                strategy=COOPERATIVE if n <= round(shape.cooperative * shape.readers) else EAGER,
+                strategy=shape.strategies[n % len(shape.strategies)],
             )
             for n in numbers
         ]
@@ -182,7 +182,7 @@ class Schedule:
                 f"copier-{n}",
                 aborts=shape.aborts,
                 delivery_timeout_ms=shape.delivery_timeout_ms,
-                strategy=COOPERATIVE if shape.cooperative == 1 else EAGER,
+                strategy=shape.strategies[0],
             )
             for n in range(1, shape.copiers + 1)
         ]

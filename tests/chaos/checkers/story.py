@@ -23,6 +23,7 @@ from chaos.history import (
     History,
     Marker,
     OffsetsFetched,
+    OffsetsReset,
     ProducerBegun,
     Published,
     Send,
@@ -87,6 +88,10 @@ class Story:
         row.acked_order = self.history.tick()
         self.history.commits.append(row)
         return row
+
+    def reset(self, offsets: Mapping[tuple[str, int], int], *, group: str = "g") -> None:
+        """An administrator takes a group without members back."""
+        self.history.resets.append(OffsetsReset(self.history.tick(), group, offsets, "ok"))
 
     def transaction(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chaos.checkers.groups import CHECKERS
-from tests.chaos.checkers.story import Build, Cases, P, Story, twice
+from tests.chaos.checkers.story import Build, Cases, P, Q, Story, twice
 
 case = Cases(CHECKERS)
 
@@ -56,6 +56,19 @@ def _() -> tuple[Build, Build]:
         s.deliver("a", P, 0)
 
     return back, again
+
+
+@case("A21 commit-lost")
+def _() -> tuple[Build, Build]:
+    def taken_back(place: tuple[str, int]) -> Build:
+        def build(s: Story) -> None:
+            s.commit(P, 5)
+            s.reset({place: 2})
+            s.begin(P, 2, group=2)
+
+        return build
+
+    return taken_back(Q), taken_back(P)
 
 
 @case("A21 commit-lost")

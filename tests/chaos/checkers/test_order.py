@@ -8,7 +8,7 @@ import pytest
 
 from chaos.checkers.order import CHECKERS
 from chaos.history import Died, Seen
-from tests.chaos.checkers.story import MOVED, Build, Cases, P, Story, split, twice
+from tests.chaos.checkers.story import MOVED, Build, Cases, P, Q, Story, split, twice
 
 case = Cases(CHECKERS)
 
@@ -27,6 +27,21 @@ def _() -> tuple[Build, Build]:
 @case("B2 early-open")
 def _() -> tuple[Build, Build]:
     return lambda s: split(s, first="no commit"), split
+
+
+@case("B2 early-open")
+def _() -> tuple[Build, Build]:
+    def again(*, committed: bool) -> Build:
+        def build(s: Story) -> None:  # who is taken back waits once more
+            split(s)
+            s.reset({P: 0, Q: 0})
+            if committed:
+                s.commit(P, 1)
+            s.deliver("b", Q, 0, key=MOVED, generation=1)
+
+        return build
+
+    return again(committed=False), again(committed=True)
 
 
 @case("B3 misrouted")

@@ -71,6 +71,20 @@ def _() -> tuple[Build, Build]:
     return by("r"), by("s")
 
 
+@case("B15 replay-order")
+def _() -> tuple[Build, Build]:
+    def taken_back(*places: tuple[str, int]) -> Build:
+        def build(s: Story) -> None:
+            split(s)
+            s.reset(dict.fromkeys(places, 0))
+            s.begin(P)
+            s.deliver("a", P, 0, key=MOVED)
+
+        return build
+
+    return taken_back(P), taken_back(P, Q)  # alone, or with its lineage
+
+
 @case("B16 generation-falls")
 def _() -> tuple[Build, Build]:
     def epochs(first: int, second: int) -> Build:

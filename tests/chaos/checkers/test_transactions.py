@@ -76,6 +76,19 @@ def _() -> tuple[Build, Build]:
 
 @case("A30 offset-goes-back")
 def _() -> tuple[Build, Build]:
+    def taken_back(place: tuple[str, int]) -> Build:
+        def build(s: Story) -> None:
+            s.fetched(5)
+            s.reset({place: 2}, group="copiers")
+            s.fetched(2)
+
+        return build
+
+    return taken_back(Q), taken_back(P)
+
+
+@case("A30 offset-goes-back")
+def _() -> tuple[Build, Build]:
     def back(s: Story, *, overlap: bool) -> None:
         first, second = s.fetched(5), s.fetched(4)
         if overlap:  # the second was asked before the first was answered
