@@ -42,6 +42,9 @@ class StreamsConfig:
     application_server: str = ""
     """HOST:PORT that other instances are told of."""
     client_tags: dict[str, str] = field(default_factory=dict)
+    """Where this instance runs: zone, rack, whatever."""
+    rack_aware_assignment_tags: tuple[str, ...] = ()
+    """The tags in which copies of a task are kept apart (KIP-708); the leader's count."""
 
     def __post_init__(self) -> None:
         if self.processing_guarantee not in GUARANTEES:
