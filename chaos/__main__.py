@@ -12,10 +12,12 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from chaos import disk, nodes
+from chaos.audited import AuditFailed
 from chaos.control import SOCKET_NAME, Refused, order
 from chaos.nodes import FoundNode, NotFound
 from chaos.proxy import ANYBODY
@@ -48,6 +50,7 @@ examples:
   python -m chaos crash-controller-at resize:after-plan
   python -m chaos fill-disk 2 --leave 4096
   python -m chaos run --duration 60 --seed 7     everything at once, with a verdict
+  python -m chaos run --duration 60 --audit out/audited     the same, and Spark audits it, twice; with a report
 """
 
 
@@ -206,10 +209,26 @@ async def run(options: argparse.Namespace) -> int:
     seed = options.seed if options.seed is not None else int(time.time_ns() // 1_000_000_000)  # chosen once, and told
     say(f"chaos for {options.duration:g} s, seed {seed}")
     plan = Plan(duration_s=options.duration, seed=seed, rate=options.rate, pace_s=options.pace)
-    verdict = await chaos(plan, say=say, directory=options.directory)
-    for line in report(verdict):
+    if options.audit is None:
+        verdict = await chaos(plan, say=say, directory=options.directory)
+        for line in report(verdict):
+            say(line)
+        return 0 if verdict.good else 1
+
+    from chaos.audited import AUDIT_TOPIC, AuditCompanion
+
+    if options.audit.exists() and any(options.audit.iterdir()):
+        raise NotFound(f"--audit {options.audit}: holds something else; name a new or empty directory")
+    companion = AuditCompanion(options.audit, say)
+    try:
+        verdict = await chaos(
+            replace(plan, audit=AUDIT_TOPIC), say=say, directory=options.directory, companion=companion
+        )
+    finally:
+        await companion.stop()
+    for line in (*report(verdict), *companion.lines()):
         say(line)
-    return 0 if verdict.good else 1
+    return 0 if verdict.good and companion.good else 1
 
 
 async def long_run(options: argparse.Namespace) -> int:
@@ -300,6 +319,7 @@ class Commands:
         one.add_argument("--rate", type=float, default=25.0, help="records per second and producer")
         one.add_argument("--pace", type=float, default=3.0, help="mean seconds between bursts of faults")
         one.add_argument("--directory", type=Path, help="keep data and logs there")
+        one.add_argument("--audit", type=Path, help="let Spark audit the deliveries, and write a report there")
         one = self._add("marathon", long_run, "millions of records through a hundred resizes and kills, and a verdict")
         one.add_argument("--records", type=int, default=10_000_000)
         one.add_argument("--resizes", type=int, default=100)
@@ -330,7 +350,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = Commands().parser.parse_args(arguments)
     try:
         status: int = asyncio.run(options.function(options))
-    except (NotFound, NoSession, Refused, disk.TooLarge, OSError) as error:
+    except (NotFound, NoSession, Refused, disk.TooLarge, AuditFailed, OSError) as error:
         sys.stderr.write(f"chaos: {error}\n")
         return 2
     except KeyboardInterrupt:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -22,22 +24,26 @@ class Progress(NamedTuple):
         return 1000 * self.records / self.duration_ms if self.duration_ms else 0.0
 
 
-def of_query(told: Mapping[str, Any], now_ms: int) -> Progress:
-    """From a StreamingQueryProgress, which is a mapping too."""
+def of_query(told: Mapping[str, Any]) -> Progress | None:
+    """From a StreamingQueryProgress, which is a mapping too; None where it says that nothing happened."""
+    if not told["numInputRows"]:
+        return None  # said now and then while there is nothing to do, with the number of the batch that comes next
+    duration_ms = int(told["durationMs"].get("triggerExecution", 0))
+    begun = datetime.datetime.fromisoformat(told["timestamp"])
     return Progress(
         batch=int(told["batchId"]),
-        ended_ms=now_ms,
+        ended_ms=round(begun.timestamp() * 1000) + duration_ms,
         records=int(told["numInputRows"]),
-        duration_ms=int(told["durationMs"].get("triggerExecution", 0)),
+        duration_ms=duration_ms,
         state_bytes=sum(int(one["memoryUsedBytes"]) for one in told["stateOperators"]),
     )
 
 
 def reached(told: Mapping[str, Any]) -> dict[tuple[str, int], int]:
     """(topic, partition) -> the offset up to which everything is judged."""
-    return {
-        (topic, int(index)): int(offset)
-        for source in told["sources"]
-        for topic, offsets in (source["endOffset"] or {}).items()
-        for index, offset in offsets.items()
-    }
+    found: dict[tuple[str, int], int] = {}
+    for source in told["sources"]:
+        end = source["endOffset"] or {}
+        for topic, offsets in (json.loads(end) if isinstance(end, str) else end).items():
+            found |= {(topic, int(index)): int(offset) for index, offset in offsets.items()}
+    return found

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
-if TYPE_CHECKING:
-    from spark_jobs.service import AuditService
+from anabranch.audit.wish import BadWish, Wish, settings
 
 INSTALL: Final = "the audit runs on Spark, which needs Java 17 and the extra: pip install 'anabranch[audit]'"
-POLL_S: Final = 0.5
+LOG_COLUMNS: Final = 120
 
 
 class CannotRun(click.ClickException):
@@ -31,71 +28,115 @@ class CannotRun(click.ClickException):
     epilog="""\b
 Examples:
   anabranch audit --topic flights-audit --expect flights
-      judge what was delivered so far against what is stored
-  anabranch audit --topic flights-audit --follow
-      audit until Ctrl-C, then judge
+      judge what was delivered so far against what is stored: for CI, which sees the exit status
+  anabranch audit --topic flights-audit --follow --metrics-port 9465
+      audit until Ctrl-C, with a live view and metrics for Prometheus, then judge
+  anabranch audit --topic flights-audit --follow --violations-to flights-violations
+      write each violation into a topic as soon as it is found, too
+  anabranch audit --topic flights-audit --expect flights --backfill --copy flights-2013
+      audit what is finished as a batch job, and keep a copy (Parquet) of what was read
+  anabranch audit --replay flights-2013 --events what-was-done.jsonl
+      audit the copy again, without the cluster; the report shows what was done to it, and when
   anabranch audit --serve --out out/audit
       wait for commands on standard input: {"audit": TOPIC, "expect": TOPIC} and {"finish": TOPIC}
 
 \b
+Elsewhere than on this machine:
+  anabranch audit --topic flights-audit --master spark://host:7077 --conf spark.executor.memory=2g
+      standalone; executors get our sources, and run the same path of a Python interpreter as we do
+  anabranch audit --package job --topic flights-audit --follow
+      write what spark-submit needs into ./job, and print its command line
+  YARN and Kubernetes: submit that, with --deploy-mode cluster, so that the driver has the same environment as
+  executors; the environment itself goes along as an archive (--archives env.tar.gz#env on YARN) or is in the image.
+  --out, which holds the checkpoint, must be a directory that driver and executors share.
+
+\b
 Exit status: 0 nothing was violated, 1 something was, 2 there is no verdict. In the directory of --out each audited
-topic has a directory with violations/*.jsonl, one line each; spark.log is what Spark said.
+topic has one with report.html, verdict.json and violations/*.parquet; spark.log is what Spark said.
 """,
 )
 @click.option("--bootstrap-servers", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT[,...]")
 @click.option("--topic", help="The audit topic that consumers write to.")
 @click.option("--expect", metavar="TOPIC", help="The audited topic: what it stores must have been delivered.")
 @click.option(
-    "--out", default="out/audit", show_default=True, type=click.Path(file_okay=False), help="State, violations."
+    "--out",
+    default="out/audit",
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="State, violations, report.",
 )
-@click.option("--follow", is_flag=True, help="Go on until told to stop.")
+@click.option("--follow", is_flag=True, help="Go on until told to stop, with a live view.")
+@click.option("--backfill", is_flag=True, help="As a batch job over what the topics hold now.")
+@click.option("--copy", metavar="DIR", type=click.Path(path_type=Path), help="With --backfill: keep what was read.")
+@click.option(
+    "--replay",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Audit a copy again.",
+)
+@click.option("--violations-to", metavar="TOPIC", help="Write violations into this topic, too. Keys tell repetitions.")
+@click.option(
+    "--events",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="What was done to the cluster, for the report: JSON lines with t_ms, kind (resize, kill, ...), text, label.",
+)
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Tell Prometheus at /metrics. 0: a free port.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address of --metrics-port.")
+@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Spark's configuration; may be repeated.")
+@click.option(
+    "--package",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write our archive and a script there, and print the command line of spark-submit.",
+)
 @click.option("--serve", is_flag=True, help="Take commands from standard input.")
-def command(bootstrap_servers: str, topic: str | None, expect: str | None, out: str, follow: bool, serve: bool) -> None:
+def command(conf: tuple[str, ...], **options: Any) -> None:
     """Check with Spark that every key's records were delivered in order, none lost, none twice."""
-    if not topic and not serve:
-        raise click.UsageError("name the audit topic: --topic flights-audit")
     try:
-        from spark_jobs import service
-        from spark_jobs.session import AuditSpark, SparkMissing
+        wish = Wish(conf=settings(conf), **options)
+        wish.check()
+    except BadWish as error:
+        raise click.UsageError(str(error)) from None
+    try:
+        import spark_jobs.service  # noqa: F401 -- the extra is there, or it is said here
     except ImportError as error:
         raise CannotRun(f"{INSTALL} ({error})") from None
-    code = 0 if serve else CannotRun.exit_code
+    if wish.package is not None:
+        package(wish)
+        return
+    sys.exit(run(wish))
+
+
+def run(wish: Wish) -> int:
+    """Audit; the exit status."""
+    from rich.console import Console
+
+    from anabranch.audit import work
+    from anabranch.audit.findings import BadEvents
+    from spark_jobs import service
+    from spark_jobs.session import AuditSpark, SparkMissing
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_COLUMNS)
+    code = 0 if wish.serve else CannotRun.exit_code
     try:
-        with handling(signal.SIGTERM, lambda *_: sys.exit(code)):
-            if not serve:
-                service.look_up(bootstrap_servers, [topic, expect])
-            with AuditSpark(Path(out)) as session, handling(signal.SIGINT, stop_without_verdict):
-                audits = service.AuditService(session, bootstrap_servers, Path(out))
-                if serve:
-                    service.serve(audits, sys.stdin)
-                    return
-                assert topic is not None, "checked above"
-                judgement = judge(audits, topic, expect, follow=follow)
-    except (service.CannotAudit, SparkMissing) as error:
+        with work.handling(signal.SIGTERM, lambda *_: sys.exit(code)):
+            if wish.replay is not None:
+                wish = work.copied(wish)
+            elif not wish.serve:
+                service.look_up(wish.bootstrap_servers, wish.topics)
+            spark = AuditSpark(wish.out, master=wish.master, conf=wish.conf)
+            with spark as session, work.handling(signal.SIGINT, stop_without_verdict):
+                if wish.serve:
+                    service.serve(service.AuditService(session, wish.bootstrap_servers, wish.out), sys.stdin)
+                    return 0
+                audit = work.as_batch if wish.is_batch else work.as_stream
+                return work.conclude(audit(session, wish, console), wish.directory, console)
+    except (service.CannotAudit, SparkMissing, BadEvents) as error:
         raise CannotRun(str(error)) from None
-    show(topic, judgement)
-    sys.exit(1 if violated(judgement) else 0)
-
-
-@contextmanager
-def handling(number: signal.Signals, handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Handle a signal for a while; a process that ran a command is afterwards as it was."""
-    before = signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
-
-
-def judge(audits: AuditService, topic: str, expect: str | None, *, follow: bool) -> dict[str, int]:
-    """Audit one topic, as it is now or until told to stop; the verdict."""
-    audits.begin(topic, expect)
-    if follow:
-        told = threading.Event()
-        with handling(signal.SIGINT, lambda *_: told.set()):
-            while not told.wait(POLL_S) and audits.active(topic):
-                pass
-    return audits.finish(topic)
+    except OSError as error:
+        raise CannotRun(f"cannot go on: {error}") from None
 
 
 def stop_without_verdict(number: int, frame: FrameType | None) -> NoReturn:
@@ -103,19 +144,18 @@ def stop_without_verdict(number: int, frame: FrameType | None) -> NoReturn:
     raise CannotRun("stopped before there was a verdict")
 
 
-def violated(judgement: dict[str, int]) -> bool:
-    """Whether the verdict is a bad one."""
-    from spark_jobs import checks
+def package(wish: Wish) -> None:
+    """Write what a cluster needs, and say how to submit it."""
+    from spark_jobs import shipping
 
-    return not checks.clean(judgement)
-
-
-def show(topic: str, judgement: dict[str, int]) -> None:
-    """The verdict as a table."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("", "count", title=f"Audit of {topic}")
-    for name, count in judgement.items():
-        table.add_row(name.replace("_", " "), f"{count:,}")
-    Console().print(table)
+    assert wish.package is not None
+    words = ["--bootstrap-servers", wish.bootstrap_servers, "--topic", str(wish.topic), "--out", str(wish.out)]
+    words += ["--expect", wish.expect] if wish.expect else []
+    words += ["--follow"] if wish.follow else []
+    words += ["--backfill"] if wish.backfill else []
+    archive, job = shipping.pack(wish.package), shipping.write_job(wish.package)
+    master = "spark://host:7077" if wish.master.startswith("local") else wish.master
+    needs, line = shipping.submission(archive, job, master, words)
+    for name, value in wish.conf.items():
+        line[1:1] = ["--conf", f"{name}={value}"]
+    click.echo(" ".join([*(f"{name}={shlex.quote(value)}" for name, value in needs.items()), shlex.join(line)]))

@@ -80,6 +80,7 @@ def needs_java() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("needs_java")
 def test_the_verdict_is_the_exit_status(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
     for topic, places in (("good", [(0, 0, 0), (1, 0, 1)]), ("bad", [(1, 0, 1), (0, 0, 0)])):
@@ -89,18 +90,20 @@ def test_the_verdict_is_the_exit_status(spawn: Spawn, live: LiveCluster, tmp_pat
         for topic in ("good", "bad")
     }
     for topic, status in (("good", 0), ("bad", 1)):
-        out, err = runs[topic].communicate(timeout=90)
+        out, err = runs[topic].communicate(timeout=250)
         assert (runs[topic].returncode, err) == (status, ""), err
-        table = [line for line in out.splitlines() if not line.startswith("{")]
-        assert any("out of order" in line and str(status) in line for line in table), out
+        assert any(line.startswith("│ out of order") and str(status) in line for line in out.splitlines()), out
+        assert json.loads((tmp_path / topic / topic / "verdict.json").read_text())["clean"] is not bool(status)
+        assert "Order audit" in (tmp_path / topic / topic / "report.html").read_text()
         assert survivors(runs[topic].pid) == []
         assert [file.name for file in (tmp_path / topic / topic / "violations").iterdir()] == (
-            ["batch-000000.jsonl"] if status else []
+            ["batch-000000.parquet"] if status else []
         )
         assert not (tmp_path / topic / "spark-temporary").exists()
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("needs_java")
 def test_a_service_obeys_and_dies_at_once_when_told_to(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
     topic = live.create("served", 2)

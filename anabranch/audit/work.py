@@ -1,0 +1,189 @@
+"""What `anabranch audit` does once Spark is there: as a stream, or over what is finished; then verdict and report."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from anabranch.audit import gather, report
+from anabranch.audit.findings import Findings, read_events
+from anabranch.audit.follow import Follower
+from anabranch.audit.sight import Sight
+from anabranch.audit.view import View
+from anabranch.audit.wish import Wish
+from protocol.errors import KafkaError
+from protocol.lineage import Lineage
+from spark_jobs import backfill, lineages, paths, service, violations
+from spark_jobs.verdict import KINDS, clean
+from spark_jobs.violations import Violations
+from spark_jobs.writer import TopicWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from anabranch.report.timeline import Moment
+
+POLL_S: Final = 0.5
+TOLD_MAX: Final = 20
+"""Violations on the terminal; all of them are in files."""
+COPY_FACTS: Final = "_audit.json"
+"""In the directory of a copy; Spark passes over such names."""
+ALL: Final = "all"
+
+
+def as_stream(session: SparkSession, wish: Wish, console: Console) -> Findings:
+    """Audit a topic as it is now, or until told to stop."""
+    assert wish.topic is not None, "checked"
+    audits = service.AuditService(session, wish.bootstrap_servers, wish.out, tell=lambda *_, **__: None)
+    target, sight = audits.target(wish.topic, wish.expect), Sight(wish.topic)
+    with contextlib.ExitStack() as stack:
+        view = View(console)
+        outputs = Violations(target.violations, _topic(stack, wish), [sight.hear, _some(view.tell)])
+        if wish.metrics_port is not None:
+            from anabranch.audit.metrics import shown
+
+            console.print(f"metrics={stack.enter_context(shown(sight, wish.metrics_host, wish.metrics_port))}")
+        audits.begin(wish.topic, wish.expect, outputs)
+        follower = Follower(target, audits.query(wish.topic), sight)
+        if wish.follow:
+            with view, until_interrupted() as told:
+                while not told.wait(POLL_S) and audits.active(wish.topic):
+                    follower.look()
+                    view.tick(sight, time.time_ns() / 1e9)
+        query = audits.query(wish.topic)
+        judgement = audits.finish(wish.topic)
+        Follower(target, query, sight).look()
+        follower.settle()
+    findings = gather.of_stream(target, judgement, _moments(wish))
+    if not findings.stories:
+        return findings
+    return replace(
+        findings, paths=paths.around(backfill.topic(session, target.servers, [target.topic]), findings.stories)
+    )
+
+
+def as_batch(session: SparkSession, wish: Wish, console: Console) -> Findings:
+    """Audit what a topic holds by now, or a copy of it."""
+    assert wish.topic is not None, "checked"
+    records, known = _finished(session, wish)
+    found = backfill.run(records, wish.expect)
+    wish.directory.mkdir(parents=True, exist_ok=True)
+    clock_ms = max((one.last_ms for one in found.beside.segments.values()), default=0)
+    Violations(wish.directory / "violations", None, [_some(View(console).tell)]).take(ALL, found.violations, clock_ms)
+    findings = gather.of_batch(wish.topic, wish.expect, found, known, _moments(wish))
+    if wish.replay is None:
+        known = _asked(wish.bootstrap_servers, gather.topics(findings))
+        findings = replace(findings, lineages=known)
+        lineages.save(wish.directory / gather.LINEAGES, known)
+    if wish.copy is not None:
+        copy(records, wish, known)
+    if findings.stories:
+        audited = records.where(records["topic"] == wish.topic)
+        findings = replace(findings, paths=paths.around(audited, findings.stories))
+    return findings
+
+
+def copy(records: DataFrame, wish: Wish, known: dict[str, Lineage]) -> None:
+    """Keep what a batch job has read, so that it can be audited again without the cluster."""
+    assert wish.copy is not None
+    records.write.parquet(str(wish.copy))
+    facts = {"topic": wish.topic, "expect": wish.expect}
+    (wish.copy / COPY_FACTS).write_text(json.dumps(facts))
+    lineages.save(wish.copy / f"_{gather.LINEAGES}", known)
+
+
+def copied(wish: Wish) -> Wish:
+    """What to replay, as the copy says unless the user does."""
+    assert wish.replay is not None
+    path = wish.replay / COPY_FACTS
+    if not path.exists():
+        raise service.CannotAudit(
+            f"{wish.replay} holds no copy of an audit: `anabranch audit --backfill --copy` makes one"
+        )
+    facts = json.loads(path.read_text())
+    return replace(wish, topic=wish.topic or facts["topic"], expect=wish.expect or facts["expect"])
+
+
+def conclude(findings: Findings, directory: Path, console: Console) -> int:
+    """Write verdict and report, show the verdict; the exit status."""
+    gather.write_verdict(directory / gather.VERDICT, report.as_json(findings))
+    report.write(directory / gather.REPORT, findings)
+    if findings.found > TOLD_MAX:
+        console.print(f"{findings.found - TOLD_MAX:,} more violations in {directory / 'violations'}")
+    console.print(verdict_table(findings))
+    console.print(f"report: {directory / gather.REPORT}")
+    return 0 if clean(findings.judgement) else 1
+
+
+def verdict_table(findings: Findings) -> Table:
+    """The verdict as a table."""
+    table = Table("", "count", title=f"Audit of {findings.topic}")
+    for name, count in findings.judgement.items():
+        table.add_row(name.replace("_", " "), f"{count:,}", style="red" if count and name in KINDS else "")
+    return table
+
+
+@contextlib.contextmanager
+def handling(number: signal.Signals, handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Handle a signal for a while; a process that ran a command is afterwards as it was."""
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+@contextlib.contextmanager
+def until_interrupted() -> Iterator[threading.Event]:
+    """Ctrl-C sets the event."""
+    told = threading.Event()
+    with handling(signal.SIGINT, lambda *_: told.set()):
+        yield told
+
+
+def _topic(stack: contextlib.ExitStack, wish: Wish) -> TopicWriter | None:
+    if wish.violations_to is None:
+        return None
+    return stack.enter_context(contextlib.closing(TopicWriter(wish.bootstrap_servers, wish.violations_to)))
+
+
+def _some(tell: violations.Tell) -> violations.Tell:
+    """Pass on the first few."""
+    left = TOLD_MAX
+
+    def told(story: dict[str, Any]) -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            tell(story)
+
+    return told
+
+
+def _moments(wish: Wish) -> Sequence[Moment]:
+    return read_events(wish.events) if wish.events is not None else ()
+
+
+def _finished(session: SparkSession, wish: Wish) -> tuple[DataFrame, dict[str, Lineage]]:
+    if wish.replay is not None:
+        return session.read.parquet(str(wish.replay)), lineages.load(wish.replay / f"_{gather.LINEAGES}")
+    topics = [topic for topic in (wish.topic, wish.expect) if topic is not None]
+    return backfill.topic(session, wish.bootstrap_servers, topics), {}
+
+
+def _asked(servers: str, topics: set[str]) -> dict[str, Lineage]:
+    try:
+        return lineages.ask(servers, topics)
+    except (KafkaError, OSError):
+        return {}  # a report without hand-offs is better than none

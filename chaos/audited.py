@@ -1,0 +1,177 @@
+"""The audit of a chaos run: by a stream while it goes on, once more as a batch job, compared, and told in one report.
+
+The audit runs as its user would run it, in processes of its own. Equal means equal byte for byte: the verdict, the
+counts of each generation, and the stories of all violations, sorted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.report.timeline import Moment
+from chaos.clients import TOPIC
+
+if TYPE_CHECKING:
+    from chaos.run import Say
+
+AUDIT_TOPIC: Final = f"{TOPIC}-audit"
+STREAM: Final = "stream"
+BATCH: Final = "batch"
+EVENTS: Final = "events.jsonl"
+REPORT: Final = "report.html"
+WARM_S: Final = 180.0
+JUDGE_S: Final = 300.0
+POLL_S: Final = 0.2
+
+
+class AuditFailed(RuntimeError):
+    """There is no verdict; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What both ways of auditing came to."""
+
+    stream: dict[str, Any]
+    batch: dict[str, Any]
+    stream_lines: list[str]
+    batch_lines: list[str]
+
+    @property
+    def equal(self) -> bool:
+        """Whether nothing tells them apart."""
+        names = ("verdict", "rows", "hand_offs")
+        same = all(
+            json.dumps(self.stream[name], sort_keys=True) == json.dumps(self.batch[name], sort_keys=True)
+            for name in names
+        )
+        return same and self.stream_lines == self.batch_lines
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was violated, and anything was delivered."""
+        return bool(self.stream["clean"]) and self.stream["verdict"]["delivered"] > 0
+
+
+class AuditCompanion:
+    """Audits what the readers of a run write down."""
+
+    def __init__(self, directory: Path, say: Say) -> None:
+        self._directory = directory
+        self._say = say
+        self._servers = ""
+        self._stream: asyncio.subprocess.Process | None = None
+        self.comparison: Comparison | None = None
+
+    async def begin(self, servers: str) -> None:
+        """Start the stream, and wait until it has begun: from then on it audits while faults happen."""
+        self._servers = servers
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._stream = await self._start(STREAM, "--follow")
+        begun = self._of(STREAM) / "checkpoint" / "metadata"
+        try:
+            async with asyncio.timeout(WARM_S):
+                while not begun.exists():
+                    if self._stream.returncode is not None:
+                        status = self._stream.returncode
+                        raise AuditFailed(f"the audit ended with status {status}, see {self._log(STREAM)}")
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            raise AuditFailed(f"the audit did not begin within {WARM_S:g} s, see {self._log(STREAM)}") from None
+        self._say("the audit has begun")
+
+    async def end(self, moments: Sequence[Moment]) -> None:
+        """Let the stream judge, audit again as a batch job, compare, report."""
+        from anabranch.audit.findings import write_events
+
+        assert self._stream is not None, "begun"
+        write_events(self._directory / EVENTS, moments)
+        self._stream.send_signal(signal.SIGINT)
+        await self._judged(STREAM, self._stream)
+        self._say("the stream has judged; now the same as a batch job")
+        await self._judged(BATCH, await self._start(BATCH, "--backfill", "--copy", str(self._directory / "copy")))
+        self.comparison = await asyncio.get_running_loop().run_in_executor(None, self._compare)
+        await asyncio.get_running_loop().run_in_executor(None, self._report)
+
+    async def stop(self) -> None:
+        """End what still runs."""
+        if self._stream is not None and self._stream.returncode is None:
+            self._stream.terminate()
+            await self._stream.wait()
+
+    def lines(self) -> list[str]:
+        """The verdict, for people."""
+        if self.comparison is None:
+            return ["no verdict of the audit"]
+        verdict = self.comparison.stream["verdict"]
+        told = ", ".join(f"{verdict[name]:,} {name.replace('_', ' ')}" for name in ("delivered", "redelivered"))
+        return [
+            f"audit: {told}; {'nothing was violated' if self.comparison.clean else 'VIOLATIONS'}",
+            f"audit: stream and batch job {'agree' if self.comparison.equal else 'DIFFER'}",
+            f"report: {self._directory / REPORT}",
+        ]
+
+    @property
+    def good(self) -> bool:
+        """Whether both ways agree that nothing was violated."""
+        return self.comparison is not None and self.comparison.clean and self.comparison.equal
+
+    async def _start(self, name: str, *words: str) -> asyncio.subprocess.Process:
+        common = ["--bootstrap-servers", self._servers, "--topic", AUDIT_TOPIC, "--expect", TOPIC]
+        out = ["--out", str(self._directory / name)]
+        with self._log(name).open("ab") as log_file:
+            return await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "anabranch.main", "audit", *common, *out, *words),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=log_file,
+            )
+
+    async def _judged(self, name: str, process: asyncio.subprocess.Process) -> None:
+        try:
+            async with asyncio.timeout(JUDGE_S):
+                status = await process.wait()
+        except TimeoutError:
+            process.terminate()
+            await process.wait()
+            raise AuditFailed(f"no verdict within {JUDGE_S:g} s, see {self._log(name)}") from None
+        if status not in (0, 1):
+            raise AuditFailed(f"the audit ended with status {status}, see {self._log(name)}")
+
+    def _of(self, name: str) -> Path:
+        return self._directory / name / AUDIT_TOPIC / ("backfill" if name == BATCH else "")
+
+    def _log(self, name: str) -> Path:
+        return self._directory / f"{name}.log"
+
+    def _compare(self) -> Comparison:
+        from anabranch.audit import gather
+        from spark_jobs import violations
+
+        told = [json.loads((self._of(name) / gather.VERDICT).read_text()) for name in (STREAM, BATCH)]
+        lines = [
+            sorted(json.dumps(story, sort_keys=True) for story in violations.read(self._of(name) / "violations"))
+            for name in (STREAM, BATCH)
+        ]
+        return Comparison(*told, *lines)
+
+    def _report(self) -> None:
+        """Of the stream, which knows how it kept up; and it says whether the batch job agrees."""
+        from anabranch.audit import gather, report
+        from anabranch.audit.findings import read_events
+        from spark_jobs.audit import Target
+
+        assert self.comparison is not None
+        target = Target(self._servers, AUDIT_TOPIC, self._of(STREAM), TOPIC)
+        moments = read_events(self._directory / EVENTS)
+        findings = gather.of_stream(target, self.comparison.stream["verdict"], moments)
+        agree = "with the same result" if self.comparison.equal else "with ANOTHER result"
+        findings.how = f"while it happened, and once more as a batch job {agree}"
+        report.write(self._directory / REPORT, findings)

@@ -1,0 +1,101 @@
+"""The way of a key around a violation: every delivery of it that the audit topic tells of, before and after.
+
+The state of the checks keeps the newest delivery of a key only. Once something is wrong, the audit topic is read once
+more, for the keys of the violations that are told, in the order in which deliveries were stored.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from protocol import audit as wire
+from spark_jobs import events
+from spark_jobs.events import Events
+from spark_jobs.verdict import Event
+
+AROUND: Final = 4
+"""Deliveries shown before, and after."""
+KEYS_MAX: Final = 20
+SCHEMA: Final = "partition int, offset bigint, place int, name string, detail string"
+_ROW: Final = pa.schema(
+    [
+        *(("partition", pa.int32()), ("offset", pa.int64()), ("place", pa.int32())),
+        *(("name", pa.string()), ("detail", pa.string())),
+    ]
+)
+Name = tuple[str, str, str]
+"""Group, topic, and the key as stories spell it."""
+
+
+def around(records: DataFrame, stories: Iterable[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Key -> its deliveries around its first violation; `records` are the audit topic's.
+
+    Keys that several groups or topics share are told of the first of them only.
+    """
+    first: dict[Name, Mapping[str, Any]] = {}
+    for story in stories:
+        name = (story["group"], story["topic"], str(story.get("key")))
+        if story.get("key") is not None and name not in first and len(first) < KEYS_MAX:
+            first[name] = story
+    if not first:
+        return {}
+    chosen = records.select("key", "value", "partition", "offset")
+    rows = chosen.mapInArrow(functools.partial(_deliveries, frozenset(first)), SCHEMA).collect()
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, story in first.items():
+        its = sorted(row for row in rows if tuple(json.loads(row["name"])) == name)
+        found.setdefault(name[2], _cut([json.loads(row["detail"]) for row in its], story))
+    return found
+
+
+def _cut(path: Sequence[dict[str, Any]], story: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What is around the delivery that the story is about; the end of the path if it is about none."""
+    guilty = story.get("delivered") or story.get("before")
+    at = len(path) - 1
+    if guilty is not None:
+        same = (n for n, one in enumerate(path) if all(one[name] == guilty[name] for name in one if name in guilty))
+        at = next(same, at)
+    return list(path[max(0, at - AROUND) : at + AROUND + 1])
+
+
+def _deliveries(wanted: frozenset[Name], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    names = ("key", "value", "partition", "offset")
+    for batch in batches:
+        rows = []
+        for key, value, partition, offset in zip(*(batch[name].to_pylist() for name in names), strict=True):
+            if value is not None:
+                found = events.read([value], [key])
+                rows += [(partition, offset, *one) for one in _of_keys(found, wanted)]
+        yield pa.RecordBatch.from_pylist([dict(zip(_ROW.names, row, strict=True)) for row in rows], _ROW)
+
+
+def _of_keys(found: Events, wanted: frozenset[Name]) -> Iterator[tuple[int, str, str]]:
+    for place, key in enumerate(found.keys()):
+        if key is None:
+            continue
+        sender = found.senders[int(found.sender[place])]
+        name = (sender.group, sender.topic, key.decode(errors="backslashreplace"))
+        if name in wanted:
+            sequence = int(found.sequence[place])
+            told = Event(
+                group=sender.group,
+                topic=sender.topic,
+                producer=int(found.producer[place]),
+                key=key,
+                sequence=-1 if sequence == wire.NO_SEQUENCE else sequence,
+                partition=int(found.partition[place]),
+                offset=int(found.offset[place]),
+                generation=int(found.generation[place]),
+                time_ms=int(found.time_ms[place]),
+                fingerprint=0,
+                member=sender.member,
+                incarnation=sender.incarnation,
+                group_generation=sender.group_generation,
+            )
+            yield place, json.dumps(name), json.dumps(told.place())

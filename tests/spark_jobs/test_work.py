@@ -1,0 +1,103 @@
+"""What `anabranch audit` does with a session: stream, batch job and replay of its copy find the same, and tell all."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from anabranch.audit import gather, report, work
+from anabranch.audit.findings import Findings
+from anabranch.audit.wish import Wish
+from spark_jobs import violations
+from spark_jobs.reader import EARLIEST, LATEST, TopicReader
+from spark_jobs.service import CannotAudit
+from tests.spark_jobs.live import DELIVERY, LiveCluster, deliveries
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+WISH = Wish(
+    bootstrap_servers="",
+    topic=None,
+    expect=None,
+    out=Path(),
+    follow=False,
+    serve=False,
+    backfill=False,
+    copy=None,
+    replay=None,
+    master="local[2]",
+    conf={},
+    violations_to=None,
+    events=None,
+    metrics_port=None,
+    metrics_host="127.0.0.1",
+    package=None,
+)
+GENERATION_MS = 60_000
+
+
+def resized_and_read(live: LiveCluster) -> tuple[str, str]:
+    """An audit topic, and the audited one, which grew from two partitions to four; one key was read out of order."""
+    topic, expect = live.create("work-audit", 2), live.create("work", 2)
+    live.grow(expect, 4)
+    keys = [b"a%d" % number for number in range(6)]
+    places = {(key, n): (n // 3 * 2, n % 3 * 6 + at) for n in range(6) for at, key in enumerate(keys)}
+    live.produce_marked(expect, [(places[key, n][0], key, n) for n in range(6) for key in keys])
+    before = replace(DELIVERY, topic=expect, generation=0)
+    after = replace(before, generation=1, time_ms=before.time_ms + GENERATION_MS, incarnation=2, member="reader-2")
+    records = []
+    for key, sequences in {**dict.fromkeys(keys, range(6)), b"a0": (0, 1, 3, 4, 5, 2), b"a1": range(5)}.items():
+        for n in sequences:
+            records += deliveries(key, [(n, *places[key, n])], of=before if n < 3 else after)
+    live.produce(topic, records)
+    return topic, expect
+
+
+def told(findings: Findings) -> dict[str, Any]:
+    """All that does not depend on how it was found."""
+    return {**report.as_json(findings), "stories": sorted(map(repr, findings.stories)), "paths": findings.paths}
+
+
+def test_a_stream_a_batch_job_and_its_copy_find_the_same(
+    spark: SparkSession, live: LiveCluster, tmp_path: Path
+) -> None:
+    topic, expect = resized_and_read(live)
+    into = live.create("work-violations", 2)
+    (tmp_path / "events").write_text('{"t_ms": 1700000030000, "kind": "kill", "text": "killed", "label": "broker 1"}\n')
+    console = Console(width=160, file=io.StringIO())
+    wish = replace(WISH, bootstrap_servers=live.servers, topic=topic, expect=expect, out=tmp_path / "out")
+    wish = replace(wish, events=tmp_path / "events")
+    streamed = work.as_stream(spark, replace(wish, violations_to=into), console)
+    assert (streamed.judgement["out_of_order"], streamed.judgement["lost"], streamed.found) == (1, 1, 2)
+    assert streamed.judgement["delivered"] == 35
+    assert [one.records for one in streamed.progress] == [35 + 36]
+    assert [(one.kind, str(one.target)) for one in streamed.hand_offs("readers", expect)] == [("split", "2@1")]
+    path = streamed.paths["a0"]
+    assert [(one["sequence"], one["partition"]) for one in path] == [(1, 0), (3, 2), (4, 2), (5, 2), (2, 0)]
+    assert isinstance(console.file, io.StringIO)
+    assert "key a0 (number 2)" in console.file.getvalue()
+    with TopicReader(live.servers) as reader:
+        begin, end = reader.offsets(into, EARLIEST), reader.offsets(into, LATEST)
+        assert sum(end.values()) - sum(begin.values()) == 2
+
+    batch = replace(wish, backfill=True, copy=tmp_path / "copy")
+    at_once = work.as_batch(spark, batch, console)
+    assert told(at_once) == told(streamed)
+    replay = work.copied(replace(WISH, replay=tmp_path / "copy", out=tmp_path / "out"))
+    assert (replay.topic, replay.expect) == (topic, expect)
+    assert told(work.as_batch(spark, replay, console)) == told(streamed)
+    with pytest.raises(CannotAudit, match="no copy of an audit"):
+        work.copied(replace(WISH, replay=tmp_path))
+
+    for findings, directory in ((streamed, wish.directory), (at_once, batch.directory)):
+        assert work.conclude(findings, directory, console) == 1
+        assert json.loads((directory / gather.VERDICT).read_text())["verdict"] == dict(streamed.judgement)
+        assert "broker 1" in (directory / gather.REPORT).read_text()
+        assert violations.count(directory / "violations") == 2
