@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.replication import fetcher
 from broker.replication.fetcher import Outcome, realign, take, truncate, truncate_without_history
 from broker.replication.follower_session import Asked, Following
 from broker.replication.partition import Partition, ReplicaRules
@@ -156,6 +157,25 @@ def test_a_new_partition_is_fetched_at_once_though_a_long_poll_is_running() -> N
         await cluster.lead(1, replicas=(1, 2), topic="u")
         assert (await cluster.produce(1, batch("a"), topic="u")).error_code == 0
         assert (await cluster.produce(1, batch("b"))).error_code == 0
+
+    run(scenario, 2, replica_fetch_wait_max_ms=60_000)
+
+
+def test_a_new_partition_costs_no_connection_where_the_long_poll_ends_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetcher, "POLL_ENDS_MS", 60_000)  # however slow the machine is
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1, 2))
+        await until(lambda: len(cluster[1].replicas.fetches) == 1)
+        from_1 = cluster[2].replicas.fetchers._by_leader[1]
+        connection = from_1._connection
+        await cluster.lead(1, replicas=(1, 2), topic="u")
+        # Acknowledged by all: the follower's poll came back, and the next one names the new partition.
+        assert (await cluster.produce(1, batch("b"))).error_code == 0
+        assert (await cluster.produce(1, batch("a"), topic="u")).error_code == 0
+        assert from_1._connection is connection
 
     run(scenario, 2, replica_fetch_wait_max_ms=60_000)
 
