@@ -25,7 +25,7 @@ from protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
 
-LINGER_S: Final = 0.02
+LINGER_S: Final = 0.05
 """For how long a delivery waits for others: a run costs as much as some hundred of the events in it."""
 EVENTS_MAX: Final = 4000
 """So many leave at once, without waiting."""

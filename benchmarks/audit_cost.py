@@ -1,0 +1,166 @@
+"""What an audit costs the consumers that are audited: records a second with `audit=`, and without it.
+
+Two members, each alone in its group, read the same topic of four partitions in turn, round by round, with `getmany` as
+applications call it: 500 records at most, automatic commits. One of them writes its deliveries down. An application
+does something with its records: here it parses their values, JSON of about 240 bytes; beside it stands the bare loop
+that throws everything away, where the audit is the only one that looks at a record. The ratio of each pair of rounds is
+taken by the clock, and by the processor time of this process, which other programs disturb less.
+
+    python -m benchmarks.audit_cost [--records 60000] [--rounds 7]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import time
+from typing import Final, NamedTuple
+
+from benchmarks.peers import running
+from benchmarks.report import Figure, console, median, summary, table, working
+from clients import Admin, Consumer, NewTopic, Producer
+
+TOPIC: Final = "audited"
+AUDIT: Final = "audited-audit"
+PARTITIONS: Final = 4
+KEYS: Final = 1000
+RECORDS: Final = 60_000
+ROUNDS: Final = 7
+AIM: Final = 0.10
+
+
+class Round(NamedTuple):
+    """One reading of the topic."""
+
+    clock_s: float
+    processor_s: float
+
+
+class Cost(NamedTuple):
+    """Rounds without and with an audit, which took turns."""
+
+    plain: list[Round]
+    audited: list[Round]
+
+    def share(self, field: str) -> float:
+        """How much more a round takes with an audit, as a share of what it takes without."""
+        pairs = zip(self.plain, self.audited, strict=True)
+        return median(getattr(audited, field) / getattr(plain, field) - 1 for plain, audited in pairs)
+
+
+def value(number: int, rng: random.Random) -> bytes:
+    """What an application might send."""
+    fields = {
+        "id": number,
+        "carrier": rng.choice(["AA", "B6", "DL", "EV", "UA"]),
+        "flight": rng.randrange(10_000),
+        "tail": f"N{rng.randrange(100_000)}",
+        "origin": "JFK",
+        "destination": "LAX",
+        "departure": rng.random(),
+        "arrival": rng.random(),
+        "remark": "x" * 60,
+    }
+    return json.dumps(fields).encode()
+
+
+async def fill(servers: str, records: int) -> None:
+    """A topic as an auditing producer leaves it, and one for the events."""
+    async with Admin(servers) as admin:
+        for name in (TOPIC, AUDIT):
+            await admin.create_topics([NewTopic(name=name, partitions=PARTITIONS, replication_factor=3)])
+            await admin.wait_for_topic(name, replicas=3)
+    rng = random.Random(1)
+    async with Producer(servers, audit=True, linger_ms=20) as producer:
+        for number in range(records):
+            await producer.send(TOPIC, key=b"key-%d" % rng.randrange(KEYS), value=value(number, rng))
+
+
+async def read(consumer: Consumer, records: int, *, parse: bool) -> Round:
+    """Everything once, to the last commit."""
+    for partition in consumer.assignment():
+        consumer.seek(partition, 0)
+    clock_s, processor_s, left = time.perf_counter(), time.process_time(), records
+    while left:
+        for taken in (await consumer.getmany(timeout_ms=1000)).values():
+            left -= len(taken)
+            if parse:
+                for record in taken:
+                    json.loads(record.value or b"{}")
+    await consumer.commit()
+    return Round(time.perf_counter() - clock_s, time.process_time() - processor_s)
+
+
+async def compare(servers: str, records: int, rounds: int) -> dict[bool, Cost]:
+    """The costs, with values parsed and without."""
+    await fill(servers, records)
+    members = [
+        Consumer(TOPIC, bootstrap_servers=servers, group_id=f"group-{audit}", auto_offset_reset="earliest", audit=audit)
+        for audit in (None, AUDIT)
+    ]
+    found = {parse: Cost([], []) for parse in (True, False)}
+    for member in members:
+        await member.start()
+    try:
+        for number in range(rounds + 1):
+            for parse, cost in found.items():
+                for member, row in zip(members, cost, strict=True):
+                    one = await read(member, records, parse=parse)
+                    if number:  # the first joins the group and warms up
+                        row.append(one)
+    finally:
+        for member in members:
+            await member.stop()
+    return found
+
+
+def measure(records: int = RECORDS, rounds: int = ROUNDS) -> list[Figure]:
+    """Measure, print the table."""
+    with working("audit cost"), running("anabranch") as peer:
+        costs = asyncio.run(compare(peer.bootstrap, records, rounds))
+    names = {True: "values parsed as JSON", False: "bare loop"}
+    rates = {parse: [records / median(one.clock_s for one in row) for row in cost] for parse, cost in costs.items()}
+    table(
+        f"audit cost: {records:,} records of about 240 bytes, median of {rounds} rounds in turn",
+        *("", "records/s", "audited", "cost", "processor us/record", "audited", "cost"),
+        rows=[
+            (
+                names[parse],
+                *(f"{rate:,.0f}" for rate in rates[parse]),
+                f"{cost.share('clock_s'):.1%}",
+                *(f"{median(one.processor_s for one in row) / records * 1e6:.2f}" for row in cost),
+                f"{cost.share('processor_s'):.1%}",
+            )
+            for parse, cost in costs.items()
+        ],
+        note="an event per delivery: place, hash of the key, number, fingerprint of the value; stored before a commit",
+    )
+    return [
+        Figure(
+            f"an audit's cost, {names[parse]}",
+            f"< {AIM:.0%}" if parse else "shown",
+            f"{cost.share('clock_s'):.1%} ({rates[parse][1]:,.0f}/s)",
+            f"no audit {rates[parse][0]:,.0f}/s",
+            cost.share("clock_s") < AIM if parse else None,
+        )
+        for parse, cost in costs.items()
+    ]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--records", type=int, default=RECORDS, help=f"in the topic (default: {RECORDS})")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"measured rounds (default: {ROUNDS})")
+    options = parser.parse_args(arguments)
+    figures = measure(options.records, options.rounds)
+    console.print()
+    summary(figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
