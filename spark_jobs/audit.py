@@ -45,6 +45,7 @@ class Target:
     directory: Path
     expect: str | None = None
     """The audited topic: what it stores must have been delivered."""
+    rows_per_trigger: int = ROWS_PER_TRIGGER
 
     @property
     def checkpoint(self) -> Path:
@@ -141,7 +142,7 @@ def _rows(session: SparkSession, target: Target) -> DataFrame:
         .option("bootstrap.servers", target.servers)
         .option("subscribe", ",".join(topics))
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", ROWS_PER_TRIGGER)
+        .option("maxOffsetsPerTrigger", target.rows_per_trigger)
         .option("includeHeaders", str(target.expect is not None).lower())
         .load()
     )

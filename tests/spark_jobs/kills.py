@@ -1,0 +1,214 @@
+"""Kills an audit again and again, and asks whether it says the same: `python -m tests.spark_jobs.kills --times 20`.
+
+A history with every kind of violation is written to a real cluster. An audit in a process of its own reads it in many
+small batches; at random moments its driver (Python and JVM together) or one of its Python workers is killed with
+SIGKILL, and a driver is started again. At the end violations, counts and what is counted beside must be, sorted, byte
+for byte what an audit that nobody disturbed says, and what the pure checks say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from spark_jobs import audit, violations
+from spark_jobs.audit import Target
+from spark_jobs.session import AuditSpark
+from tests.spark_jobs import faults, histories
+from tests.spark_jobs.live import LiveCluster
+
+TOPIC: Final = "kills-audit"
+EXPECT: Final = "kills-flights"
+DRIVER: Final = "driver"
+WORKER: Final = "worker"
+MASTER: Final = "local[2,4]"
+"""A task runs four times before the query fails."""
+PATIENCE_S: Final = 300.0
+
+
+def told(target: Target) -> list[str]:
+    """Everything that an audit wrote down, sorted."""
+    lines = [json.dumps(story, sort_keys=True) for story in violations.read(target.violations)]
+    return sorted([*lines, *(tally.line() for tally in audit.tallies(target))])
+
+
+def beside(target: Target) -> str:
+    """What was counted beside the checks."""
+    return json.dumps(audit.read_ledger(target).total().as_json(), sort_keys=True)
+
+
+class Driver:
+    """An audit in a process of its own."""
+
+    def __init__(self, target: Target, rows: int) -> None:
+        words = ["--rows", str(rows), "--audit", target.servers, str(target.directory)]
+        words = [sys.executable, "-m", "tests.spark_jobs.kills", *words]
+        self._log = (target.directory / "driver.log").open("ab")
+        self._process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=self._log, text=True)
+        self._moved = threading.Condition()
+        self._batches = 0
+        self._ended = False
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def wait_for_batches(self, count: int) -> bool:
+        """Whether so many more batches were written; False if the process ended before."""
+        with self._moved:
+            goal = self._batches + count
+            self._moved.wait_for(lambda: self._batches >= goal or self._ended, PATIENCE_S)
+            return not self._ended
+
+    def kill(self, what: str, rng: random.Random) -> bool:
+        """Kill the driver, or a Python worker; whether there was one."""
+        family = _descendants(self._process.pid)
+        if what == DRIVER:
+            victims = [self._process.pid, *family]
+        else:
+            python = [pid for pid in family if b"spark_jobs.daemon" in _command(pid)]
+            forked = [pid for pid in python if not _descendants(pid)]  # the daemon itself has them for children
+            victims = [rng.choice(forked)] if forked else []
+        for pid in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if what == DRIVER:
+            self.wait()
+            # A successor must not meet a JVM that has not noticed yet that it is dead.
+            while any(_command(pid) for pid in family):
+                time.sleep(0.05)
+        return bool(victims)
+
+    def wait(self) -> int:
+        """How the process ended."""
+        code = self._process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
+        self._log.close()
+        return code
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for _ in lines:
+                with self._moved:
+                    self._batches += 1
+                    self._moved.notify_all()
+        with self._moved:
+            self._ended = True
+            self._moved.notify_all()
+
+
+def disturb(target: Target, rows: int, victims: Iterator[str], rng: random.Random) -> int:
+    """Audit to the end while victims are killed, as long as there are any; how many were."""
+    target.directory.mkdir(parents=True, exist_ok=True)
+    killed, driver = 0, Driver(target, rows)
+    for what in victims:
+        while driver.wait_for_batches(rng.randint(1, 3)):
+            time.sleep(rng.random() * 0.5)
+            if driver.kill(what, rng):
+                killed += 1
+                print(f"killed a {what}: {len(told(target))} lines so far", flush=True)
+                break
+        else:
+            break  # it is through: this victim got away
+        if what == DRIVER:
+            driver = Driver(target, rows)
+    while driver.wait() != 0:
+        print("the driver gave up, and is started again", flush=True)
+        driver = Driver(target, rows)
+    return killed
+
+
+def differences(target: Target, lines: Sequence[str], counted: str | None) -> list[str]:
+    """What an audit says that it should not, and the other way round."""
+    said = told(target)
+    found = [f"+ {line}" for line in said if line not in lines] + [f"- {line}" for line in lines if line not in said]
+    if len(said) != len(lines) and not found:
+        found.append(f"{len(said)} lines instead of {len(lines)}")
+    if counted is not None and beside(target) != counted:
+        found.append("what was counted beside the checks differs")
+    return found
+
+
+def write_down(live: LiveCluster, seed: int) -> histories.Audited:
+    """Store a history with every kind of violation, and what its consumers tell; what the pure checks make of it."""
+    history, missing = faults.everything(random.Random(seed))
+    history, written = live.write_history(TOPIC, EXPECT, history)
+    written = faults.spoil(written, missing)
+    live.write_audit(TOPIC, written)
+    return histories.audit(written, history.stored)
+
+
+def main() -> int:
+    """Kill as often as asked."""
+    parser = argparse.ArgumentParser(prog="tests.spark_jobs.kills", description=__doc__)
+    parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rows", type=int, default=60, help="records in a batch")
+    parser.add_argument("--audit", nargs=2, metavar=("SERVERS", "DIRECTORY"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.audit is not None:
+        return drive(Target(options.audit[0], TOPIC, Path(options.audit[1]), EXPECT, options.rows))
+    rng, left, rounds = random.Random(options.seed), options.times, 0
+    with tempfile.TemporaryDirectory(prefix="anabranch-kills-") as name, LiveCluster(1) as live:
+        directory = Path(name)
+        expected = write_down(live, options.seed).lines
+        calm = Target(live.servers, TOPIC, directory / "calm", EXPECT)
+        disturb(calm, options.rows, iter(()), rng)
+        if found := differences(calm, expected, None):
+            print("\n".join(["undisturbed, the audit does not say what the pure checks say", *found]))
+            return 1
+        while left:
+            rounds += 1
+            target = Target(live.servers, TOPIC, directory / f"round-{rounds}", EXPECT)
+            victims = [rng.choice((DRIVER, WORKER)) for _ in range(left)]
+            left -= disturb(target, options.rows, iter(victims), rng)
+            if found := differences(target, expected, beside(calm)):
+                print("\n".join([f"round {rounds} says something else", *found]))
+                return 1
+    print(f"{options.times} kills in {rounds} audits: {len(expected)} lines, the same byte for byte")
+    return 0
+
+
+def drive(target: Target) -> int:
+    """The driver: audit what is there, and judge."""
+    with AuditSpark(target.directory, master=MASTER) as session:
+        query = audit.start(session, target, lambda facts: print(json.dumps(facts), flush=True))
+        query.processAllAvailable()
+        query.stop()
+        audit.finish(session, target)
+    return 0
+
+
+def _descendants(pid: int) -> list[int]:
+    """Processes that a process started, and those that they did."""
+    found, waiting = [], [pid]
+    while waiting:
+        parent = waiting.pop()
+        for path in Path(f"/proc/{parent}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                children = [int(one) for one in path.read_text().split()]
+                found += children
+                waiting += children
+    return found
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
