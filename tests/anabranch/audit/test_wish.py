@@ -1,0 +1,48 @@
+"""Options that do not go together are named; the others mean what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from anabranch.commands.audit import command
+
+
+def refused(*words: str) -> str:
+    done = CliRunner().invoke(command, list(words))
+    assert done.exit_code == 2, done.output
+    return done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ((), "name the audit topic"),
+        (("--topic", "t", "--follow", "--backfill"), "--follow goes with a stream"),
+        (("--topic", "t", "--copy", "x"), "--copy goes with --backfill"),
+        (("--topic", "t", "--backfill", "--replay", "."), "leave --backfill out"),
+        (("--topic", "t", "--backfill", "--metrics-port", "0"), "go with a stream"),
+        (("--topic", "t", "--conf", "spark.executor.memory"), "write NAME=VALUE"),
+        (("--topic", "t", "--replay", "absent"), "does not exist"),
+    ],
+)
+def test_what_makes_no_sense_is_said(words: tuple[str, ...], why: str) -> None:
+    assert why in refused(*words)
+
+
+def test_a_package_comes_with_the_command_line_that_submits_it(tmp_path: Path) -> None:
+    words = ["--package", str(tmp_path), "--topic", "t", "--expect", "e", "--follow", "--master", "yarn"]
+    done = CliRunner().invoke(command, [*words, "--conf", "spark.executor.memory=2g"])
+    assert done.exit_code == 0, done.output
+    archive, job = tmp_path / "anabranch-audit.zip", tmp_path / "anabranch-audit.py"
+    assert archive.exists() and job.exists()
+    assert done.output.strip() == (
+        f"PYTHONPATH={archive} spark-submit --conf spark.executor.memory=2g --master yarn --py-files {archive} {job} "
+        "--bootstrap-servers 127.0.0.1:9092 --topic t --out out/audit --expect e --follow"
+    )
+
+
+def test_a_copy_that_is_none_ends_in_one_line(tmp_path: Path) -> None:
+    assert "holds no copy of an audit" in refused("--replay", str(tmp_path))

@@ -1,0 +1,57 @@
+"""What is told of a run to whoever works beside it, and when two audits of it are equal."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from chaos.audited import AuditCompanion, Comparison
+from chaos.companion import moments
+from chaos.faults import FAULTS
+from chaos.run import Fired
+from clients.clock import wall_clock_ms
+
+VERDICT = {"verdict": {"delivered": 3, "redelivered": 1}, "rows": [{"generation": 0}], "hand_offs": [], "clean": True}
+SAME = Comparison(VERDICT, dict(VERDICT), ["a"], ["a"])
+
+
+def test_what_was_done_is_told_by_the_time_of_the_day() -> None:
+    async def scenario() -> None:
+        now_s, now_ms = asyncio.get_running_loop().time(), wall_clock_ms()
+        fired = [Fired("kill", "node 2", now_s - 5, now_s - 4), Fired("isolate", "node 1", now_s - 9, now_s - 2)]
+        first, second, third = moments(fired, [(now_s - 3, now_s - 2.5, 6)])
+        assert [one.kind for one in (first, second, third)] == ["network", "kill", "resize"]
+        assert abs(second.t_ms - (now_ms - 5000)) < 1000
+        assert (second.text, second.label) == ("kill: node 2, for 1.0 s", "kill")
+        assert (third.text, third.label) == ("orders has 6 partitions, 0.5 s after it was asked", "6 partitions")
+
+    asyncio.run(scenario())
+
+
+def test_every_fault_of_the_menu_has_a_lane() -> None:
+    async def scenario() -> dict[str, str]:
+        return {one.text.partition(":")[0]: one.kind for one in moments([Fired(name, "", 0, 0) for name in FAULTS], ())}
+
+    lanes = asyncio.run(scenario())
+    assert lanes["kill two brokers"] == lanes["crash the controller at a step"] == "kill"
+    assert lanes["crash a consumer"] == lanes["replace a consumer"] == "client"
+    assert (lanes["full disk"], lanes["freeze"], lanes["cut a link"]) == ("disk", "freeze", "network")
+
+
+def test_two_audits_are_equal_only_if_everything_is() -> None:
+    assert SAME.equal and SAME.clean
+    assert not replace(SAME, batch_lines=["b"]).equal
+    assert not replace(SAME, batch={**VERDICT, "rows": []}).equal
+    assert not replace(SAME, batch={**VERDICT, "verdict": {"delivered": 4}}).equal
+    assert not replace(SAME, stream={**VERDICT, "clean": False}).clean
+    assert not replace(SAME, stream={**VERDICT, "verdict": {"delivered": 0}}).clean, "nothing was audited"
+
+
+def test_without_a_verdict_nothing_is_good(tmp_path: Path) -> None:
+    companion = AuditCompanion(tmp_path, print)
+    assert not companion.good and companion.lines() == ["no verdict of the audit"]
+    companion.comparison = replace(SAME, batch_lines=["b"])
+    assert not companion.good and "audit: stream and batch job DIFFER" in companion.lines()
+    companion.comparison = SAME
+    assert companion.good and "nothing was violated" in companion.lines()[0]
