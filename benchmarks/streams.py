@@ -210,7 +210,7 @@ async def exactness(bootstrap: str, directory: Path, *, flights: int) -> dict[st
         await feeding
         async with Output(bootstrap, "flights-per-aircraft") as output:
             await output.follow(lambda seen: seen.table == expected, timeout_s=300)
-        moves = {name: sum(each.moves.get(name, 0) for each in instances) for name in ("handovers", "keys", "held")}
+        moves = {name: sum(each.moves.get(name, 0) for each in instances) for name in ("deliveries", "keys", "held")}
         for each in instances:
             await each.stop()
     return {"aircraft": len(expected), "flights": len(rows), "moments": moments, **moves}
@@ -298,7 +298,7 @@ def measure(*, keys: int = KEYS, live: int = LIVE, flights: int | None = None, o
             share = facts["keys"] / max(facts["held"], 1)
             console.print(
                 f"{facts['flights']:,} flights of {facts['aircraft']:,} aircraft: the aggregate is exact; "
-                f"{facts['handovers']} hand-overs moved {facts['keys']:,} of {facts['held']:,} keys ({share:.0%})"
+                f"{facts['deliveries']} deliveries moved {facts['keys']:,} of {facts['held']:,} keys ({share:.0%})"
             )
             figures.append(Figure("streams: aggregate over resizes and kills", "exact", "exact", "a loop", True))
     return figures

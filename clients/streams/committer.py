@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from clients.producer.verdicts import AbortableError, FatalError
 from clients.streams import handover
-from clients.streams.changelog import MARK_HEADERS, arrived_mark, changelog_topic, departed_mark
+from clients.streams.changelog import MARK_HEADERS, Marks, arrived_mark, changelog_topic, departed_mark
 from clients.streams.tasks import Output, Task
 from protocol.errors import ErrorCode, KafkaError
 from protocol.hashing import murmur2
@@ -34,6 +34,8 @@ LOST_MEMBERSHIP: Final = frozenset(
     {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS}
 )
 COMMIT_ATTEMPTS: Final = 10
+HANDOVER_KEYS: Final = 20_000
+"""In one transaction: it has to end well before its timeout, and other keys wait for it."""
 
 
 class TasksMigrated(Exception):
@@ -58,7 +60,8 @@ class Delivery:
     target: int
     rows: dict[bytes, bytes]
     receipts: list[asyncio.Future[RecordMetadata]] = field(default_factory=list)
-    mark: tuple[bytes, bytes] = (b"", b"")
+    mark: Mapping[bytes, bytes] = field(default_factory=dict)
+    """The record that says that this was all; empty while it was not."""
 
     @property
     def offsets(self) -> list[int]:
@@ -70,7 +73,8 @@ class Delivery:
 class Moves:
     """How much state has followed its keys."""
 
-    handovers: int = 0
+    deliveries: int = 0
+    """From one store of one task to another task."""
     keys: int = 0
     """That left a task."""
     held: int = 0
@@ -173,9 +177,11 @@ class Committer:
         self._begun = False
         self.commits += 1
         if departures:
-            self.moves.handovers += len(departures)
-            self.moves.keys += (moved := sum(len(delivery.rows) for delivery in deliveries))
-            log.info("%d hand-overs: %d keys follow their partitions", len(departures), moved)
+            moved = sum(len(delivery.rows) for delivery in deliveries)
+            self.moves.deliveries += sum(bool(one.mark) for one in deliveries)
+            self.moves.keys += moved
+            self.moves.held += moved
+            log.info("%d keys follow their partitions", moved)
         return deliveries
 
     async def abort(self, error: KafkaError) -> None:
@@ -240,31 +246,40 @@ class Committer:
         return logged
 
     async def _hand_over(self, producer: Producer, departures: Sequence[Departure]) -> list[Delivery]:
-        """Write what leaves to where it goes, and delete it here: both become true with the transaction."""
+        """Write what leaves to where it goes, and delete it here: both become true with the transaction.
+
+        A transaction takes only so many keys. The marks come with the last of them; until then the rest is due.
+        """
         deliveries: list[Delivery] = []
         for departure in departures:
-            task, lineage, opened = departure.task, departure.lineage, departure.opened
-            targets = handover.receivers(lineage, opened)
-            for name, store in task.stores.items():
-                topic = changelog_topic(self._application_id, name)
-                await self._prepare(topic, 1 + max(targets))
-                await producer.wait_for_partitions(topic, 1 + max(targets))
-                ways = {target: Delivery(name, task.id.subtopology, target, {}) for target in targets}
-                for key, value in store.items():
-                    self.moves.held += 1
-                    target = handover.placed(lineage, opened, murmur2(key))
-                    # A late hand-over meets keys that have come since, from partitions that have nothing to do with it.
-                    if target in ways:
-                        ways[target].rows[key] = value
-                for target, way in ways.items():
-                    for key, value in way.rows.items():
-                        store.put(key, None)
-                        way.receipts.append(await producer.send(topic, value, key, partition=target))
-                    way.mark = arrived_mark(task.id.partition, opened.generation)
-                    key, mark = way.mark
-                    way.receipts.append(await producer.send(topic, mark, key, partition=target, headers=MARK_HEADERS))
-                deliveries += ways.values()
-                store.marks.update([departed_mark(opened.generation)])
+            for name, store in departure.task.stores.items():
+                room = HANDOVER_KEYS - sum(len(delivery.rows) for delivery in deliveries)
+                if Marks.read(store.marks).departed < departure.opened.generation and room > 0:
+                    deliveries += await self._pass_on(producer, departure, name, room)
+        return deliveries
+
+    async def _pass_on(self, producer: Producer, departure: Departure, name: str, room: int) -> list[Delivery]:
+        """At most `room` keys of one store on their way."""
+        task, opened, store = departure.task, departure.opened, departure.task.stores[name]
+        targets = handover.receivers(departure.lineage, opened)
+        topic = changelog_topic(self._application_id, name)
+        await self._prepare(topic, 1 + max(targets))
+        await producer.wait_for_partitions(topic, 1 + max(targets))
+        ways, kept = handover.leaving(departure.lineage, opened, store.items(), murmur2, room)
+        deliveries = [Delivery(name, task.id.subtopology, target, rows) for target, rows in ways.items()]
+        for way in deliveries:
+            for key, value in way.rows.items():
+                store.put(key, None)
+                way.receipts.append(await producer.send(topic, value, key, partition=way.target))
+            if kept is not None:
+                mark, generation = arrived_mark(task.id.partition, opened.generation)
+                way.mark = {mark: generation}
+                way.receipts.append(
+                    await producer.send(topic, generation, mark, partition=way.target, headers=MARK_HEADERS)
+                )
+        if kept is not None:
+            store.marks.update([departed_mark(opened.generation)])
+            self.moves.held += kept
         return deliveries
 
     async def _hand_over_apart(self, tasks: Sequence[Task], departures: Sequence[Departure]) -> list[Delivery]:

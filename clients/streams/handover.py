@@ -16,11 +16,15 @@ cut may be committed by somebody who has not heard of the cut yet. Pure; the gra
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
+from typing import TypeVar
 
 from clients.streams.changelog import Marks
 from protocol import linear_hashing
 from protocol.lineage import Lineage, Segment
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 def due(lineage: Lineage, segment: Segment, departed: int) -> list[int]:
@@ -38,9 +42,30 @@ def receivers(lineage: Lineage, opened: Segment) -> tuple[int, ...]:
     return () if before is None else tuple(one.partition for one in lineage.successors(before))
 
 
-def placed(lineage: Lineage, opened: Segment, key_hash: int) -> int:
-    """The partition that keys with this hash belong to from `opened` on."""
-    return linear_hashing.address(key_hash, lineage.base, lineage.count_at(opened.generation))
+def leaving(
+    lineage: Lineage,
+    opened: Segment,
+    items: Iterable[tuple[Key, Value]],
+    hash_of: Callable[[Key], int],
+    room: int,
+) -> tuple[dict[int, dict[Key, Value]], int | None]:
+    """At most `room` of the keys that leave where `opened` begins, by target; how many stay, None if not all left.
+
+    A late hand-over meets keys that have come since, from partitions that have nothing to do with it: they stay.
+    """
+    ways: dict[int, dict[Key, Value]] = {target: {} for target in receivers(lineage, opened)}
+    base, count = lineage.base, lineage.count_at(opened.generation)
+    kept = 0
+    for key, value in items:
+        target = linear_hashing.address(hash_of(key), base, count)
+        if target not in ways:
+            kept += 1
+        elif room == 0:
+            return ways, None
+        else:
+            ways[target][key] = value
+            room -= 1
+    return ways, kept
 
 
 def missing(lineage: Lineage, segment: Segment, marks: Marks, present: Collection[int]) -> list[Segment]:

@@ -65,6 +65,8 @@ class Streams:
         """Tasks that left state here and are not open: the sums of their checkpoints."""
         self._suspended: set[TaskId] = set()
         """Tasks that ran until an eager rebalance began."""
+        self._expected: set[TaskId] = set()
+        """Running tasks to which keys are about to come, and which have changes to commit first."""
         self._assigned = AssignedTasks()
         self._offsets: dict[TopicPartition, int] = {}
         """What was committed last, or where reading began."""
@@ -268,13 +270,16 @@ class Streams:
         offsets = self._progressed(tasks)
         self._commit_due = self._loop.time() + self.config.commit_interval_ms / 1000
         if not (offsets or departures or self._committer.open or any(task.changed for task in tasks)):
+            self._catch_up_expected()
             return
         async with self._restorer.idle:
             deliveries = await self._committer.commit(tasks, offsets, departures)
             self._offsets.update(offsets)
             self._committer.moves.copied += self._restorer.copied(deliveries)
         if deliveries:
+            self._commit_due = self._loop.time()  # there may be more than one transaction takes
             self._restorer.follow()
+        self._catch_up_expected()
 
     def _progressed(self, tasks: Collection[Task]) -> dict[TopicPartition, int]:
         """The positions that are not committed yet."""
@@ -427,14 +432,27 @@ class Streams:
         await self._committer.drop()
 
     async def expect(self, partitions: Collection[TopicPartition]) -> None:
-        """Keys are about to come to these partitions: commit, and let their tasks see to it that the state is there."""
-        await self.commit()
+        """Keys are about to come to these partitions: their tasks see to it that the state is there, after a commit.
+
+        Which may have to wait for the end of a rebalance; until then nothing of them is processed.
+        """
         for partition in partitions:
             task = self._task_of(partition)
             if task.state is State.RUNNING and not self._arrived(task):
-                task.catch_up()
                 self._pause(task)
-        self._restorer.follow()
+                self._expected.add(task.id)
+        await self.commit()
+        self._catch_up_expected()
+
+    def _catch_up_expected(self) -> None:
+        tasks = [self._tasks[task] for task in self._expected & self._tasks.keys()]
+        for task in tasks:
+            if task.state is not State.RUNNING:
+                self._expected.discard(task.id)
+            elif not task.changed:
+                self._expected.discard(task.id)
+                task.catch_up()
+                self._restorer.follow()
 
     def _consumer_wake(self) -> None:
         self._restorer.wake()

@@ -202,17 +202,17 @@ class Task:
         return len(changes)
 
     def take_over(
-        self, store: str, rows: Mapping[bytes, bytes], mark: tuple[bytes, bytes], offsets: Sequence[int]
+        self, store: str, rows: Mapping[bytes, bytes], mark: Mapping[bytes, bytes], offsets: Sequence[int]
     ) -> bool:
         """Keys that came to this task from another one on this instance: the next records of its changelog, as they
-        were written. False when others stand before them, or between: then they have to be read.
+        were written. False when others may stand before them, or between: then they have to be read.
         """
         kept = self.stores[store]
-        first, last = min(offsets), max(offsets)
-        if kept.checkpoint.gap or first != kept.checkpoint.offset or last - first + 1 != len(offsets):
+        if not kept.checkpoint.gap:
+            kept.checkpoint.wrote(offsets, transactional=True)
+        if kept.checkpoint.gap:
             return False
-        kept.checkpoint.read_to(last + 1)
-        kept.marks.update([mark])
+        kept.marks.update(mark)
         self.disk.write(
             Write(changes={store: rows}, marks={store: kept.marks}, checkpoints={store: kept.checkpoint.offset})
         )

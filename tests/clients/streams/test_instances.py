@@ -61,7 +61,7 @@ def test_the_aggregate_is_exact_through_kills_and_resizes(flights: list[Flight],
             finally:
                 for each in (one, two):
                     await each.kill()
-        moves = {name: one.moves.get(name, 0) + two.moves.get(name, 0) for name in ("handovers", "keys", "held")}
+        moves = {name: one.moves.get(name, 0) + two.moves.get(name, 0) for name in ("deliveries", "keys", "held")}
         assert 0 < moves["keys"] < moves["held"], moves
 
     run_strictly(whole())

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from clients import Producer
+from clients.streams import committer
 from clients.streams.config import AT_LEAST_ONCE, StreamsConfig
 from clients.streams.serdes import JSON, TEXT
 from clients.streams.streams import Streams
@@ -39,7 +40,11 @@ def test_state_comes_from_the_disk_or_from_the_changelog(guarantee: str, tmp_pat
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
-def test_state_follows_its_keys_through_resizes(guarantee: str, tmp_path: Path) -> None:
+def test_state_follows_its_keys_through_resizes(
+    guarantee: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer, "HANDOVER_KEYS", 30)  # several transactions each
+
     async def act(world: World) -> None:
         await world.feed(2000)
         async with world.instance(counts(), processing_guarantee=guarantee) as one:

@@ -86,10 +86,11 @@ def test_a_task_that_does_not_run_is_given_nothing(task: Task) -> None:
 
 
 def test_keys_from_a_neighbour_are_copied_only_if_nothing_stands_before_them(task: Task) -> None:
-    mark = arrived_mark(1, 2)
+    mark = dict([arrived_mark(1, 2)])
     assert not task.take_over("counts", {b"a": b"7"}, mark, [5, 6])
     assert not task.take_over("counts", {b"a": b"7"}, mark, [0, 2])
     assert task.marks() == [Marks({}, -1)]
+    task.restore("counts", [], 0)  # it has been looked at: nothing stands there
     assert task.take_over("counts", {b"a": b"7"}, mark, [0, 1])
     assert task.marks() == [Marks({1: 2}, -1)]
     assert (task.stores["counts"].get(b"a"), task.disk.checkpoint("counts")) == (b"7", 2)
