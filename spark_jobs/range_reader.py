@@ -23,8 +23,8 @@ POLL_S: Final = 0.05
 LOOK_UP_S: Final = 10.0
 SILENCE_S: Final = 1.0
 """librdkafka says nothing of a partition that does not exist: after so long without a record somebody has to ask."""
-GONE_PATIENCE_S: Final = 5.0
-"""A broker that just started may know less than there is."""
+GONE_PATIENCE_S: Final = 30.0
+"""A broker that just started knows less than there is, for as long as it is cut off from its controller."""
 
 
 class LostRecords(RuntimeError):

@@ -25,13 +25,18 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from protocol.errors import ErrorCode, KafkaError
 from spark_jobs import audit
+from spark_jobs.inputs import SourceMissing
 from spark_jobs.reader import TopicReader
+from spark_jobs.source import FORMAT
 from spark_jobs.violations import Violations
 
 LOOK_UP_PATIENCE_S: Final = 2.0
 IDENTITY: Final = "audited.json"
 
-_raised = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Gone)): (.+)$", re.MULTILINE)
+_raised = re.compile(
+    r"^(?:(?:\w+\.)+([A-Z]\w*)|(\w*(?:Error|Exception|Gone))): (?!An exception was thrown)(.+)$", re.MULTILINE
+)
+"""An exception by its full name, or one that sounds like it; not that of PySpark around it, which says nothing."""
 
 
 class CannotAudit(RuntimeError):
@@ -50,8 +55,11 @@ Tell = Callable[..., None]
 class AuditService:
     """The running audits of one session."""
 
-    def __init__(self, session: SparkSession, servers: str, directory: Path, tell: Tell = say) -> None:
+    def __init__(
+        self, session: SparkSession, servers: str, directory: Path, tell: Tell = say, source: str = FORMAT
+    ) -> None:
         """`tell` hears of each batch: "progress", with the topic and the verdict as things stand."""
+        self._source = source
         self._session = session
         self._servers = servers
         self._directory = directory
@@ -69,11 +77,13 @@ class AuditService:
             )
         except PySparkException as error:
             raise CannotAudit(f"the audit of {topic} cannot start: {cause(str(error))}") from error
+        except SourceMissing as error:
+            raise CannotAudit(str(error)) from error
         self._running[topic] = (target, query, outputs)
 
     def target(self, topic: str, expect: str | None) -> audit.Target:
         """Where the audit of a topic writes."""
-        return audit.Target(self._servers, topic, self._directory / topic, expect)
+        return audit.Target(self._servers, topic, self._directory / topic, expect, source=self._source)
 
     def query(self, topic: str) -> StreamingQuery:
         """The audit of a topic as Spark knows it."""
@@ -129,7 +139,8 @@ def look_up(servers: str, topics: Iterable[str | None]) -> dict[str, str]:
 def cause(text: str) -> str:
     """What was raised, out of the many lines in which Spark wraps it."""
     raised = _raised.findall(text)
-    kind, message = raised[-1] if raised else ("", text.strip().partition("\n")[0])
+    full, short, message = raised[-1] if raised else ("", "", text.strip().partition("\n")[0])
+    kind = full or short
     return f"{kind}: {message}" if kind else message
 
 
