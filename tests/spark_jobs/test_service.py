@@ -1,0 +1,35 @@
+"""Of the many lines in which Spark wraps an exception, one says what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_jobs.service import cause
+
+WRAPPED = """\
+[STREAM_FAILED] Query [id = 5b63] terminated with exception: An exception was raised by the Python Proxy.
+Traceback (most recent call last):
+  File "audit.py", line 98, in write
+pyspark.errors.exceptions.captured.PythonException: An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "range_reader.py", line 167, in _lose
+{}
+
+ SQLSTATE: XXKST
+"""
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        ("spark_jobs.range_reader.LostRecords: t-1 is gone", "LostRecords: t-1 is gone"),
+        ("protocol.errors.DecodeError: not an audit event", "DecodeError: not an audit event"),
+        ("ValueError: no", "ValueError: no"),
+    ],
+)
+def test_the_exception_of_a_worker_is_found(raised: str, told: str) -> None:
+    assert cause(WRAPPED.format(raised)) == told
+
+
+def test_words_without_an_exception_are_told_as_they_are() -> None:
+    assert cause("nothing is as it was\nand more") == "nothing is as it was"
