@@ -47,11 +47,13 @@ class Process:
         self.sums_by_member: dict[str, Mapping[TaskId, int]] = {}
         self.owner: dict[TopicPartition, str] = {}
         """Which of its members has a partition now."""
+        self._racks: set[str | None] = set()
 
     def add(self, member: MemberView, info: SubscriptionInfo) -> None:
         """One more thread."""
         self.sums_by_member[member.member_id] = info.task_offset_sums
         self.owner |= dict.fromkeys(member.owned, member.member_id)
+        self._racks.add(member.rack)
 
     def client(self, task_of: Mapping[TopicPartition, TaskId], end_sums: Mapping[TaskId, int]) -> Client:
         """What task assignors see of it."""
@@ -67,6 +69,7 @@ class Process:
             previous_standby=frozenset(sums.keys() - active),
             lags={task: lag_of(sums.get(task, 0), end_sum) for task, end_sum in end_sums.items()},
             tags=self.tags,
+            rack=next(iter(self._racks)) or "" if len(self._racks) == 1 else "",
         )
 
     def had(self, client: Client) -> dict[str, list[TaskId]]:

@@ -11,7 +11,7 @@ next. Source: StreamsPartitionAssignor of Kafka Streams.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from clients.consumer.partition_assignor import MemberAssignment, MemberView
 from clients.streams.assignment_info import (
@@ -65,15 +65,20 @@ def assign_group(
     assignor: TaskAssignor,
     config: AssignorConfig,
     now_ms: int,
+    racks: Mapping[TopicPartition, Collection[str]] | None = None,
 ) -> GroupAssignment:
-    """The whole assignment. `leader` is the leader's process; no `end_offsets` means that they could not be had."""
+    """The whole assignment.
+
+    `leader` is the leader's process; no `end_offsets` means that they could not be had; `racks` are those of replicas.
+    """
     end_sums = end_sums_of(changelogs, end_offsets)
     task_of = {partition: task for task, partitions in tasks.items() for partition in partitions}
     clients = {process_id: one.client(task_of, end_sums) for process_id, one in group.processes.items()}
     if end_offsets is None and assignor is not assign_sticky:
         log.warning("end offsets of changelogs are not known: tasks stay where they were for now")
         assignor = assign_as_before
-    every = Tasks(every=frozenset(tasks), stateful=frozenset(changelogs))
+    replicas = {task: [racks.get(one, ()) for one in partitions] for task, partitions in tasks.items()} if racks else {}
+    every = Tasks(every=frozenset(tasks), stateful=frozenset(changelogs), racks=replicas)
     placement = assignor(list(clients.values()), every, config)
     probing_at_ms = now_ms + config.probing_rebalance_interval_ms if placement.probing else None
     writer = _Writer(group, tasks, every, placement)

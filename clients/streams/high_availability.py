@@ -11,12 +11,17 @@ Source: HighAvailabilityTaskAssignor of Kafka Streams, with the rules of 3.2 and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from clients.streams.client_state import ClientState, improves, placement_of, states_of
 from clients.streams.movements import Movements
+from clients.streams.racks import STATELESS_COSTS, can_spare_traffic, spare_traffic
 from clients.streams.standbys import may_swap, place_standbys
 from clients.streams.task import TaskId
 from clients.streams.task_assignor import AssignorConfig, Client, Placement, Tasks
+
+TRAFFIC_COST: Final = 10
+NON_OVERLAP_COST: Final = 1
 
 
 def assign_highly_available(clients: Sequence[Client], tasks: Tasks, config: AssignorConfig) -> Placement:
@@ -26,13 +31,18 @@ def assign_highly_available(clients: Sequence[Client], tasks: Tasks, config: Ass
     for number, task in enumerate(stateful):
         states[number % len(states)].active.add(task)
     _even_out(states, lambda state: state.active, lambda source, target: True)
+    if can_spare_traffic(states, tasks, config):
+        spare_traffic(states, stateful, tasks.racks, *config.rack_costs(TRAFFIC_COST, NON_OVERLAP_COST))
     if config.num_standby_replicas:
         place_standbys(states, stateful, config)
         _even_out(states, lambda state: state.standby, lambda source, target: may_swap(source, target, config))
     movements = Movements(states, config)
     moved = movements.lend_active() + movements.lend_standbys()
-    for task in sorted(tasks.every - tasks.stateful):
+    stateless = sorted(tasks.every - tasks.stateful)
+    for task in stateless:
         min(states, key=lambda state: state.active_load).active.add(task)
+    if can_spare_traffic(states, tasks, config):
+        spare_traffic(states, stateless, tasks.racks, *STATELESS_COSTS)
     return placement_of(states, probing=moved > 0)
 
 

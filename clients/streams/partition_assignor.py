@@ -185,6 +185,7 @@ class StreamsPartitionAssignor(PartitionAssignor):
             self._assignor,
             self._config,
             self._now_ms(),
+            racks_of(metadata) if self._config.rack_aware_assignment_strategy != "none" else None,
         )
 
     async def _end_offsets(
@@ -251,6 +252,18 @@ class StreamsPartitionAssignor(PartitionAssignor):
         )
         self.used_version = info.commonly_supported_version
         return True
+
+
+def racks_of(metadata: ClusterMetadata) -> dict[TopicPartition, frozenset[str]]:
+    """The racks of each partition's replicas; none where one of them is not known."""
+    racks: dict[TopicPartition, frozenset[str]] = {}
+    for name, topic in metadata.topics.items():
+        for index, partition in topic.partitions.items():
+            nodes = [metadata.nodes.get(broker) for broker in partition.replicas]
+            known = frozenset(node.rack for node in nodes if node is not None and node.rack)
+            unknown = any(node is None or not node.rack for node in nodes)
+            racks[TopicPartition(name, index)] = frozenset() if unknown else known
+    return racks
 
 
 def with_counts(partitions: Partitions, counts: Mapping[str, int]) -> dict[str, Collection[int]]:

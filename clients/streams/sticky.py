@@ -17,10 +17,15 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 from clients.streams.client_state import ClientState, placement_of, states_of
+from clients.streams.racks import STATELESS_COSTS, can_spare_traffic, spare_traffic
 from clients.streams.task import TaskId
 from clients.streams.task_assignor import AssignorConfig, Client, Placement, Tasks
+
+TRAFFIC_COST: Final = 1
+NON_OVERLAP_COST: Final = 10
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +58,11 @@ class _Sticky:
     def place(self, config: AssignorConfig, *, probing: bool) -> Placement:
         """Active tasks, then standbys."""
         self._place_active()
+        if not self._unlimited and can_spare_traffic(self._states, self._tasks, config):
+            stateful, racks = self._tasks.stateful, self._tasks.racks
+            costs = config.rack_costs(TRAFFIC_COST, NON_OVERLAP_COST)
+            spare_traffic(self._states, stateful, racks, *costs)
+            spare_traffic(self._states, self._tasks.every - stateful, racks, *STATELESS_COSTS)
         self._place_standbys(config.num_standby_replicas)
         return placement_of(self._states, probing=probing)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from clients.streams.task import TaskId
@@ -43,6 +43,8 @@ class Client:
     """For every stateful task of the group: how much of its changelog is missing here, RUNNING or UNKNOWN_SUM."""
     tags: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Where it runs (KIP-708), by key."""
+    rack: str = ""
+    """Where its consumers say that they are (KIP-881); empty when they do not, or not all the same."""
 
 
 @value(kw_only=True)
@@ -52,6 +54,8 @@ class Tasks:
     every: frozenset[TaskId]
     stateful: frozenset[TaskId] = frozenset()
     """Those with a changelog; only they have copies, and lags."""
+    racks: Mapping[TaskId, Sequence[Collection[str]]] = dataclasses.field(default_factory=dict)
+    """For each source partition of each task the racks of its replicas, where they are known."""
 
 
 @value(kw_only=True)
@@ -66,6 +70,11 @@ class AssignorConfig:
     probing_rebalance_interval_ms: int = 600_000
     rack_aware_assignment_tags: tuple[str, ...] = ()
     """The tags by which standbys are kept apart."""
+    rack_aware_assignment_strategy: str = "none"
+    """`min_traffic`: active tasks run where replicas of their partitions are, as far as balance allows (KIP-925)."""
+    rack_aware_assignment_traffic_cost: int | None = None
+    rack_aware_assignment_non_overlap_cost: int | None = None
+    """What weighs more, traffic or staying; None leaves it to the task assignor."""
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
@@ -73,9 +82,21 @@ class AssignorConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}, less than {least}")
         if len(self.rack_aware_assignment_tags) > TAGS_MAX:
             raise ValueError(f"{len(self.rack_aware_assignment_tags)} tags, more than {TAGS_MAX}")
+        if self.rack_aware_assignment_strategy not in STRATEGIES:
+            raise ValueError(f"{self.rack_aware_assignment_strategy!r} is another strategy than {STRATEGIES}")
+
+    def rack_costs(self, traffic: int, non_overlap: int) -> tuple[int, int]:
+        """What traffic and moving cost, given what an assignor finds right."""
+        return (
+            traffic if self.rack_aware_assignment_traffic_cost is None else self.rack_aware_assignment_traffic_cost,
+            non_overlap
+            if self.rack_aware_assignment_non_overlap_cost is None
+            else self.rack_aware_assignment_non_overlap_cost,
+        )
 
 
 TAGS_MAX: Final = 5
+STRATEGIES: Final = ("none", "min_traffic")
 _LEAST: Final = {
     "acceptable_recovery_lag": 0,
     "max_warmup_replicas": 1,

@@ -12,6 +12,8 @@ import java.lang.reflect.Method;
 import java.nio.ByteBuffer;
 import java.util.*;
 import org.apache.kafka.common.Cluster;
+import org.apache.kafka.common.Node;
+import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.streams.processor.TaskId;
@@ -143,7 +145,7 @@ public class StreamsOracle {
         config.get("tags").forEach(tag -> tags.add(tag.asText()));
         AssignmentConfigs configs = new AssignmentConfigs(
             config.get("lag").asLong(), config.get("warmups").asInt(), config.get("standbys").asInt(), 600000L, tags,
-            OptionalInt.empty(), OptionalInt.empty(), "none");
+            OptionalInt.empty(), OptionalInt.empty(), question.has("racks") ? "min_traffic" : "none");
         Map<ProcessId, ClientState> clients = new TreeMap<>();
         for (JsonNode client : question.get("clients")) {
             ProcessId id = new ProcessId(UUID.fromString(client.get("id").asText()));
@@ -160,9 +162,8 @@ public class StreamsOracle {
             case "as_before" -> new FallbackPriorTaskAssignor();
             default -> new HighAvailabilityTaskAssignor();
         };
-        RackAwareTaskAssignor noRacks = new RackAwareTaskAssignor(
-            Cluster.empty(), Map.of(), Map.of(), Map.of(), Map.of(), null, configs, Time.SYSTEM);
-        boolean probing = assignor.assign(clients, tasks(question.get("every")), tasks(question.get("stateful")), noRacks, configs);
+        boolean probing = assignor.assign(
+            clients, tasks(question.get("every")), tasks(question.get("stateful")), racks(question, configs), configs);
         ObjectNode answer = JSON.createObjectNode().put("probing", probing);
         ObjectNode active = answer.putObject("active");
         ObjectNode standby = answer.putObject("standby");
@@ -171,6 +172,33 @@ public class StreamsOracle {
             standby.set(id.toString(), names(state.standbyTasks()));
         });
         return answer;
+    }
+
+    /** Where replicas and clients are; each task has a topic of its own for each of its partitions. */
+    static RackAwareTaskAssignor racks(JsonNode question, AssignmentConfigs configs) {
+        Map<TaskId, Set<TopicPartition>> partitions = new TreeMap<>();
+        List<PartitionInfo> infos = new ArrayList<>();
+        Map<String, Node> nodes = new TreeMap<>();
+        Map<ProcessId, Map<String, Optional<String>>> clients = new TreeMap<>();
+        if (question.has("racks")) {
+            question.get("racks").fields().forEachRemaining(row -> {
+                Set<TopicPartition> ofTask = partitions.computeIfAbsent(TaskId.parse(row.getKey()), task -> new LinkedHashSet<>());
+                for (JsonNode replicas : row.getValue()) {
+                    TopicPartition one = new TopicPartition(row.getKey() + "-" + ofTask.size(), 0);
+                    List<Node> on = new ArrayList<>();
+                    replicas.forEach(rack -> on.add(nodes.computeIfAbsent(
+                        rack.asText(), name -> new Node(nodes.size(), "host", 1, name))));
+                    Node[] all = on.toArray(new Node[0]);
+                    infos.add(new PartitionInfo(one.topic(), one.partition(), all[0], all, all));
+                    ofTask.add(one);
+                }
+            });
+            question.get("clients").forEach(client -> clients.put(
+                new ProcessId(UUID.fromString(client.get("id").asText())),
+                Map.of("thread", Optional.of(client.get("rack").asText()))));
+        }
+        Cluster cluster = new Cluster("", nodes.values(), infos, Set.of(), Set.of());
+        return new RackAwareTaskAssignor(cluster, partitions, Map.of(), Map.of(), clients, null, configs, Time.SYSTEM);
     }
 
     static ObjectNode shareOut(JsonNode question) throws Exception {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from dataclasses import dataclass
 
@@ -72,3 +73,18 @@ def _lag(rng: random.Random, active: bool) -> int:
     if active:
         return RUNNING if rng.random() < 0.8 else rng.randrange(END_SUM)
     return rng.choice([END_SUM, END_SUM, END_SUM, 0, rng.randrange(200), rng.randrange(END_SUM)])
+
+
+def with_racks(cluster: Cluster, seed: int, *, racks: str = "xyz") -> Cluster:
+    """The same group with all state everywhere, its clients and the one or two replicas of its inputs in racks."""
+    rng = random.Random(seed)
+    replicas = {
+        task: [rng.sample(racks, rng.randint(1, len(racks) - 1)) for _ in range(rng.randint(1, 2))]
+        for task in sorted(cluster.tasks.every)
+    }
+    lags = dict.fromkeys(cluster.tasks.stateful, 0)
+    return Cluster(
+        tuple(dataclasses.replace(client, rack=rng.choice(racks), lags=lags) for client in cluster.clients),
+        dataclasses.replace(cluster.tasks, racks=replicas),
+        dataclasses.replace(cluster.config, num_standby_replicas=0, rack_aware_assignment_strategy="min_traffic"),
+    )

@@ -8,6 +8,7 @@ compared.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import uuid
 from pathlib import Path
@@ -20,7 +21,7 @@ from clients.streams.sticky import assign_as_before, assign_sticky
 from clients.streams.task import TaskId
 from clients.streams.task_assignor import Placement
 from clients.streams.threads import Threads
-from tests.clients.streams.clusters import Cluster, a_cluster
+from tests.clients.streams.clusters import Cluster, a_cluster, with_racks
 from tests.clients.streams.oracle import ask, jars_or_skip
 
 pytestmark = pytest.mark.kafka_jars
@@ -40,7 +41,8 @@ def names(tasks: Any) -> list[str]:
 
 def question(assignor: str, cluster: Cluster) -> dict[str, Any]:
     config = cluster.config
-    return {
+    racks = {"racks": {str(task): rows for task, rows in cluster.tasks.racks.items()}} if cluster.tasks.racks else {}
+    return racks | {
         "assignor": assignor,
         "config": {
             "lag": config.acceptable_recovery_lag,
@@ -58,6 +60,7 @@ def question(assignor: str, cluster: Cluster) -> dict[str, Any]:
                 "standby": names(client.previous_standby),
                 "lags": {str(task): lag for task, lag in client.lags.items()},
                 "tags": client.tags,
+                "rack": client.rack,
             }
             for client in cluster.clients
         ],
@@ -124,6 +127,40 @@ def test_what_was_is_kept_as_kafka_keeps_it(jars: Path) -> None:
         ours = answer(assign_as_before(cluster.clients, cluster.tasks, cluster.config))
         assert ours["probing"] == expected["probing"] is True
         assert kept(cluster, ours["active"]) == kept(cluster, expected["active"]), cluster
+
+
+def traffic(cluster: Cluster, active: dict[str, list[str]]) -> int:
+    """How many partitions are read from another rack."""
+    rack = {str(uuid.UUID(bytes=client.process_id)): client.rack for client in cluster.clients}
+    rows = {str(task): replicas for task, replicas in cluster.tasks.racks.items()}
+    return sum(rack[one] not in replicas for one, tasks in active.items() for task in tasks for replicas in rows[task])
+
+
+@pytest.mark.parametrize("name", ["high_availability", "sticky"])
+def test_as_little_goes_between_racks_as_with_kafka(jars: Path, name: str) -> None:
+    clusters = [with_racks(a_cluster(seed, tags=False), seed) for seed in range(CLUSTERS)]
+    theirs = ask(jars, "decide", [question(name, cluster) for cluster in clusters])
+    assignor = assign_sticky if name == "sticky" else assign_highly_available
+    ours_total = theirs_total = without = 0
+    for cluster, expected in zip(clusters, theirs, strict=True):
+        ours = answer(assignor(cluster.clients, cluster.tasks, cluster.config))
+        plain = dataclasses.replace(cluster.config, rack_aware_assignment_strategy="none")
+        blind = answer(assignor(cluster.clients, cluster.tasks, plain))
+        without += traffic(cluster, blind["active"])
+        ours_total += traffic(cluster, ours["active"])
+        theirs_total += traffic(cluster, expected["active"])
+        if name == "high_availability":
+            assert {one: len(tasks) for one, tasks in ours["active"].items()} == {
+                one: len(tasks) for one, tasks in expected["active"].items()
+            }, cluster
+            stateful = {*names(cluster.tasks.stateful)}
+            parts = [
+                {one: [task for task in tasks if task in stateful] for one, tasks in placed["active"].items()}
+                for placed in (ours, expected)
+            ]
+            assert traffic(cluster, parts[0]) == traffic(cluster, parts[1]), cluster
+    assert ours_total <= 1.01 * theirs_total, f"{ours_total} partitions from other racks, with Kafka {theirs_total}"
+    assert ours_total < 0.97 * without, f"{ours_total} of {without}"
 
 
 def threads_question(seed: int) -> dict[str, Any]:

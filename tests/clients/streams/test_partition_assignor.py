@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from clients.consumer.partition_assignor import REJOIN_NOW, MemberAssignment, MemberView, RebalanceProtocol, still_owned
-from clients.metadata import ClusterMetadata, Partition, Topic
+from clients.metadata import ClusterMetadata, Node, Partition, Topic
 from clients.streams.assignment_info import (
     AssignmentInfo,
     AssignorError,
@@ -275,6 +276,28 @@ def test_repartition_topics_are_prepared_before_their_tasks_are_made(cluster: Cl
     thread.assignor.on_assignment(thread.lead()["a"], 1)
     assert cluster.prepared == [{"again": 4}]
     assert len(thread.tasks.active) == 8
+
+
+def in_racks(*racks: str | None) -> ClusterMetadata:
+    """Partitions with one replica each, on brokers in these racks."""
+    nodes = {number: Node(number, "h", 1, rack) for number, rack in enumerate(racks)}
+    partitions = {index: Partition(index, index, 0, (index,), (index,), ErrorCode.NONE) for index in range(len(racks))}
+    return ClusterMetadata(nodes=nodes, topics={"in": Topic("in", ZERO_UUID, partitions)})
+
+
+def test_tasks_run_where_the_replicas_of_their_partitions_are(cluster: Cluster) -> None:
+    config = AssignorConfig(rack_aware_assignment_strategy="min_traffic")
+    threads = [Thread(number, name, cluster, config=config) for number, name in enumerate("ab")]
+
+    def indexes(metadata: ClusterMetadata, *racks: str | None) -> list[list[int]]:
+        members = [dataclasses.replace(thread.view(), rack=rack) for thread, rack in zip(threads, racks, strict=True)]
+        answers = run(threads[0].assignor.assign(metadata, members))
+        return [[one.partition for one in answers[thread.name].partitions] for thread in threads]
+
+    assert indexes(in_racks("x", "x", "y", "y"), "x", "y") == [[0, 1], [2, 3]]
+    assert indexes(in_racks("x", "x", "y", "y"), "y", "x") == [[2, 3], [0, 1]]
+    assert indexes(in_racks("x", "x", "y", None), "x", "y") == [[0, 2], [1, 3]], "a broker does not say where it is"
+    assert indexes(in_racks("x", "x", "y", "y"), "x", None) == [[0, 2], [1, 3]], "a member does not"
 
 
 # -- versions ------------------------------------------------------------------------------------------------------

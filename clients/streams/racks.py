@@ -1,0 +1,111 @@
+"""Fewer bytes between racks: clients swap active tasks, and each keeps as many as it had (KIP-925, min_traffic).
+
+Running a task on a client costs its share of traffic for each partition that has no replica in the client's rack, and
+something for not being where it was placed. Of all ways to share the same numbers of tasks out, one that costs least is
+found by cancelling negative cycles: as long as tasks could go round between some clients for less, they do. On a
+client, tasks with the same costs everywhere stand for each other, so that the search is in clients, not in tasks.
+
+Invariant: no client's number of tasks changes. Source: RackAwareTaskAssignor of Kafka Streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from clients.streams.client_state import ClientState
+from clients.streams.task import TaskId
+from clients.streams.task_assignor import AssignorConfig, Tasks
+
+Costs = tuple[int, ...]
+"""What a task costs on each client."""
+
+STATELESS_COSTS: Final = (1, 0)
+"""Of traffic, and of not being where it was placed: without state a task may be anywhere."""
+
+
+def can_spare_traffic(states: Sequence[ClientState], tasks: Tasks, config: AssignorConfig) -> bool:
+    """Whether it is wanted, and everybody's rack is known, clients' and replicas'."""
+    return (
+        config.rack_aware_assignment_strategy == "min_traffic"
+        and all(state.client.rack for state in states)
+        and all(tasks.racks.get(task) and all(tasks.racks[task]) for task in tasks.every)
+    )
+
+
+def spare_traffic(
+    states: Sequence[ClientState],
+    tasks: Collection[TaskId],
+    racks: Mapping[TaskId, Sequence[Collection[str]]],
+    traffic_cost: int,
+    non_overlap_cost: int,
+) -> None:
+    """Let clients swap these active tasks until no exchange costs less."""
+    swap = _Exchange(len(states))
+    for here, state in enumerate(states):
+        for task in sorted(state.active & frozenset(tasks)):
+            costs = tuple(
+                traffic_cost * sum(other.client.rack not in replicas for replicas in racks[task])
+                + non_overlap_cost * (there != here)
+                for there, other in enumerate(states)
+            )
+            swap.holds[here].setdefault(costs, []).append(task)
+            state.active.remove(task)
+    while cycle := swap.negative_cycle():
+        swap.turn(cycle)
+    for state, held in zip(states, swap.holds, strict=True):
+        state.active.update(task for same in held.values() for task in same)
+
+
+class _Exchange:
+    """Who holds which tasks, by what they cost."""
+
+    def __init__(self, clients: int) -> None:
+        self.holds: list[dict[Costs, list[TaskId]]] = [{} for _ in range(clients)]
+
+    def negative_cycle(self) -> list[int]:
+        """Clients each of which gives a task to the next, for less than nothing; none when there is no such cycle.
+
+        Bellman and Ford: after as many rounds as there are clients, whatever still gets cheaper hangs on a cycle.
+        """
+        clients = range(len(self.holds))
+        edges = [
+            (giver, taker, min(costs[taker] - costs[giver] for costs in self.holds[giver]))
+            for giver in clients
+            if self.holds[giver]
+            for taker in clients
+            if giver != taker
+        ]
+        cost = [0] * len(self.holds)
+        before = [-1] * len(self.holds)
+        last = -1
+        for _ in clients:
+            last = -1
+            for giver, taker, price in edges:
+                if cost[giver] + price < cost[taker]:
+                    cost[taker], before[taker], last = cost[giver] + price, giver, taker
+            if last < 0:
+                return []
+        for _ in clients:
+            last = before[last]
+        cycle = [last]
+        while before[cycle[-1]] != last:
+            cycle.append(before[cycle[-1]])
+        return cycle[::-1]
+
+    def turn(self, cycle: Sequence[int]) -> None:
+        """Everybody in the cycle gives its cheapest task to the next: as many as all have of the kind."""
+        steps = []
+        for giver, taker in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
+            costs = min(self.holds[giver], key=lambda one: (one[taker] - one[giver], one))
+            steps.append((giver, taker, costs))
+        count = min(len(self.holds[giver][costs]) for giver, _, costs in steps)
+        given = []
+        for giver, _, costs in steps:
+            same = self.holds[giver][costs]
+            given.append(same[:count])
+            self.holds[giver][costs] = same[count:]
+            if not self.holds[giver][costs]:
+                del self.holds[giver][costs]
+        for (_, taker, costs), tasks in zip(steps, given, strict=True):
+            self.holds[taker].setdefault(costs, []).extend(tasks)
