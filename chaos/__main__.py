@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from chaos import disk, nodes
-from chaos.audited import AuditFailed
+from chaos.audited import AuditCompanion, AuditFailed
 from chaos.control import SOCKET_NAME, Refused, order
 from chaos.nodes import FoundNode, NotFound
 from chaos.proxy import ANYBODY
@@ -209,26 +210,13 @@ async def run(options: argparse.Namespace) -> int:
     seed = options.seed if options.seed is not None else int(time.time_ns() // 1_000_000_000)  # chosen once, and told
     say(f"chaos for {options.duration:g} s, seed {seed}")
     plan = Plan(duration_s=options.duration, seed=seed, rate=options.rate, pace_s=options.pace)
-    if options.audit is None:
-        verdict = await chaos(plan, say=say, directory=options.directory)
-        for line in report(verdict):
-            say(line)
-        return 0 if verdict.good else 1
-
-    from chaos.audited import AUDIT_TOPIC, AuditCompanion
-
-    if options.audit.exists() and any(options.audit.iterdir()):
-        raise NotFound(f"--audit {options.audit}: holds something else; name a new or empty directory")
-    companion = AuditCompanion(options.audit, say)
-    try:
-        verdict = await chaos(
-            replace(plan, audit=AUDIT_TOPIC), say=say, directory=options.directory, companion=companion
-        )
-    finally:
-        await companion.stop()
-    for line in (*report(verdict), *companion.lines()):
+    async with audit_of(options.audit, "orders") as companion:
+        if companion is not None:
+            plan = replace(plan, audit=companion.audit_topic)
+        verdict = await chaos(plan, say=say, directory=options.directory, companion=companion)
+    for line in (*report(verdict), *(companion.lines() if companion else ())):
         say(line)
-    return 0 if verdict.good and companion.good else 1
+    return 0 if verdict.good and (companion is None or companion.good) else 1
 
 
 async def long_run(options: argparse.Namespace) -> int:
@@ -236,10 +224,26 @@ async def long_run(options: argparse.Namespace) -> int:
     from chaos.marathon import Course, marathon, report
 
     course = Course(records=options.records, resizes=options.resizes, seed=options.seed, faults=options.faults)
-    outcome = await marathon(course, say=say)
-    for line in report(outcome):
+    async with audit_of(options.audit, "marathon") as companion:
+        if companion is not None:
+            course = replace(course, audit=companion.audit_topic)
+        outcome = await marathon(course, say=say, companion=companion)
+    for line in (*report(outcome), *(companion.lines() if companion else ())):
         say(line)
-    return 0 if outcome.good else 1
+    return 0 if outcome.good and (companion is None or companion.good) else 1
+
+
+@contextlib.asynccontextmanager
+async def audit_of(directory: Path | None, topic: str) -> AsyncIterator[AuditCompanion | None]:
+    """Who audits a run, if somebody is to."""
+    if directory is None:
+        yield None
+        return
+    companion = AuditCompanion(directory, say, topic)
+    try:
+        yield companion
+    finally:
+        await companion.stop()
 
 
 LINK_COMMANDS: Final = {
@@ -319,18 +323,32 @@ class Commands:
         one.add_argument("--rate", type=float, default=25.0, help="records per second and producer")
         one.add_argument("--pace", type=float, default=3.0, help="mean seconds between bursts of faults")
         one.add_argument("--directory", type=Path, help="keep data and logs there")
-        one.add_argument("--audit", type=Path, help="let Spark audit the deliveries, and write a report there")
+        audited(one)
         one = self._add("marathon", long_run, "millions of records through a hundred resizes and kills, and a verdict")
         one.add_argument("--records", type=int, default=10_000_000)
         one.add_argument("--resizes", type=int, default=100)
         one.add_argument("--seed", type=int, default=0, help="which faults, when and where")
         one.add_argument("--faults", type=int, default=150)
+        audited(one)
 
 
 def lasting(one: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """A fault that can be undone after a while."""
     one.add_argument("--for", dest="seconds", type=float, default=0.0, help="undo it after so many seconds")
     return one
+
+
+def audited(one: argparse.ArgumentParser) -> None:
+    """A run that Spark may audit."""
+    one.add_argument("--audit", type=empty, help="let Spark audit the deliveries, and write a report there")
+
+
+def empty(text: str) -> Path:
+    """A directory that is new, or has nothing in it."""
+    path = Path(text)
+    if path.exists() and any(path.iterdir()):
+        raise argparse.ArgumentTypeError(f"{path} holds something else; name a new or empty directory")
+    return path
 
 
 def proxied(one: argparse.ArgumentParser) -> argparse.ArgumentParser:

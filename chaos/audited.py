@@ -21,7 +21,6 @@ from chaos.clients import TOPIC
 if TYPE_CHECKING:
     from chaos.run import Say
 
-AUDIT_TOPIC: Final = f"{TOPIC}-audit"
 STREAM: Final = "stream"
 BATCH: Final = "batch"
 EVENTS: Final = "events.jsonl"
@@ -63,9 +62,10 @@ class Comparison:
 class AuditCompanion:
     """Audits what the readers of a run write down."""
 
-    def __init__(self, directory: Path, say: Say) -> None:
+    def __init__(self, directory: Path, say: Say, topic: str = TOPIC) -> None:
         self._directory = directory
         self._say = say
+        self._topic = topic
         self._servers = ""
         self._stream: asyncio.subprocess.Process | None = None
         self.comparison: Comparison | None = None
@@ -119,12 +119,17 @@ class AuditCompanion:
         ]
 
     @property
+    def audit_topic(self) -> str:
+        """Where readers write down their deliveries."""
+        return f"{self._topic}-audit"
+
+    @property
     def good(self) -> bool:
         """Whether both ways agree that nothing was violated."""
         return self.comparison is not None and self.comparison.clean and self.comparison.equal
 
     async def _start(self, name: str, *words: str) -> asyncio.subprocess.Process:
-        common = ["--bootstrap-servers", self._servers, "--topic", AUDIT_TOPIC, "--expect", TOPIC]
+        common = ["--bootstrap-servers", self._servers, "--topic", self.audit_topic, "--expect", self._topic]
         out = ["--out", str(self._directory / name)]
         with self._log(name).open("ab") as log_file:
             return await asyncio.create_subprocess_exec(
@@ -146,7 +151,7 @@ class AuditCompanion:
             raise AuditFailed(f"the audit ended with status {status}, see {self._log(name)}")
 
     def _of(self, name: str) -> Path:
-        return self._directory / name / AUDIT_TOPIC / ("backfill" if name == BATCH else "")
+        return self._directory / name / self.audit_topic / ("backfill" if name == BATCH else "")
 
     def _log(self, name: str) -> Path:
         return self._directory / f"{name}.log"
@@ -169,7 +174,7 @@ class AuditCompanion:
         from spark_jobs.audit import Target
 
         assert self.comparison is not None
-        target = Target(self._servers, AUDIT_TOPIC, self._of(STREAM), TOPIC)
+        target = Target(self._servers, self.audit_topic, self._of(STREAM), self._topic)
         moments = read_events(self._directory / EVENTS)
         findings = gather.of_stream(target, self.comparison.stream["verdict"], moments)
         agree = "with the same result" if self.comparison.equal else "with ANOTHER result"

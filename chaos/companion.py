@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from anabranch.report.timeline import Moment
-from chaos.clients import TOPIC
+from chaos.clients import CLIENT_FAILURES, TOPIC
+from clients import Consumer
 from clients.clock import wall_clock_ms
 
 if TYPE_CHECKING:
     from chaos.run import Fired
 
+FORGET_S: Final = 20.0
 KINDS: Final = {"kill": "kill", "crash": "kill", "expire": "controller", "freeze": "freeze", "full": "disk"}
 """The first word of a fault's name -> its lane in a timeline; the others are about links and members."""
 
@@ -25,6 +28,14 @@ class Companion(Protocol):
 
     async def end(self, moments: Sequence[Moment]) -> None:
         """Clients have ended, and brokers are well."""
+
+
+async def forget_audit(consumer: Consumer) -> None:
+    """End what a member that has crashed would still write down; what was handed out stays told, if it can be."""
+    if consumer._audit is not None:
+        with contextlib.suppress(*CLIENT_FAILURES, RuntimeError):
+            async with asyncio.timeout(FORGET_S):
+                await consumer._audit.stop()
 
 
 def moments(fired: Iterable[Fired], resizes: Iterable[tuple[float, float, int]]) -> list[Moment]:

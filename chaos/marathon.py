@@ -23,10 +23,13 @@ from typing import Final
 
 from anabranch.ensemble import LocalEnsemble
 from anabranch.processes import ProcessCluster
+from anabranch.report.timeline import Moment
 from chaos import session
+from chaos.companion import Companion, forget_audit
 from chaos.ledger import Ledger
 from chaos.session import NoSession
 from clients import Admin, Consumer, NewTopic, Producer
+from clients.clock import wall_clock_ms
 from protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
@@ -47,6 +50,8 @@ PROPERTIES: Final = {
     "group.min.session.timeout.ms": "3000",
     "auto.create.topics.enable": "false",
 }
+LANES: Final = {"SIGKILL": "kill", "SIGSTOP": "freeze"}
+"""The first word of a fault -> its lane in a timeline."""
 Say = Callable[[str], None]
 
 
@@ -62,6 +67,8 @@ class Course:
     faults: int = 150
     gates: bool = True
     """False: the readers do not wait for what came before, which must be noticed."""
+    audit: str | None = None
+    """The topic in which readers write down their deliveries."""
 
 
 @dataclass(slots=True)
@@ -91,11 +98,13 @@ class Runner:
     course: Course
     cluster: ProcessCluster
     say: Say
+    companion: Companion | None = None
     ledger: Ledger = field(default_factory=Ledger)
     sent: int = 0
     acknowledged: dict[bytes, int] = field(default_factory=dict)
     resizes: list[tuple[float, int]] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
+    moments: list[Moment] = field(default_factory=list)
     trouble: list[str] = field(default_factory=list)
     readers: list[asyncio.Task[None]] = field(default_factory=list)
     stopping: bool = False
@@ -126,6 +135,7 @@ class Runner:
             delivery_timeout_ms=600_000,
             max_block_ms=120_000,
             metadata_max_age_ms=5000,
+            audit=self.course.audit is not None,
         )
         async with producer:
             while share > 0:
@@ -164,6 +174,7 @@ class Runner:
             metadata_max_age_ms=5000,
             max_poll_records=5000,
             ordered_delivery=self.course.gates,
+            audit=self.course.audit,
         )
         try:
             await consumer.start()
@@ -177,6 +188,7 @@ class Runner:
             log.info("%s starts over: %s", name, error)
         finally:
             await consumer._network.close()  # after a crash nobody hears of it before the session ends
+            await forget_audit(consumer)
 
     async def keep_reading(self, number: int) -> None:
         """Replace a member when it has ended, by failure or by crash."""
@@ -210,6 +222,7 @@ class Runner:
                     log.info("resize to %d: %s", count, error)
                     await asyncio.sleep(0.3)
             self.resizes.append((loop.time() - begun_s, count))
+            self.moments.append(Moment(wall_clock_ms(), "resize", f"{count} partitions", f"{count} partitions"))
 
     # --- faults
 
@@ -226,9 +239,10 @@ class Runner:
         while self.faults.total() < self.course.faults:
             await self._reached(self.course.records * (self.faults.total() + 0.3) / self.course.faults)
             await asyncio.sleep(rng.uniform(0, 1))
-            name = rng.choice(list(faults))
+            name, begun_ms = rng.choice(list(faults)), wall_clock_ms()
             if await asyncio.shield(asyncio.ensure_future(faults[name](rng))):
                 self.faults[name] += 1
+                self.moments.append(Moment(begun_ms, _lane(name), name, name))
 
     async def _kill_broker(self, rng: random.Random) -> bool:
         return await self._kill(rng, rng.choice(self.cluster.brokers).node_id)
@@ -271,8 +285,11 @@ class Runner:
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
         async with Admin(self.cluster.bootstrap_servers) as admin:
-            await admin.create_topics([NewTopic(name=TOPIC, partitions=FIRST_COUNT, replication_factor=3)])
-            await admin.wait_for_topic(TOPIC, replicas=3)
+            for topic in filter(None, (TOPIC, self.course.audit)):
+                await admin.create_topics([NewTopic(name=topic, partitions=FIRST_COUNT, replication_factor=3)])
+                await admin.wait_for_topic(topic, replicas=3)
+        if self.companion is not None:
+            await self.companion.begin(self.cluster.bootstrap_servers)
         self.readers = [loop.create_task(asyncio.sleep(0)) for _ in range(self.course.readers)]
         reading = [loop.create_task(self.keep_reading(number)) for number in range(self.course.readers)]
         half = self.course.records // 2
@@ -294,6 +311,8 @@ class Runner:
             for task in reading:
                 task.cancel()
             await asyncio.gather(*work, *others, *reading, return_exceptions=True)
+        if self.companion is not None:
+            await self.companion.end(self.moments)
         return Outcome(
             self.course,
             self.ledger,
@@ -340,6 +359,10 @@ class Runner:
             )
 
 
+def _lane(fault: str) -> str:
+    return "client" if "reader" in fault else LANES.get(fault.partition(" ")[0], "controller")
+
+
 def report(outcome: Outcome) -> Iterator[str]:
     """What a person wants to know of it."""
     ledger = outcome.ledger
@@ -363,7 +386,7 @@ def report(outcome: Outcome) -> Iterator[str]:
         yield f"{ledger.found} anomalies"
 
 
-async def marathon(course: Course, *, say: Say) -> Outcome:
+async def marathon(course: Course, *, say: Say, companion: Companion | None = None) -> Outcome:
     """Start the cluster, run, end it."""
     with contextlib.ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-marathon-")))
@@ -373,4 +396,4 @@ async def marathon(course: Course, *, say: Say) -> Outcome:
             )
             (place / "nodes").mkdir()
             async with cluster:
-                return await Runner(course, cluster, say).run()
+                return await Runner(course, cluster, say, companion).run()
