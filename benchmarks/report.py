@@ -6,6 +6,7 @@ ratios only, which a busy machine does not change much.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -16,6 +17,8 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
+CURVE_WIDTH: Final = 50
+"""How many characters the longest bar has."""
 console: Final = Console(highlight=False, width=None if Console().is_terminal else 120)
 
 
@@ -49,6 +52,33 @@ def table(title: str, *columns: str, rows: Iterable[Sequence[str]], note: str = 
     console.print(made)
     if note:
         console.print(note, style="dim")
+
+
+def curve(title: str, points: Sequence[tuple[str, float]], *, unit: str, logarithmic: bool = False) -> None:
+    """Draw values as bars, one to a line."""
+    console.print(f"{title}, {unit}{', logarithmic' if logarithmic else ''}", style="bold")
+    lengths = _lengths([value for _, value in points], logarithmic=logarithmic)
+    width = max((len(label) for label, _ in points), default=0)
+    for (label, value), length in zip(points, lengths, strict=True):
+        console.print(f"  {label:>{width}} [cyan]{'█' * length}[/]{'' if length else '▏'} {value:,.4g}")
+
+
+def _lengths(values: Sequence[float], *, logarithmic: bool) -> list[int]:
+    """How long the bars are. The shortest of a logarithmic scale still has a length, unless it stands for nothing."""
+    positive = [value for value in values if value > 0]
+    if not positive:
+        return [0 for _ in values]
+    if not logarithmic:
+        return [round(CURVE_WIDTH * max(value, 0) / max(positive)) for value in values]
+    low, high = math.log(min(positive) / 2), math.log(max(positive))
+    return [round(CURVE_WIDTH * (math.log(value) - low) / (high - low)) if value > 0 else 0 for value in values]
+
+
+def distribution(title: str, values: Sequence[float], *, unit: str) -> None:
+    """Draw how many percent of the values do not exceed what."""
+    if values:
+        points = [(f"p{percent}", percentile(values, percent)) for percent in (10, 25, 50, 75, 90, 95, 99)]
+        curve(title, [*points, ("max", max(values))], unit=unit, logarithmic=True)
 
 
 def summary(figures: Iterable[Figure]) -> None:

@@ -26,6 +26,8 @@ DATA: Final = 0
 GROUP: Final = 1
 POSITIONS: Final = 2
 JOIN: Final = 3
+POSITION_CHANNELS: Final = (POSITIONS, 4, 5)
+MORE_DATA: Final = 6
 """Channels: connections to the same node that do not wait for each other."""
 
 

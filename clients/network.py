@@ -40,13 +40,13 @@ from typing import Any, TypeVar
 from clients.config import NetworkConfig
 from clients.connection import Connection
 from clients.coordinators import Coordinators
-from clients.links import DATA, GROUP, JOIN, POSITIONS, Address, Links
+from clients.links import DATA, GROUP, JOIN, MORE_DATA, POSITION_CHANNELS, POSITIONS, Address, Links
 from clients.metadata import NO_LEADER, ClusterMetadata
 from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.errors import ErrorCode, KafkaError
 from protocol.topic_partition import TopicPartition
 
-__all__ = ["DATA", "GROUP", "JOIN", "POSITIONS", "Network", "make_rng"]
+__all__ = ["DATA", "GROUP", "JOIN", "MORE_DATA", "POSITIONS", "POSITION_CHANNELS", "Network", "make_rng"]
 
 log = logging.getLogger(__name__)
 

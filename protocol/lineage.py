@@ -16,7 +16,7 @@ merged into it. The graph is acyclic because every edge leads from a lower gener
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from protocol import linear_hashing
@@ -36,7 +36,7 @@ class Segment:
 class Lineage:
     """The history of one topic's partition count. Immutable; equal histories are equal lineages."""
 
-    __slots__ = ("_class_generations", "base", "history")
+    __slots__ = ("_class_generations", "_predecessors", "base", "history")
 
     def __init__(self, base: int, history: Sequence[tuple[int, int]]) -> None:
         generations = [generation for generation, _ in history]
@@ -45,6 +45,7 @@ class Lineage:
         self.base = base
         self.history = tuple((generation, count) for generation, count in history)
         self._class_generations: dict[int, tuple[int, ...]] = {}
+        self._predecessors: dict[Segment, tuple[Segment, ...]] = {}
 
     @property
     def generation(self) -> int:
@@ -103,10 +104,16 @@ class Lineage:
 
     def predecessors(self, segment: Segment) -> tuple[Segment, ...]:
         """The segments of other partitions that held this one's keys just before it began."""
+        known = self._predecessors.get(segment)
+        if known is None:
+            known = self._predecessors[segment] = tuple(self._find_predecessors(segment))
+        return known
+
+    def _find_predecessors(self, segment: Segment) -> Iterator[Segment]:
         before, after = self._counts_around(segment.generation)
         partition = segment.partition
         if before is None or partition >= after:
-            return ()
+            return
         if before < after:
             sources = [linear_hashing.ancestor(partition, before, self.base)] if partition >= before else []
         else:
@@ -115,7 +122,8 @@ class Lineage:
                 for victim in range(after, before)
                 if linear_hashing.ancestor(victim, after, self.base) == partition
             ]
-        return tuple(Segment(one, self.class_generation(one, segment.generation - 1)) for one in sources)
+        for one in sources:
+            yield Segment(one, self.class_generation(one, segment.generation - 1))
 
     def successors(self, segment: Segment) -> tuple[Segment, ...]:
         """The segments of other partitions that wait for this one to be done."""

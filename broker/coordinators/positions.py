@@ -5,7 +5,8 @@ to know about. A remembered position belongs to the member and the generation th
 them, because a position outlives its owner's crash only if it was committed (F5).
 
 v1 is about *committed* offsets: a `Watch` waits until one of its awaited partitions is committed far enough, until its
-time is up, or until the assignment is disturbed. It is woken by the commit itself; nobody polls.
+time is up, or until the assignment is disturbed. It is woken by the commit itself; nobody polls. One that awaits
+nothing is there for the disturbance: its member hears of a rebalance at once.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Positions:
     def watch(
         self, ticket: Ticket, request: ConsumerGroupPositionRequest, offset_of: OffsetOf, now_ms: int
     ) -> list[Answer]:
-        """v1: answer at once if there is nothing to wait for, else park."""
+        """v1: answer at once if something is reached already or nobody wants to wait, else park."""
         awaited = {
             (topic.topic, one.partition): one.awaited_offset
             for topic in request.topics
@@ -98,7 +99,7 @@ class Positions:
             if one.need_position and one.awaited_offset >= 0
         }
         watch = Watch(ticket=ticket, request=request, awaited=awaited, deadline_ms=now_ms + request.max_wait_ms)
-        if not awaited or request.max_wait_ms <= 0 or _reached(watch, awaited, offset_of):
+        if request.max_wait_ms <= 0 or _reached(watch, awaited, offset_of):
             return [_progress(watch, offset_of)]
         self.watches.append(watch)
         return []

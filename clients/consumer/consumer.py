@@ -171,6 +171,7 @@ class Consumer:
             self._handover,
             clock_ms=self._clock_ms,
             on_change=self._wake,
+            on_positions=lambda: self._fetcher.poke(),
         )
         self._fetcher = Fetcher(
             self._network,

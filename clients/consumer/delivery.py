@@ -97,10 +97,11 @@ class Deliveries:
             for segment in gate.boundaries(progress.partition.partition):
                 if segment in progress.crossed:
                     continue
-                end, handed_over = gate.end(segment), bool(gate.lineage.successors(segment))
+                end = gate.end(segment)
                 if end == UNKNOWN:
-                    self._gatekeeper.want_end(progress.partition.topic, segment)
+                    self._want_ends(gate, progress)
                     if maybe:
+                        handed_over = bool(gate.lineage.successors(segment))
                         reached.append(Boundary(progress, segment, handed_over, end, maybe=True))
                     break
                 at = self._reached(progress)
@@ -109,10 +110,16 @@ class Deliveries:
                 if min(progress.committed, at) >= end and behind:
                     progress.crossed.add(segment)
                 elif at >= end:
-                    reached.append(Boundary(progress, segment, handed_over, end))
+                    reached.append(Boundary(progress, segment, bool(gate.lineage.successors(segment)), end))
                 else:
                     break
         return reached
+
+    def _want_ends(self, gate: TopicGate, progress: PartitionProgress) -> None:
+        """Of all boundaries that are still to be crossed, at once: one answer after the other would take its time."""
+        for segment in gate.boundaries(progress.partition.partition):
+            if segment not in progress.crossed and gate.end(segment) == UNKNOWN:
+                self._gatekeeper.want_end(progress.partition.topic, segment)
 
     def short_of_boundaries(self) -> set[TopicPartition]:
         """The partitions whose positions pass nothing on: not at a boundary, nor where one may be."""

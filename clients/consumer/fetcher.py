@@ -1,4 +1,7 @@
-"""Fetching ahead: at most one request per node, for the partitions that want more; a long poll if that is all of them.
+"""Fetching ahead: one long poll per node, for the partitions that want more.
+
+What can be fetched only after that has gone out, because it was just assigned or sought or has room again, does not
+wait for its end: as long as the first request is parked, short ones ask for the rest over another connection.
 
 No task runs here: an answer, a new connection or a new assignment leads to the next request. What comes back goes into
 the partitions' progress undecoded. The leader epoch of our metadata travels with each request, so that a leader which
@@ -10,25 +13,35 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from clients.consumer.offsets import READ_UNCOMMITTED
 from clients.consumer.positions import Assignment, PartitionProgress
 from clients.metadata import Partition, Topic
-from clients.network import Network
+from clients.network import DATA, MORE_DATA, Network
 from protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from protocol.errors import DecodeError, ErrorCode
 from protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
+REFUSED_BACKOFF_S: Final = 0.005
 RETRY_BACKOFF_S: Final = 0.05
 FETCH_BYTES_MAX: Final = 50 * 1024 * 1024
 PARTITION_FETCH_BYTES_MAX: Final = 1024 * 1024
 SHORT_WAIT_MS: Final = 20
-"""How long a fetch waits for data when a partition of its node is left out because its buffer is full: that one may
-have room again any moment, and nothing else can be asked of the node meanwhile."""
+"""How long the second request to a node waits: soon the first one can ask for everything again."""
+PARKED_AFTER_MS: Final = 10
+"""A request that takes longer is parked at its node, until there is something new or its time is up."""
+
+
+class _Asked(NamedTuple):
+    """A request under way."""
+
+    offsets: Mapping[TopicPartition, int]
+    sent_at_s: float
 
 
 class Fetcher:
@@ -49,8 +62,11 @@ class Fetcher:
         self._on_arrival = on_arrival
         self._isolation_level = isolation_level
         self._loop = asyncio.get_running_loop()
-        self._asking: dict[int, asyncio.Future[FetchResponse]] = {}
+        self._asking: dict[tuple[int, int], _Asked] = {}
         self._resting: dict[TopicPartition, float] = {}
+        self._refusals: Counter[TopicPartition] = Counter()
+        """In a row."""
+        self._soon: asyncio.TimerHandle | None = None
         self._closed = False
         network.on_connection(lambda node_id: self.poke())
         self._end_listening = network.on_metadata(lambda metadata: self.poke())
@@ -61,34 +77,47 @@ class Fetcher:
         self._end_listening()
 
     def poke(self) -> None:
-        """Something may have become fetchable: ask every node that is not already being asked."""
+        """Something may have become fetchable: ask every node for what it is not already being asked for."""
         if self._closed:
             return
-        crowded = self._crowded()
-        for node_id, rows in self._by_leader().items():
-            if node_id in self._asking:
+        for node_id, wanted in self._by_leader().items():
+            first, second = self._asking.get((node_id, DATA)), self._asking.get((node_id, MORE_DATA))
+            in_flight = [one.offsets for one in (first, second) if one is not None]
+            rows = [row for row in wanted if not any(_asked_for(row[0], offsets) for offsets in in_flight)]
+            if not rows:
                 continue
-            connection = self._network.ready(node_id)
-            if connection is None:
-                continue
-            wait_ms = min(SHORT_WAIT_MS, self._max_wait_ms) if node_id in crowded else self._max_wait_ms
-            try:
-                answer = connection.send(self._request(rows, wait_ms), timeout_ms=self._max_wait_ms + 30_000)
-            except ConnectionError as error:
-                log.debug("fetch from node %d not sent: %s", node_id, error)
-                continue
-            self._asking[node_id] = answer
-            asked = {row.partition: row.fetch_offset for row, _, _ in rows}
-            answer.add_done_callback(functools.partial(self._answered, node_id, asked))
+            if first is None:
+                self._ask(node_id, DATA, rows, self._max_wait_ms)
+            elif second is None:
+                # Whole milliseconds: what is left of one must not become a wait of nothing, again and again.
+                age_ms = round(1000 * (self._loop.time() - first.sent_at_s))
+                if age_ms < PARKED_AFTER_MS:
+                    self._poke_in(PARKED_AFTER_MS - age_ms)
+                else:
+                    self._ask(node_id, MORE_DATA, rows, min(SHORT_WAIT_MS, self._max_wait_ms))
 
-    def _crowded(self) -> set[int]:
-        """The nodes that lead a partition which will want more as soon as it has room, or knows where to begin."""
-        metadata = self._network.metadata
-        return {
-            metadata.leader(*progress.partition)
-            for progress in self._assignment
-            if not (progress.fetchable or progress.paused or progress.out_of_range)
-        }
+    def _poke_in(self, wait_ms: int) -> None:
+        if self._soon is None:
+            self._soon = self._loop.call_later(wait_ms / 1000, self._poke_now)
+
+    def _poke_now(self) -> None:
+        self._soon = None
+        self.poke()
+
+    def _ask(
+        self, node_id: int, channel: int, rows: Sequence[tuple[PartitionProgress, Topic, Partition]], wait_ms: int
+    ) -> None:
+        connection = self._network.ready(node_id, channel=channel)
+        if connection is None:
+            return
+        try:
+            answer = connection.send(self._request(rows, wait_ms), timeout_ms=self._max_wait_ms + 30_000)
+        except ConnectionError as error:
+            log.debug("fetch from node %d not sent: %s", node_id, error)
+            return
+        offsets = {row.partition: row.fetch_offset for row, _, _ in rows}
+        self._asking[node_id, channel] = _Asked(offsets, self._loop.time())
+        answer.add_done_callback(functools.partial(self._answered, (node_id, channel), offsets))
 
     def _by_leader(self) -> dict[int, list[tuple[PartitionProgress, Topic, Partition]]]:
         metadata, now = self._network.metadata, self._loop.time()
@@ -128,14 +157,14 @@ class Fetcher:
         )
 
     def _answered(
-        self, node_id: int, asked: Mapping[TopicPartition, int], answer: asyncio.Future[FetchResponse]
+        self, place: tuple[int, int], asked: Mapping[TopicPartition, int], answer: asyncio.Future[FetchResponse]
     ) -> None:
-        del self._asking[node_id]
+        del self._asking[place]
         error = None if answer.cancelled() else answer.exception()
         if self._closed or answer.cancelled():
             return
         if error is not None:
-            log.debug("fetch from node %d: %s", node_id, error)
+            log.debug("fetch from node %d: %s", place[0], error)
             for partition in asked:
                 self._rest(partition)
             self._network.request_refresh()
@@ -156,6 +185,7 @@ class Fetcher:
             return False
         code = ErrorCode(data.error_code)
         if code is ErrorCode.NONE:
+            self._refusals.pop(partition, None)
             progress.high_watermark = data.high_watermark
             progress.last_stable_offset = data.last_stable_offset
             aborted = data.aborted_transactions or () if self._isolation_level != READ_UNCOMMITTED else ()
@@ -174,6 +204,13 @@ class Fetcher:
         return False
 
     def _rest(self, partition: TopicPartition) -> None:
-        """Leave a partition alone for a moment, so that a refusal is not asked for again at once."""
-        self._resting[partition] = self._loop.time() + RETRY_BACKOFF_S
-        self._loop.call_later(RETRY_BACKOFF_S, self.poke)
+        """Leave a partition alone for a moment, and longer each time, so that a refusal is not asked for at once."""
+        wait_s = min(REFUSED_BACKOFF_S * 2 ** self._refusals[partition], RETRY_BACKOFF_S)
+        self._refusals[partition] = min(self._refusals[partition] + 1, 10)
+        self._resting[partition] = self._loop.time() + wait_s
+        self._loop.call_later(wait_s, self.poke)
+
+
+def _asked_for(progress: PartitionProgress, offsets: Mapping[TopicPartition, int]) -> bool:
+    """Whether a request that is under way brings what this partition wants next."""
+    return offsets.get(progress.partition) == progress.fetch_offset

@@ -51,21 +51,30 @@ class TopicGate:
         self._partitions = dict(partitions)
         self._ends: dict[Segment, tuple[int, int]] = {}
         self._committed: dict[int, int] = {}
+        self._sources_of: dict[Segment, tuple[Segment, ...]] = {}
+        self._boundaries_of: dict[int, list[Segment]] = {}
+        self._waits_of: dict[Segment, tuple[Wait, ...]] = {}
+        """What was found since anything was last noted: asked for with every batch."""
 
     def refresh(self, lineage: Lineage, partitions: Mapping[int, PartitionView]) -> None:
         """Take newer metadata. A topic's generation never goes back: older metadata is ignored (E7)."""
         if lineage.generation >= self.lineage.generation:
             self.lineage = lineage
             self._partitions = dict(partitions)
+            self._sources_of.clear()
+            self._boundaries_of.clear()
+            self._waits_of.clear()
 
     def note_end(self, segment: Segment, end_offset: int, *, leader_epoch: int) -> None:
         """A leader of `leader_epoch` said where the segment ends (exclusive). UNKNOWN answers are not kept."""
         if end_offset != UNKNOWN:
             self._ends[segment] = (end_offset, leader_epoch)
+            self._waits_of.clear()
 
     def note_committed(self, partition: int, offset: int) -> None:
         """The group's committed offset of a partition; it may go back, when somebody resets it (F8)."""
         self._committed[partition] = offset
+        self._waits_of.clear()
 
     def committed(self, partition: int) -> int:
         """The committed offset as last heard, or UNKNOWN."""
@@ -97,15 +106,22 @@ class TopicGate:
 
     def is_open(self, segment: Segment) -> bool:
         """Whether records of this segment may be handed out now."""
-        return not any(True for _ in self._waits(segment))
+        return not self.waits(segment)
 
-    def waits(self, segment: Segment) -> list[Wait]:
+    def waits(self, segment: Segment) -> Sequence[Wait]:
         """Everything, however far up the lineage, that keeps the segment closed."""
-        return list(self._waits(segment))
+        known = self._waits_of.get(segment)
+        if known is None:
+            known = self._waits_of[segment] = tuple(self._waits(segment))
+        return known
 
     def boundaries(self, partition: int) -> Sequence[Segment]:
         """The segments of a partition that have been cut: its owner commits at the end of each (R10)."""
-        return [one for one in self.lineage.segments(partition) if self.cut(one) is not None]
+        known = self._boundaries_of.get(partition)
+        if known is None:
+            known = [one for one in self.lineage.segments(partition) if self.cut(one) is not None]
+            self._boundaries_of[partition] = known
+        return known
 
     def _waits(self, segment: Segment) -> Iterator[Wait]:
         for source in self._sources(segment):
@@ -115,11 +131,14 @@ class TopicGate:
                 if end == UNKNOWN or committed < end:
                     yield Wait(source, end, committed)
 
-    def _sources(self, segment: Segment) -> list[Segment]:
+    def _sources(self, segment: Segment) -> Sequence[Segment]:
         """The segments that must be done before this one opens: the recursion of R9, unrolled, nearest first.
 
         Earlier ones of its own partition are not among them: whoever reads it has read those, and a crash replays both.
         """
+        known = self._sources_of.get(segment)
+        if known is not None:
+            return known
         sources: dict[Segment, None] = {}
         seen, open_before = {segment}, deque([segment])
         while open_before:
@@ -130,4 +149,5 @@ class TopicGate:
                 if earlier is not None and earlier not in seen:
                     seen.add(earlier)
                     open_before.append(earlier)
-        return list(sources)
+        known = self._sources_of[segment] = tuple(sources)
+        return known

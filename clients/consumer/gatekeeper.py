@@ -1,25 +1,26 @@
 """Finds out what the gates need to know: where segments end, and how far the group has committed.
 
-Two long-lived tasks, because the two questions wait for different things. Ends are asked of the partitions' leaders, at
-least as new as the cut (rule R7): a leader that has not adopted the cut refuses, and is asked again. Committed offsets
-are awaited at the coordinator by one long poll for all closed gates, so that a hand-off takes as long as the commit
-that opens it (F16). Neither decides anything: both note answers in the `TopicGate`s and say that something changed.
+Ends are asked of the partitions' leaders, at least as new as the cut (rule R7): a leader that has not adopted the cut
+refuses, and is asked again. Committed offsets are awaited at the coordinator by long polls for all closed gates
+(`progress_watch`), so that a hand-off takes as long as the commit that opens it (F16). Neither decides anything:
+answers are noted in the `TopicGate`s, and somebody is told that something changed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from clients.consumer.gate import UNKNOWN, PartitionView, TopicGate, Wait
+from clients.consumer.progress_watch import ProgressWatch
 from clients.consumer.session import GroupSession
 from clients.durations import Durations
 from clients.metadata import ClusterMetadata
-from clients.network import POSITIONS, Network
+from clients.network import GROUP, Network
 from protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -32,7 +33,6 @@ from protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
-POSITIONS_WAIT_MS: Final = 1000
 ENDS_TIMEOUT_MS: Final = 5000
 RETRY_BACKOFF_S: Final = 0.05
 OPENINGS_KEPT: Final = 1000
@@ -82,29 +82,36 @@ class Gatekeeper:
         """All that have opened."""
         self._ends_wanted: set[tuple[str, Segment]] = set()
         self._ends_news = asyncio.Event()
-        self._positions_news = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
-        self.failure: BaseException | None = None
-        """Why nothing is asked any more, if that should ever happen."""
+        self._asking: asyncio.Task[None] | None = None
+        self._watch = None if session is None else ProgressWatch(session, self._awaited, self._progressed)
+        self._failure: BaseException | None = None
         self._topic_ids: dict[str, bytes] = {}
         self._end_listening = network.on_metadata(self._refresh)
         self._refresh(network.metadata)
 
+    @property
+    def failure(self) -> BaseException | None:
+        """Why nothing is asked any more, if that should ever happen."""
+        return self._failure or (None if self._watch is None else self._watch.failure)
+
     def start(self) -> None:
         """Begin to ask."""
-        self._tasks.append(asyncio.create_task(self._run(self._ends_news, self._ask_ends), name="gates: ends"))
-        if self._session is not None:
-            positions = self._run(self._positions_news, self._ask_positions)
-            self._tasks.append(asyncio.create_task(positions, name="gates: positions"))
-        for task in self._tasks:
-            task.add_done_callback(self._ended)
+        self._asking = asyncio.create_task(self._keep_asking(), name="gates: ends")
+        self._asking.add_done_callback(self._ended)
 
     async def close(self) -> None:
         """Stop asking."""
         self._end_listening()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._watch is not None:
+            await self._watch.close()
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+
+    def watch(self) -> None:
+        """The membership stands: watch the group, for as long as it does."""
+        if self._watch is not None:
+            self._watch.look()
 
     def gate(self, topic: str) -> TopicGate | None:
         """The gate of a topic; None where Kafka's own rules apply."""
@@ -132,10 +139,10 @@ class Gatekeeper:
         if (topic, segment) not in self._closed:
             self._closed[topic, segment] = self._loop.time()
             log.info("%s-%s waits for %s", topic, segment, "; ".join(map(str, gate.waits(segment))))
+            self.watch()
         for wait in gate.waits(segment):
             if wait.end == UNKNOWN:
                 self.want_end(topic, wait.segment)
-        self._positions_news.set()
         return False
 
     def want_end(self, topic: str, segment: Segment) -> None:
@@ -163,7 +170,7 @@ class Gatekeeper:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
-            self.failure = task.exception()
+            self._failure = task.exception()
             self._on_change()
 
     def _refresh(self, metadata: ClusterMetadata) -> None:
@@ -184,28 +191,24 @@ class Gatekeeper:
                 known.refresh(topic.lineage, views)
         self._on_change()
 
-    async def _run(self, news: asyncio.Event, ask: Callable[[], object]) -> None:
+    async def _keep_asking(self) -> None:
         while True:
-            await news.wait()
-            news.clear()
-            try:
-                again = await ask()  # type: ignore[misc]
-            except (ConnectionError, TimeoutError, KafkaError) as error:
-                log.debug("gates: %s", error)
-                again = True
+            await self._ends_news.wait()
+            self._ends_news.clear()
+            again = await self._ask_ends()
             self._on_change()
             if again:
                 await asyncio.sleep(RETRY_BACKOFF_S)
-                news.set()
+                self._ends_news.set()
 
     async def _ask_ends(self) -> bool:
         """Ask the leaders for the ends wanted; whether to try again a little later.
 
-        One end per partition at a time: an answer names its partition and not the epoch that was asked for.
+        An answer names its partition, not the epoch that was asked for: each request has one question per partition.
         """
         metadata = self._network.metadata
-        asked: set[TopicPartition] = set()
-        by_leader: dict[int, dict[str, list[tuple[Segment, OffsetForLeaderPartition]]]] = {}
+        rounds: Counter[TopicPartition] = Counter()
+        requests: dict[tuple[int, int], dict[str, list[tuple[Segment, OffsetForLeaderPartition]]]] = {}
         for topic, segment in sorted(self._ends_wanted):
             gate = self._gates.get(topic)
             cut = gate.cut(segment) if gate is not None else None
@@ -214,22 +217,17 @@ class Gatekeeper:
                 # Gone, and so is whoever waited for it; who still needs to know will say so again.
                 self._ends_wanted.discard((topic, segment))
                 continue
-            if (topic, segment.partition) in asked:
-                continue
             if cut is None or partition.leader_epoch < cut or partition.leader not in metadata.nodes:
                 self._network.request_refresh()
                 continue
             question = OffsetForLeaderPartition(
                 partition=segment.partition, current_leader_epoch=partition.leader_epoch, leader_epoch=cut - 1
             )
-            by_leader.setdefault(partition.leader, {}).setdefault(topic, []).append((segment, question))
-            asked.add(TopicPartition(topic, segment.partition))
-        before = len(self._ends_wanted)
+            place = TopicPartition(topic, segment.partition)
+            requests.setdefault((partition.leader, rounds[place]), {}).setdefault(topic, []).append((segment, question))
+            rounds[place] += 1
         # All at once: a leader that does not answer must not hold up the others.
-        await asyncio.gather(*(self._ask_leader(leader, questions) for leader, questions in by_leader.items()))
-        if self._ends_wanted and len(self._ends_wanted) < before:
-            self._ends_news.set()
-            return False
+        await asyncio.gather(*(self._ask_leader(leader, questions) for (leader, _), questions in requests.items()))
         return bool(self._ends_wanted)
 
     async def _ask_leader(
@@ -244,7 +242,7 @@ class Gatekeeper:
         )
         try:
             response: OffsetForLeaderEpochResponse = await self._network.call(
-                leader, request, channel=POSITIONS, timeout_ms=ENDS_TIMEOUT_MS
+                leader, request, channel=GROUP, timeout_ms=ENDS_TIMEOUT_MS
             )
         except (ConnectionError, TimeoutError, KafkaError) as error:
             log.debug("ends of segments, from node %d: %s", leader, error)
@@ -263,25 +261,23 @@ class Gatekeeper:
             self._gates[topic].note_end(segment, row.end_offset, leader_epoch=question.current_leader_epoch)
             self._ends_wanted.discard((topic, segment))
             log.info("%s-%s ends at %d", topic, segment, row.end_offset)
+            self.watch()
 
-    async def _ask_positions(self) -> bool:
-        """One long poll for everything that closed gates wait for; whether gates are still closed."""
+    def _awaited(self) -> dict[TopicPartition, int] | None:
+        """What closed gates wait for, as far as it is known; None in a group whose topics have no gates."""
+        if not self._gates:
+            return None
         awaited: dict[TopicPartition, int] = {}
-        waits = [(topic, wait) for topic, segment in self._closed for wait in self._gates[topic].waits(segment)]
-        for topic, wait in waits:
-            if wait.end != UNKNOWN:
-                partition = TopicPartition(topic, wait.segment.partition)
-                awaited[partition] = min(wait.end, awaited.get(partition, wait.end))
-        if not awaited:
-            return bool(waits)
-        assert self._session is not None, "only a member of a group awaits its positions"
-        positions = await self._session.await_positions(awaited, max_wait_ms=POSITIONS_WAIT_MS)
+        for topic, segment in self._closed:
+            for wait in self._gates[topic].waits(segment):
+                if wait.end != UNKNOWN:
+                    partition = TopicPartition(topic, wait.segment.partition)
+                    awaited[partition] = min(wait.end, awaited.get(partition, wait.end))
+        return awaited
+
+    def _progressed(self, positions: Mapping[TopicPartition, int]) -> None:
         for reported, offset in positions.items():
             gate = self._gates.get(reported.topic)
             if gate is not None:
                 gate.note_committed(reported.partition, offset)
-        if not positions:
-            return True
-        if self._closed:
-            self._positions_news.set()
-        return False
+        self._on_change()

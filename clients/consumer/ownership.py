@@ -58,6 +58,7 @@ class Ownership:
         *,
         clock_ms: Callable[[], int],
         on_change: Callable[[], None],
+        on_positions: Callable[[], None],
     ) -> None:
         self._topics = topics
         self._network = network
@@ -72,6 +73,7 @@ class Ownership:
         """New partitions that the listener has not heard of yet."""
         self._clock_ms = clock_ms
         self._on_change = on_change
+        self._on_positions = on_positions
         self._joining: asyncio.Task[Assigned | None] | None = None
         """The join of a cooperative member, until what came of it is carried out."""
         self._gave_up = False
@@ -240,6 +242,7 @@ class Ownership:
         self._assignment.adjust(assigned.partitions)
         session.membership.owns(assigned.partitions)
         self._remember(theirs)
+        self._gatekeeper.watch()
 
     def _remember(self, shapes: dict[str, TopicShape]) -> None:
         self._made_from = shapes
@@ -349,6 +352,7 @@ class Ownership:
             self._needs_position(partition) and known.partition(*partition) is not None for partition in todo
         )
         self._handover.note_starts(starts)
+        self._on_positions()
 
     def _needs_position(self, partition: TopicPartition) -> bool:
         """Not if the application has sought one meanwhile."""

@@ -248,9 +248,12 @@ class GroupSession:
         return await self._network.retry(once)
 
     async def await_positions(
-        self, awaited: Mapping[TopicPartition, int], *, max_wait_ms: int
+        self, awaited: Mapping[TopicPartition, int], *, max_wait_ms: int, channel: int = POSITIONS
     ) -> dict[TopicPartition, int]:
-        """The group's committed offsets once one of them reaches what is awaited, or when the time is up (R9, F16)."""
+        """The group's committed offsets once one of them reaches what is awaited, or when the time is up (R9, F16).
+
+        Empty as soon as the group rebalances, which the membership takes note of.
+        """
         request = ConsumerGroupPositionRequest(
             group_id=self.membership.group_id,
             generation_id=self.membership.generation,
@@ -274,7 +277,7 @@ class GroupSession:
             self.membership.group_id,
             request,
             _top_level,
-            channel=POSITIONS,
+            channel=channel,
             timeout_ms=max_wait_ms + ANSWER_MARGIN_MS,
         )
         if self._heard(ErrorCode(response.error_code), asked_as) is not Fate.PROCEED:

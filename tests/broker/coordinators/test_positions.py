@@ -74,7 +74,7 @@ def test_a_watch_is_answered_at_once_when_there_is_nothing_to_wait_for() -> None
     for rows, max_wait_ms in [
         ([(0, True, -1, 5)], 100),  # reached already
         ([(0, True, -1, 9), (1, True, -1, 3)], 100),  # any is enough
-        ([(0, True, -1)], 100),  # a mere question
+        ([(0, True, -1)], 0),  # a mere question
         ([(0, True, -1, 9)], 0),  # no time to wait
     ]:
         positions, (answer,) = watching({("t", 0): 5, ("t", 1): 3}, *rows, max_wait_ms=max_wait_ms)
@@ -83,7 +83,7 @@ def test_a_watch_is_answered_at_once_when_there_is_nothing_to_wait_for() -> None
 
 
 def test_only_what_is_needed_is_answered() -> None:
-    _, (answer,) = watching({}, (0, True, -1), (1, False, 7))
+    _, (answer,) = watching({}, (0, True, -1), (1, False, 7), max_wait_ms=0)
     assert [row.partition for row in answer.response.topics[0].partitions] == [0]
 
 
@@ -103,6 +103,13 @@ def test_a_watch_waits() -> None:
     assert answer.ticket == "ticket"
     assert [row.position for row in answer.response.topics[0].partitions] == [5, 0]
     assert positions.committed([("t", 1)], offset_of) == [], "answered once"
+
+
+def test_who_awaits_nothing_hears_of_a_rebalance() -> None:
+    positions, answers = watching({})
+    assert answers == [] and positions.next_deadline() == 1100
+    (answer,) = positions.interrupt(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert answer.response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_a_watch_ends_with_its_time_or_its_assignment_or_its_client() -> None:

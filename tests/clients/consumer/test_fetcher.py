@@ -10,7 +10,7 @@ from typing import Any
 
 from clients.config import NetworkConfig
 from clients.consumer.fetcher import Fetcher
-from clients.consumer.positions import BUFFERED_BYTES_MAX, Assignment, PartitionProgress
+from clients.consumer.positions import Assignment, PartitionProgress
 from clients.network import Network, make_rng
 from protocol.apis.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from protocol.apis.metadata import (
@@ -33,8 +33,10 @@ Answer = Callable[[int], PartitionData | None]
 class World:
     """One partition, one peer, one fetcher. `epoch` is what the peer's metadata says."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, parked: asyncio.Event | None = None) -> None:
         self.answer = answer
+        self.parked = parked
+        """If given, the first fetch is held until this is set."""
         self.epoch = 3
         self.fetches: list[tuple[int, int]] = []
         self.waits_ms: list[int] = []
@@ -53,6 +55,9 @@ class World:
         asked = body.topics[0].partitions[0]
         self.waits_ms.append(body.max_wait_ms)
         self.fetches.append((asked.fetch_offset, asked.current_leader_epoch))
+        if self.parked is not None and len(self.fetches) == 1:
+            await self.parked.wait()
+            return FetchResponse(responses=[])
         data = self.answer(asked.fetch_offset)
         if data is None:
             await asyncio.sleep(0.05)
@@ -83,8 +88,8 @@ class World:
 
 
 @asynccontextmanager
-async def world(answer: Answer) -> AsyncIterator[World]:
-    one = World(answer)
+async def world(answer: Answer, parked: asyncio.Event | None = None) -> AsyncIterator[World]:
+    one = World(answer, parked)
     async with serve(one.respond) as peer:
         one.peer = peer
         network = Network(NetworkConfig(bootstrap_servers=(("127.0.0.1", peer.port),)), make_rng(None))
@@ -178,7 +183,9 @@ def test_nonsense_and_refusals_are_rested_and_asked_again() -> None:
         async with world(lambda offset: answers.pop(0) if answers else (found(0) if offset == 0 else None)) as one:
             begin = asyncio.get_running_loop().time()
             await one.until(lambda: one.progress.buffered)
-            assert asyncio.get_running_loop().time() - begin > 0.1, "each was given a moment"
+            assert asyncio.get_running_loop().time() - begin > 0.03, (
+                "each was given a moment, and the next a longer one"
+            )
 
     asyncio.run(story())
 
@@ -204,18 +211,17 @@ def test_a_full_buffer_and_a_pause_stop_it_and_a_lost_connection_does_not() -> N
     asyncio.run(story())
 
 
-def test_a_fetch_that_leaves_a_partition_out_does_not_wait_long() -> None:
-    """The other may have room again at any moment, and would have to wait until the node has answered."""
+def test_what_is_sought_while_a_fetch_is_parked_does_not_wait_for_its_end() -> None:
+    """The peer has nothing at the old offset and holds that request; the new one goes another way."""
 
     async def story() -> None:
-        async with world(lambda offset: None) as one:
+        parked = asyncio.Event()
+        async with world(lambda offset: found(offset) if offset == 100 else None, parked) as one:
             await one.until(lambda: one.fetches)
-            one.assignment.adjust([WHERE, TopicPartition("t", 1)])
-            full = one.assignment[TopicPartition("t", 1)]
-            full.begin(0)
-            full.buffered_bytes = BUFFERED_BYTES_MAX
-            await one.until(lambda: one.waits_ms[-1] < 50)
-            full.paused = True
-            await one.until(lambda: one.waits_ms[-1] == 50)
+            one.progress.seek(100)
+            one.fetcher.poke()
+            await one.until(lambda: one.progress.buffered)
+            assert [offset for offset, _ in one.fetches[:2]] == [0, 100]
+            parked.set()
 
     asyncio.run(story())

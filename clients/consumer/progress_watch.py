@@ -1,0 +1,112 @@
+"""Long polls at the coordinator: how far the group has committed what gates wait for, and whether it rebalances.
+
+A broker works on one request per connection. What comes up while a poll is parked therefore goes out as another one,
+over another connection, and asks for everything that is waited for by then. One poll is always parked, were it for
+nothing: so a member hears at once that the group rebalances. By its heartbeats it would take up to their interval, and
+the others would wait that long for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from clients.consumer.session import GroupSession
+from clients.network import POSITION_CHANNELS
+from protocol.errors import KafkaError
+from protocol.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+PROGRESS_WAIT_MS: Final = 1000
+IDLE_WAIT_MS: Final = 5000
+RETRY_BACKOFF_S: Final = 0.05
+
+
+class ProgressWatch:
+    """The polls of one member. `awaited` says what is waited for now, None if nobody has to be watched."""
+
+    def __init__(
+        self,
+        session: GroupSession,
+        awaited: Callable[[], Mapping[TopicPartition, int] | None],
+        on_progress: Callable[[Mapping[TopicPartition, int]], None],
+    ) -> None:
+        self._session = session
+        self._awaited = awaited
+        self._on_progress = on_progress
+        self._loop = asyncio.get_running_loop()
+        self._polls: dict[int, tuple[Mapping[TopicPartition, int], asyncio.Task[float]]] = {}
+        self._soon: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        """When `_soon` is due: uvloop's handles do not tell."""
+        self._closed = False
+        self.failure: BaseException | None = None
+        """A bug, after which nothing is asked any more."""
+
+    async def close(self) -> None:
+        """Ask for nothing more."""
+        self._closed = True
+        if self._soon is not None:
+            self._soon.cancel()
+        tasks = [task for _, task in self._polls.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def look(self, after_s: float = 0) -> None:
+        """Something else may be waited for, or the membership stands again: see to it, soon or after a time."""
+        due = self._loop.time() + after_s
+        if self._closed or (self._soon is not None and self._due <= due):
+            return
+        if self._soon is not None:
+            self._soon.cancel()
+        self._due = due
+        self._soon = self._loop.call_at(due, self._look)
+
+    def _look(self) -> None:
+        self._soon = None
+        awaited = self._awaited() if self._session.stable and self.failure is None else None
+        if awaited is None or (self._polls and self._covered(awaited)):
+            return
+        channel = next((one for one in POSITION_CHANNELS if one not in self._polls), None)
+        if channel is None:
+            return  # the first that comes back asks for everything
+        task = self._loop.create_task(self._poll(channel, awaited), name="gates: positions")
+        self._polls[channel] = awaited, task
+        task.add_done_callback(lambda task: self._ended(channel, task))
+
+    def _covered(self, awaited: Mapping[TopicPartition, int]) -> bool:
+        """Whether polls that are under way come back when any of this is reached."""
+        return all(
+            any(offset >= asked.get(partition, offset + 1) for asked, _ in self._polls.values())
+            for partition, offset in awaited.items()
+        )
+
+    async def _poll(self, channel: int, awaited: Mapping[TopicPartition, int]) -> float:
+        """Ask once; how long to wait before asking again."""
+        wait_ms = PROGRESS_WAIT_MS if awaited else IDLE_WAIT_MS
+        begun_s = self._loop.time()
+        try:
+            positions = await self._session.await_positions(awaited, max_wait_ms=wait_ms, channel=channel)
+        except (ConnectionError, TimeoutError, KafkaError) as error:
+            log.debug("progress of the group: %s", error)
+            return RETRY_BACKOFF_S
+        self._on_progress(positions)
+        if any(positions.get(partition, offset - 1) >= offset for partition, offset in awaited.items()):
+            return 0
+        # A coordinator that does not wait must not be asked all the time.
+        left_s = begun_s + wait_ms / 1000 - self._loop.time()
+        return RETRY_BACKOFF_S if awaited and left_s > 0 else max(left_s, 0)
+
+    def _ended(self, channel: int, task: asyncio.Task[float]) -> None:
+        del self._polls[channel]
+        if task.cancelled():
+            return
+        self.failure = task.exception()
+        if self.failure is None:
+            self.look(task.result())
+        else:
+            self._on_progress({})
