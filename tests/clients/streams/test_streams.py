@@ -15,6 +15,7 @@ from clients.streams import committer
 from clients.streams.config import AT_LEAST_ONCE, StreamsConfig
 from clients.streams.serdes import JSON, TEXT
 from clients.streams.streams import Streams
+from clients.streams.task_manager import StreamsError
 from clients.streams.tasks import State
 from clients.streams.topology import Topology
 from tests.clients.streams.world import World, counts, story, until
@@ -166,6 +167,42 @@ def test_words_are_counted_and_rows_joined(tmp_path: Path) -> None:
             await world.output("bills", lambda table: table == {b"apple": 42}, one)
 
     story(act, tmp_path, topics=("lines", "orders", "prices", "out", "bills"))
+
+
+def test_a_join_of_topics_that_do_not_fit_ends_loudly(tmp_path: Path) -> None:
+    topology = Topology()
+    prices = topology.table("prices")
+    topology.stream("in").join(prices, lambda amount, price: price).to("out")
+
+    async def act(world: World) -> None:
+        await world.topics("prices", partitions=3)
+        async with world.instance(topology) as one:
+            with pytest.raises(StreamsError, match="ASSIGNMENT_ERROR"):
+                await one.failed()
+
+    story(act, tmp_path)
+
+
+def test_what_failed_is_not_committed(tmp_path: Path) -> None:
+    topology, failing = Topology(), [True]
+
+    def add(key: bytes, value: bytes, count: int) -> int:
+        if failing and count == 3:
+            raise ZeroDivisionError
+        return count + 1
+
+    topology.stream("in").aggregate("counts", lambda: 0, add).to("out")
+
+    async def act(world: World) -> None:
+        await world.feed(1000)
+        async with world.instance(topology, commit_interval_ms=5000) as one:
+            with pytest.raises(ZeroDivisionError):
+                await one.failed()
+        failing.clear()
+        async with world.instance(topology) as one:
+            await world.counted(one)
+
+    story(act, tmp_path)
 
 
 def test_two_instances_do_not_share_a_directory(tmp_path: Path) -> None:

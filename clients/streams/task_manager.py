@@ -1,0 +1,299 @@
+"""The tasks of one instance: which there are, what they did when it is committed, and what moves between them.
+
+Whatever changes the set of tasks comes through the consumer's listener, inside the call that asks for records, and
+commits first. What a commit refuses has not happened: the tasks forget what is in memory, catch up, and the input is
+sought back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+
+from clients.consumer.consumer import Consumer
+from clients.consumer.listener import PartitionKeyRebalanceListener
+from clients.streams import handover
+from clients.streams.assignment_info import AssignorError
+from clients.streams.committer import LOST_MEMBERSHIP, Committer, Departure, TasksMigrated
+from clients.streams.config import StreamsConfig
+from clients.streams.partition_assignor import AssignedTasks
+from clients.streams.restorer import Restorer
+from clients.streams.state_directory import StateDirectory
+from clients.streams.subscription_info import RUNNING
+from clients.streams.task import TaskId
+from clients.streams.tasks import State, Task
+from clients.streams.topology import Built
+from protocol.errors import KafkaError
+from protocol.lineage import Segment
+from protocol.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+class StreamsError(Exception):
+    """The group has no place for this instance, or none for this application."""
+
+
+class TaskManager(PartitionKeyRebalanceListener):
+    """See the module. What it needs of others is given before it is used: they need it too."""
+
+    consumer: Consumer
+    committer: Committer
+    restorer: Restorer
+
+    def __init__(self, config: StreamsConfig, built: Built, directory: StateDirectory) -> None:
+        self._config = config
+        self._built = built
+        self._directory = directory
+        self._loop = asyncio.get_running_loop()
+        self.tasks: dict[TaskId, Task] = {}
+        self._assigned = AssignedTasks()
+        self._suspended: set[TaskId] = set()
+        """Tasks that ran until an eager rebalance began."""
+        self._expected: set[TaskId] = set()
+        """Running tasks to which keys are about to come, and which have changes to commit first."""
+        self._offsets: dict[TopicPartition, int] = {}
+        """What was committed last, or where reading began."""
+        self._given_up = False
+        self.commit_due = self._loop.time()
+        self._parked = {task: sum(self._checkpoints(task).values()) for task in directory.tasks() if self._known(task)}
+        """Tasks that left state here and are not open: the sums of their checkpoints."""
+
+    # what the consumer tells of (PartitionKeyRebalanceListener)
+
+    async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Commit, and stop processing these."""
+        await self.commit()
+        self._give_back(partitions, lost=False)
+
+    async def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        """Nothing can be committed any more."""
+        await self.committer.drop()
+        self._give_back(partitions, lost=True)
+
+    async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """Take up what was assigned; the assignor has told of the tasks."""
+        self._take_tasks()
+
+    async def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Hand over what leaves here: nobody is to wait for the next commit."""
+        await self.commit()
+
+    async def on_partition_key_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """Keys are about to come to these partitions: their tasks see to it that the state is there, after a commit.
+
+        Which may have to wait for the end of a rebalance; until then nothing of them is processed.
+        """
+        for partition in partitions:
+            task = self.task_of(partition)
+            if task.state is State.RUNNING and not self.arrived(task):
+                self._pause(task)
+                self._expected.add(task.id)
+        await self.commit()
+        self._catch_up_expected()
+
+    # committing
+
+    async def commit(self) -> None:
+        """Commit everything that was processed, and hand over what has left; not while the group rebalances."""
+        if self.consumer.rebalancing or self._given_up:
+            return
+        departures = self._departures()
+        leaving = {departure.task.id for departure in departures}
+        tasks = [task for task in self.tasks.values() if task.state is State.RUNNING or task.id in leaving]
+        offsets = self._progressed(tasks)
+        self.commit_due = self._loop.time() + self._config.commit_interval_ms / 1000
+        if not (offsets or departures or self.committer.open or any(task.changed for task in tasks)):
+            self._catch_up_expected()
+            return
+        async with self.restorer.idle:
+            deliveries = await self.committer.commit(tasks, offsets, departures)
+            self._offsets.update(offsets)
+            self.committer.moves.copied += self.restorer.copied(deliveries)
+        if deliveries:
+            self.commit_due = self._loop.time()  # there may be more than one transaction takes
+            self.restorer.follow()
+        self._catch_up_expected()
+
+    def _progressed(self, tasks: Collection[Task]) -> dict[TopicPartition, int]:
+        """The positions that are not committed yet."""
+        mine = self.consumer.assignment()
+        positions = {one: self.consumer.position(one) for task in tasks for one in task.partitions if one in mine}
+        return {one: at for one, at in positions.items() if at >= 0 and at != self._offsets.get(one)}
+
+    def task_of(self, partition: TopicPartition) -> Task:
+        """The task that reads a partition here."""
+        return self.tasks[TaskId(self._built.subtopology_of(partition.topic).index, partition.partition)]
+
+    async def recover(self, error: TasksMigrated) -> None:
+        """Nothing since the last commit has happened: forget it, and read the input again from there."""
+        log.warning("going back to the last commit: %s", error)
+        for task in self.tasks.values():
+            if task.state is State.RUNNING or task.changed:
+                task.aborted()
+                self._pause(task)
+        for partition in self.consumer.assignment():
+            try:
+                at = await self.consumer.committed(partition)
+            except KafkaError as refused:
+                if refused.code not in LOST_MEMBERSHIP:
+                    raise
+                continue  # whoever is assigned next begins where the group is
+            known = self._offsets.get(partition) if at is None else at
+            if known is not None and partition in self.consumer.assignment():
+                self.consumer.seek(partition, known)
+        self.restorer.follow()
+
+    # resizes
+
+    def _departures(self) -> list[Departure]:
+        """The hand-overs that are due, of tasks whose state is complete up to the cut."""
+        found: list[Departure] = []
+        mine = self.consumer.assignment()
+        for task in self.tasks.values():
+            if task.state is State.STANDBY or (task.state is State.CATCHING_UP and not task.restored):
+                continue
+            for partition in task.partitions:
+                known = self.consumer.segment(partition) if task.stores and partition in mine else None
+                if known is None:
+                    continue
+                lineage, segment = known
+                marks = task.marks()
+                present = self.consumer.partitions_of(partition.topic)
+                for generation in handover.due(lineage, segment, min(one.departed for one in marks)):
+                    opened = Segment(partition.partition, generation)
+                    before = lineage.previous(opened)
+                    assert before is not None, "keys leave where a segment ends"
+                    if any(handover.missing(lineage, before, one, present) for one in marks):
+                        break
+                    found.append(Departure(task, lineage, opened))
+        return found
+
+    def arrived(self, task: Task) -> bool:
+        """Whether everything that a resize sends to a task has come, for what it is about to read."""
+        for partition in task.partitions:
+            known = self.consumer.segment(partition) if partition in self.consumer.assignment() else None
+            if known is None:
+                continue
+            present = self.consumer.partitions_of(partition.topic)
+            for marks in task.marks():
+                if handover.missing(*known, marks, present):
+                    return False
+        return True
+
+    # tasks
+
+    def positions_known(self, task: Task) -> bool:
+        """Whether the input is ready, and with it everything decided that the owner before had begun."""
+        mine = self.consumer.assignment()
+        there = [one for one in task.partitions if one in mine]
+        known = bool(there) and all(self.consumer.position(one) >= 0 for one in there)
+        if known:
+            for one in there:
+                self._offsets.setdefault(one, self.consumer.position(one))
+        return known
+
+    def begin(self, task: Task) -> None:
+        """Let a task process: everything is there."""
+        task.run()
+        self.consumer.resume(*(one for one in task.partitions if one in self.consumer.assignment()))
+        log.info("%s runs, with %d keys", task.id, sum(task.disk.entries(name) for name in task.stores))
+
+    def _pause(self, task: Task) -> None:
+        mine = self.consumer.assignment()
+        self.consumer.pause(*(one for one in task.partitions if one in mine))
+
+    def offset_sums(self) -> dict[TaskId, int]:
+        """What this instance has of each task with state, for whoever assigns."""
+        sums = dict(self._parked)
+        for task in self.tasks.values():
+            if not task.stores:
+                continue
+            running = task.state is State.RUNNING or task.id in self._suspended
+            sums[task.id] = RUNNING if running else sum(one.checkpoint.offset for one in task.stores.values())
+        return sums
+
+    def on_tasks(self, assigned: AssignedTasks) -> None:
+        """What the leader gave, or why it gave nothing: then the instance ends. `StreamsError`"""
+        if assigned.error is not AssignorError.NONE:
+            raise StreamsError(f"the leader of the group has no assignment: {assigned.error.name}")
+        self._assigned = assigned
+
+    def _take_tasks(self) -> None:
+        """Have exactly the tasks that were assigned: those that run go on, new ones catch up, others are closed."""
+        self._suspended.clear()
+        active = set(self._assigned.active)
+        standby = {task for task in self._assigned.standby if task not in active}
+        for task_id in self.tasks.keys() - active - standby:
+            task = self.tasks.pop(task_id)
+            self._parked[task_id] = sum(one.checkpoint.offset for one in task.stores.values())
+            task.close()
+        for task_id in sorted(active | standby):
+            wanted = State.CATCHING_UP if task_id in active else State.STANDBY
+            task_or_none = self.tasks.get(task_id)
+            if task_or_none is None:
+                self.tasks[task_id] = self._open(task_id, wanted)
+            elif wanted is State.STANDBY:
+                task_or_none.stand_by()
+            elif task_or_none.state is State.STANDBY:
+                task_or_none.catch_up()
+        for task_id in active:
+            if self.tasks[task_id].state is not State.RUNNING:
+                self._pause(self.tasks[task_id])
+        self.restorer.follow()
+
+    def task(self, task_id: TaskId) -> Task:
+        """A task; one that is not here becomes a standby until tasks are assigned again."""
+        task = self.tasks.get(task_id)
+        if task is None:
+            task = self.tasks[task_id] = self._open(task_id, State.STANDBY)
+        return task
+
+    def _open(self, task_id: TaskId, state: State) -> Task:
+        self._parked.pop(task_id, None)
+        subtopology = self._built.subtopologies[task_id.subtopology]
+        disk = self._directory.open(task_id, subtopology.stores)
+        return Task(task_id, self._config.application_id, subtopology, disk, state=state)
+
+    def _give_back(self, partitions: Collection[TopicPartition], *, lost: bool) -> None:
+        """The tasks of these partitions run here no more; their stores are kept warm until it is known who has them."""
+        for partition in partitions:
+            task = self.tasks.get(TaskId(self._built.subtopology_of(partition.topic).index, partition.partition))
+            self._offsets.pop(partition, None)
+            if task is None:
+                continue
+            if lost:
+                task.aborted()
+            elif self._config.rebalance_protocol == "eager" and task.state is State.RUNNING:
+                self._suspended.add(task.id)
+            task.stand_by()
+        self.restorer.follow()
+
+    def _catch_up_expected(self) -> None:
+        tasks = [self.tasks[task] for task in self._expected & self.tasks.keys()]
+        for task in tasks:
+            if task.state is not State.RUNNING:
+                self._expected.discard(task.id)
+            elif not task.changed:
+                self._expected.discard(task.id)
+                task.catch_up()
+                self.restorer.follow()
+
+    def give_up(self) -> None:
+        """Commit nothing more: what is in memory is void."""
+        self._given_up = True
+        for task in self.tasks.values():
+            task.aborted()
+
+    def close(self) -> None:
+        """Leave the stores on disk, as of the last commit."""
+        for task in self.tasks.values():
+            task.close()
+        self.tasks.clear()
+
+    def _known(self, task: TaskId) -> bool:
+        return task.subtopology < len(self._built.subtopologies)
+
+    def _checkpoints(self, task: TaskId) -> dict[str, int]:
+        return self._directory.checkpoints(task, self._built.subtopologies[task.subtopology].stores)
