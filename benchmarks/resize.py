@@ -21,14 +21,14 @@ from typing import Any, Final
 
 from anabranch.cluster import Cluster
 from benchmarks.peers import running
-from benchmarks.report import Figure, median, percentile, summary, table, times, working
+from benchmarks.report import Figure, curve, median, percentile, summary, table, times, working
 from clients import Admin, NewTopic, Producer
 from controller.zk.memory import MemorySession, MemoryZooKeeper
 from controller.zk.session import Check, Op
 from protocol import linear_hashing
 from protocol.hashing import murmur2
 
-SIZES: Final = (10, 100, 1000)
+SIZES: Final = (10, 30, 100, 300, 1000)
 AIM_MS: Final = {100: 100.0}
 KEYS: Final = 8
 """Of each kind."""
@@ -133,6 +133,8 @@ def measure(sizes: Sequence[int] = SIZES) -> list[Figure]:
     """Resize one topic of each size, print the curve."""
     rows: list[tuple[str, ...]] = []
     figures: list[Figure] = []
+    stalls: list[tuple[str, float]] = []
+    writes: list[tuple[str, float]] = []
     with working("resizing under load") as status, running("anabranch") as peer:
         for before in sizes:
             after = before + before // 2
@@ -148,6 +150,8 @@ def measure(sizes: Sequence[int] = SIZES) -> list[Figure]:
                     f"{written} / {affected}",
                 )
             )
+            stalls += [(f"{before}, split", worst), ("untouched", max(untouched)), ("undisturbed", max(calm))]
+            writes.append((f"{before}", written / affected))
             aim = AIM_MS.get(before)
             figures.append(
                 Figure(
@@ -173,6 +177,10 @@ def measure(sizes: Sequence[int] = SIZES) -> list[Figure]:
         rows=rows,
         note="undisturbed: the same keys in as long a time before; a broker that creates replicas shares its core",
     )
+    curve(
+        "slowest acknowledgement by the number of partitions (p99 of split ones)", stalls, unit="ms", logarithmic=True
+    )
+    curve("znodes written for each affected partition", writes, unit="znodes")
     return figures
 
 
