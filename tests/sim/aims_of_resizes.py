@@ -55,37 +55,36 @@ async def long_flushes(schedule: Any) -> bool:
 
 @aim(
     "who told an end dies with records before it that nobody else has",
-    {"copiers": 0, "readers": 2, "keys": 3, "fault_s": 6.0, "pace_s": 0.2, "spares": 1},
+    {"copiers": 0, "readers": 2, "keys": 8, "fault_s": 6.0, "pace_s": 0.2, "spares": 1, "writers": 4},
     resizing=True,
 )
 async def end_dies(schedule: Any) -> bool:
     """Its followers have shown themselves in its epoch, so it may tell; and have not got the tail when it dies."""
     cluster, rng = schedule.cluster, schedule.rng
     controller = cluster.active_controller()
-    leaders = {one.leader for place, one in cluster.states() if place[0] == TOPIC and one.leader > 0}
-    leaders -= {controller}
+    leaders = [one.leader for place, one in cluster.states() if place[0] == TOPIC and one.leader > 0]
+    leaders = [one for one in leaders if one != controller]
     if not leaders:
         return False
-    node = rng.choice(sorted(leaders))
-    followers = [one for one in cluster.brokers if one.node_id != node]
+    node = rng.choice(leaders)  # who leads more partitions comes up more often
+    host, followers = cluster.machines[node].host, [one for one in cluster.brokers if one.node_id != node]
     for one in followers:
-        cluster.network.slow(cluster.machines[node].host, one.host, rng.choice((200, 400)))
+        cluster.network.slow(host, one.host, rng.choice((200, 400)))
     told = cluster.history.resizes.boundaries
-    known = len(told)
-    deadline, alone = cluster.now() + 4, False
+    known, alone, deadline = len(told), False, cluster.now() + 4
     while cluster.now() < deadline and not alone:
         await asyncio.sleep(0.005)
         for row in told[known:]:
-            ends = [cluster.replica(one.node_id, *row.place) for one in followers]
-            behind = [one is not None and one.log.log_end_offset < row.end_offset for one in ends]
-            alone = alone or (row.node == node and all(behind))
+            others = [cluster.replica(one.node_id, *row.place) for one in followers]
+            behind = all(one is not None and one.log.log_end_offset < row.end_offset for one in others)
+            alone = alone or (row.node == node and behind)
         known = len(told)
     if alone:
         cluster.tell(f"kill node {node}, which has told an end that only it knows")
         cluster.crash(node)
         cluster.expire_session(node)
     for one in followers:
-        cluster.network.slow(cluster.machines[node].host, one.host, 0)
+        cluster.network.slow(host, one.host, 0)
     if alone:
         await asyncio.sleep(1 + rng.random())
         cluster.boot(node)

@@ -28,6 +28,7 @@ from tests.sim.chores import Caretaker
 from tests.sim.clients import CLIENT_FAILURES, COOPERATIVE, EAGER, GROUP, TOPIC, Operator
 from tests.sim.cluster import SimCluster
 from tests.sim.copiers import OUT, Auditor
+from tests.sim.effects import missing
 from tests.sim.faults import FAULTS, Fault
 from tests.sim.history import History, OffsetsReset
 from tests.sim.loop import Process
@@ -291,12 +292,12 @@ class ResizeSchedule(Schedule):
         return RESIZE_FAULTS
 
 
-def silent(fired: Counter[str]) -> list[str]:
+def silent(fired: Counter[str], schedules: int) -> list[str]:
     """The faults and kinds of resizes that never happened, and the invariants that had nothing to look at."""
     wanted = [f"fault: {name}" for name in RESIZE_FAULTS]
     wanted += [f"resize: {name}" for name in KINDS]
     wanted += [f"judged: {one.name}" for one in INVARIANTS]
-    return [name for name in [*wanted, *EFFECTS] if not fired[name]]
+    return missing([*wanted, *EFFECTS], fired, schedules)
 
 
 EFFECTS: Final = (

@@ -15,7 +15,6 @@ from tests.sim.planted import PLANTS, catch, planted
         ("acknowledge before replication", ("C13", "A1")),
         ("consumers read above the high watermark", ("C14", "A1")),
         ("an election keeps the leader epoch", ("C6",)),
-        ("broker epochs in an ISR not compared (before KIP-903)", ("C9",)),
         ("generation of a batch not checked", ("B3",)),
         ("gates are always open", ("B1", "B2")),
         ("boundaries are crossed without a flush", ("B12",)),

@@ -1,0 +1,53 @@
+"""Every aim comes about and is survived, and shows its bugs; `--planted` and `--defects` try all of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.aims import AIMS
+from tests.sim.command import run_one
+from tests.sim.defects import DEFECTS
+from tests.sim.planted import AIMED_AT, PLANTS, catch
+from tests.sim.processes import pool
+
+SEEDS = 40
+"""The first of these in which a story comes about is enough; it needs others to be where it wants them."""
+
+
+def told(name: str) -> tuple[str, bool, tuple[str, ...]]:
+    """Run an aim until its story has come about; the violations of all runs."""
+    violations: list[str] = []
+    for seed in range(SEEDS):
+        result = run_one(seed, name)
+        violations += result.violations
+        if result.fired[f"fault: {name}"]:
+            return name, True, tuple(violations)
+    return name, False, tuple(violations)
+
+
+@pytest.mark.timeout(200)
+def test_what_is_aimed_at_comes_about_and_breaks_nothing() -> None:
+    with pool(2) as workers:
+        for name, came_about, violations in workers.map(told, AIMS):
+            assert violations == (), f"repeat with: python -m tests.sim SEED --scenario {name!r}"
+            assert came_about, name
+
+
+@pytest.mark.parametrize(
+    ("bug", "checkers"),
+    [
+        ("transactions: a marker of an old coordinator is accepted", ("A35", "A16", "A27")),
+        ("found: a broker is reminded of a replica that was deleted", ("C17",)),
+        ("found: a truncation is not on the disk when the log goes on", ("A1", "C16")),
+        ("a replica keeps its old log when its index is used again", ("B17", "B19", "A1")),
+    ],
+)
+def test_an_aimed_bug_is_caught_by_the_checker_of_its_rule(bug: str, checkers: tuple[str, ...]) -> None:
+    caught = catch(bug, limit=40)
+    assert caught.found
+    assert {one.split()[0] for one in caught.checkers} & set(checkers), caught.detail
+
+
+def test_every_aim_shows_a_bug_that_exists() -> None:
+    assert set(AIMED_AT.values()) == set(AIMS)
+    assert AIMED_AT.keys() <= PLANTS.keys() | DEFECTS.keys()
