@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from chaos.run import Fired
 
 FORGET_S: Final = 20.0
-KINDS: Final = {"kill": "kill", "crash": "kill", "expire": "controller", "freeze": "freeze", "full": "disk"}
+KINDS: Final = {
+    "kill": "kill",
+    "crash": "kill",
+    "stop": "restart",
+    "expire": "controller",
+    "freeze": "freeze",
+    "full": "disk",
+}
 """The first word of a fault's name -> its lane in a timeline; the others are about links and members."""
 
 
@@ -54,12 +61,17 @@ def moments(fired: Iterable[Fired], resizes: Iterable[tuple[float, float, int]])
         Moment(
             round((offset_s + published) * 1000),
             "resize",
-            f"{TOPIC} has {count} partitions, {published - asked:.1f} s after it was asked",
-            f"{count} partitions",
+            f"{TOPIC} has {partitions(count)}, {published - asked:.1f} s after it was asked",
+            partitions(count),
         )
         for asked, published, count in resizes
     ]
     return sorted(made, key=lambda one: one.t_ms)
+
+
+def partitions(count: int) -> str:
+    """So many of them."""
+    return f"{count} partition{'' if count == 1 else 's'}"
 
 
 def _lane(name: str) -> str:

@@ -25,7 +25,7 @@ from anabranch.ensemble import LocalEnsemble
 from anabranch.processes import ProcessCluster
 from anabranch.report.timeline import Moment
 from chaos import session
-from chaos.companion import Companion, forget_audit
+from chaos.companion import Companion, forget_audit, partitions
 from chaos.ledger import Ledger
 from chaos.session import NoSession
 from clients import Admin, Consumer, NewTopic, Producer
@@ -222,7 +222,7 @@ class Runner:
                     log.info("resize to %d: %s", count, error)
                     await asyncio.sleep(0.3)
             self.resizes.append((loop.time() - begun_s, count))
-            self.moments.append(Moment(wall_clock_ms(), "resize", f"{count} partitions", f"{count} partitions"))
+            self.moments.append(Moment(wall_clock_ms(), "resize", partitions(count), partitions(count)))
 
     # --- faults
 
