@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import codec, latency, request_path, startup, streams_sizes
 from benchmarks.__main__ import main
-from benchmarks.report import percentile
+from benchmarks.report import curve, distribution, percentile
 
 
 def test_generated_codecs_are_ten_times_faster_than_the_reference() -> None:
@@ -49,3 +49,14 @@ def test_an_unknown_benchmark_is_named(capsys: pytest.CaptureFixture[str]) -> No
 def test_percentiles() -> None:
     values = [float(value) for value in range(100, 0, -1)]
     assert (percentile(values, 50), percentile(values, 99), percentile([7.0], 99)) == (51.0, 100.0, 7.0)
+
+
+def test_curves(capsys: pytest.CaptureFixture[str]) -> None:
+    """The longest bar is as long as bars get; what is nothing has none, and a tenth is a tenth."""
+    curve("stalls", [("10", 0.0), ("100", 5.0), ("1000", 50.0)], unit="ms")
+    nothing, tenth, whole = capsys.readouterr().out.splitlines()[1:]
+    assert [line.count("█") for line in (nothing, tenth, whole)] == [0, 5, 50]
+    distribution("hand-off", [1.0, 10.0, 100.0], unit="ms")
+    lengths = [line.count("█") for line in capsys.readouterr().out.splitlines()[1:]]
+    assert lengths == sorted(lengths)
+    assert lengths[-1] == 50 > lengths[0] > 0
