@@ -1,0 +1,70 @@
+"""Owners of a partition, and repetitions that are given up."""
+
+from __future__ import annotations
+
+from spark_jobs.places import Place
+from spark_jobs.verdict import REPEATED, TWO_OWNERS, Event
+
+
+def by(incarnation: int, group_generation: int, offset: int, time_ms: int) -> Event:
+    member = f"m{incarnation}"
+    return Event("g", "t", 7, b"k", offset, 0, offset, 0, time_ms, 0, member, incarnation, group_generation)
+
+
+def kinds(*events: Event) -> list[str]:
+    """What is found; an event whose offset came up before is a repetition. The state is packed after each."""
+    place, seen, found = Place(), set[int](), []
+    for event in events:
+        found += [one.kind for one in place.take(event, again=event.offset in seen)]
+        seen.add(event.offset)
+        place = Place.of_json(place.as_json())
+    return found
+
+
+def test_owners_that_follow_one_another_are_alone() -> None:
+    assert kinds(by(1, 1, 0, 10), by(2, 2, 1, 20), by(1, 3, 2, 30), by(3, 3, 3, 40)) == []
+
+
+def test_an_owner_that_goes_on_when_it_was_replaced_is_a_second_one() -> None:
+    assert kinds(by(1, 1, 0, 10), by(2, 2, 1, 20), by(1, 1, 2, 30), by(1, 1, 3, 40)) == [TWO_OWNERS]
+
+
+def test_whichever_is_stored_first() -> None:
+    assert kinds(by(1, 1, 0, 10), by(1, 1, 2, 30), by(2, 2, 1, 20)) == [TWO_OWNERS]
+
+
+def test_two_owners_of_one_generation_that_alternate() -> None:
+    assert kinds(by(1, 1, 0, 10), by(2, 1, 0, 11), by(1, 1, 1, 12)) == [TWO_OWNERS]
+
+
+def test_a_static_member_that_restarts_keeps_the_generation() -> None:
+    assert kinds(by(1, 1, 0, 10), by(2, 1, 0, 11), by(2, 1, 1, 12)) == []
+
+
+def test_an_owner_that_told_late_was_no_second_one() -> None:
+    assert kinds(by(1, 1, 0, 10), by(2, 2, 1, 20), by(1, 1, 1, 15), by(2, 2, 2, 30)) == []
+
+
+def test_owners_without_generations_cannot_be_judged() -> None:
+    assert kinds(by(1, -1, 0, 10), by(2, -1, 1, 20), by(1, -1, 2, 30)) == []
+
+
+def test_a_repetition_has_to_reach_where_reading_had_come_to() -> None:
+    first = [by(1, 1, offset, offset) for offset in range(4)]
+    assert kinds(*first, *(by(2, 2, offset, 10 + offset) for offset in range(1, 6))) == []
+    assert kinds(*first, by(2, 2, 1, 10), by(3, 3, 0, 11), *(by(3, 3, n, 12 + n) for n in range(1, 5))) == []
+    assert kinds(*first, by(1, 1, 1, 10), by(1, 1, 4, 11)) == [REPEATED]
+    assert kinds(*first, by(1, 1, 3, 10), by(1, 1, 4, 11)) == [], "nothing came after it"
+
+
+def test_plain_deliveries_leave_the_same_behind() -> None:
+    events = [by(1, 1, offset, offset) for offset in range(5)]
+    slow, fast = Place(), Place()
+    for event in events:
+        slow.take(event, again=False)
+    fast.take(events[0], again=False)
+    assert fast.plain(events[1])
+    fast.extend(events[-1])
+    assert fast.as_json() == slow.as_json()
+    assert not fast.plain(events[2])
+    assert not fast.plain(by(2, 2, 9, 9))
