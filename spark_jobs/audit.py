@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from protocol import audit as wire
-from spark_jobs import stages, verdict
+from spark_jobs import inputs, stages, verdict
 from spark_jobs.source import FORMAT
 from spark_jobs.stages import BESIDE, COUNT, VIOLATION, BucketAuditor
 from spark_jobs.tallies import Ledger, Tallies
@@ -46,6 +46,8 @@ class Target:
     expect: str | None = None
     """The audited topic: what it stores must have been delivered."""
     rows_per_trigger: int = ROWS_PER_TRIGGER
+    source: str = FORMAT
+    """One of `inputs.SOURCES`."""
 
     @property
     def checkpoint(self) -> Path:
@@ -137,14 +139,9 @@ def prepared(records: DataFrame, expect: str | None) -> DataFrame:
 
 def _rows(session: SparkSession, target: Target) -> DataFrame:
     topics = [target.topic] if target.expect is None else [target.topic, target.expect]
-    return (
-        session.readStream.format(FORMAT)
-        .option("bootstrap.servers", target.servers)
-        .option("subscribe", ",".join(topics))
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", target.rows_per_trigger)
-        .option("includeHeaders", str(target.expect is not None).lower())
-        .load()
+    headers = target.expect is not None
+    return inputs.stream(
+        session, target.servers, topics, headers=headers, rows=target.rows_per_trigger, source=target.source
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs import audit, stages
+from spark_jobs import audit, inputs, stages
 from spark_jobs.bucket import Bucket
 from spark_jobs.source import FORMAT
 from spark_jobs.stages import BESIDE, COUNT, VIOLATION
@@ -40,16 +40,9 @@ class Backfill:
     beside: Tallies
 
 
-def topic(session: SparkSession, servers: str, topics: Sequence[str]) -> DataFrame:
-    """Everything that topics hold by now: an audit topic, and the audited one."""
-    return (
-        session.read.format(FORMAT)
-        .option("bootstrap.servers", servers)
-        .option("subscribe", ",".join(topics))
-        .option("startingOffsets", "earliest")
-        .option("includeHeaders", "true")
-        .load()
-    )
+def topic(session: SparkSession, servers: str, topics: Sequence[str], source: str = FORMAT) -> DataFrame:
+    """Everything that topics hold by now: an audit topic, and the audited one. `inputs.SourceMissing`"""
+    return inputs.batch(session, servers, topics, source=source)
 
 
 def run(records: DataFrame, expect: str | None) -> Backfill:

@@ -187,11 +187,15 @@ def to_arrow(records: Sequence[Message], source: OffsetRange, *, headers: bool) 
 
 
 def _header_lists(headers: Sequence[Sequence[tuple[str, bytes | None]]]) -> pa.Array:
-    """The headers of many records as one column, built flat: a dictionary per header would cost five times as much."""
+    """The headers of many records as one column, built flat: a dictionary per header would cost five times as much.
+
+    None at all is null, as in Spark's Kafka source.
+    """
     flat = [header for row in headers for header in row]
     starts = np.zeros(len(headers) + 1, np.int32)
     np.cumsum([len(row) for row in headers], out=starts[1:])
     names = pa.array([name for name, _ in flat], pa.string())
     values = pa.array([value for _, value in flat], pa.binary())
     pairs = pa.StructArray.from_arrays([names, values], fields=list(_HEADER_TYPE.value_type))
-    return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), pairs)
+    none = np.append(np.diff(starts) == 0, False)  # the last one is only where the last list ends
+    return pa.ListArray.from_arrays(pa.array(starts, pa.int32(), mask=none), pairs)

@@ -25,6 +25,7 @@ from anabranch.audit.wish import Wish
 from protocol.errors import KafkaError
 from protocol.lineage import Lineage
 from spark_jobs import backfill, lineages, paths, service, violations
+from spark_jobs.inputs import SourceMissing
 from spark_jobs.verdict import KINDS, clean
 from spark_jobs.violations import Violations
 from spark_jobs.writer import TopicWriter
@@ -45,7 +46,9 @@ ALL: Final = "all"
 def as_stream(session: SparkSession, wish: Wish, console: Console) -> Findings:
     """Audit a topic as it is now, or until told to stop."""
     assert wish.topic is not None, "checked"
-    audits = service.AuditService(session, wish.bootstrap_servers, wish.out, tell=lambda *_, **__: None)
+    audits = service.AuditService(
+        session, wish.bootstrap_servers, wish.out, tell=lambda *_, **__: None, source=wish.source
+    )
     target, sight = audits.target(wish.topic, wish.expect), Sight(wish.topic)
     with contextlib.ExitStack() as stack:
         view = View(console)
@@ -179,7 +182,10 @@ def _finished(session: SparkSession, wish: Wish) -> tuple[DataFrame, dict[str, L
     if wish.replay is not None:
         return session.read.parquet(str(wish.replay)), lineages.load(wish.replay / f"_{gather.LINEAGES}")
     topics = [topic for topic in (wish.topic, wish.expect) if topic is not None]
-    return backfill.topic(session, wish.bootstrap_servers, topics), {}
+    try:
+        return backfill.topic(session, wish.bootstrap_servers, topics, wish.source), {}
+    except SourceMissing as error:
+        raise service.CannotAudit(str(error)) from error
 
 
 def _asked(servers: str, topics: set[str]) -> dict[str, Lineage]:

@@ -37,6 +37,8 @@ Examples:
       audit what is finished as a batch job, and keep a copy (Parquet) of what was read
   anabranch audit --replay flights-2013 --events what-was-done.jsonl
       audit the copy again, without the cluster; the report shows what was done to it, and when
+  anabranch audit --topic flights-audit --source kafka --conf spark.jars.packages=org.apache.spark:spark-sql-kafka-...
+      read with Spark's own connector, in Spark's version
   anabranch audit --serve --out out/audit
       wait for commands on standard input: {"audit": TOPIC, "expect": TOPIC} and {"finish": TOPIC}
 
@@ -84,6 +86,13 @@ topic has one with report.html, verdict.json and violations/*.parquet; spark.log
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Tell Prometheus at /metrics. 0: a free port.")
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address of --metrics-port.")
 @click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@click.option(
+    "--source",
+    default="anabranch",
+    show_default=True,
+    type=click.Choice(["anabranch", "kafka"]),
+    help="What reads the topics: our own, or Spark's Kafka connector, if it is on the class path.",
+)
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Spark's configuration; may be repeated.")
 @click.option(
     "--package",
@@ -129,7 +138,8 @@ def run(wish: Wish) -> int:
             spark = AuditSpark(wish.out, master=wish.master, conf=wish.conf)
             with spark as session, work.handling(signal.SIGINT, stop_without_verdict):
                 if wish.serve:
-                    service.serve(service.AuditService(session, wish.bootstrap_servers, wish.out), sys.stdin)
+                    audits = service.AuditService(session, wish.bootstrap_servers, wish.out, source=wish.source)
+                    service.serve(audits, sys.stdin)
                     return 0
                 audit = work.as_batch if wish.is_batch else work.as_stream
                 return work.conclude(audit(session, wish, console), wish.directory, console)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.session import LocalSpark, java
+from spark_jobs.session import AuditSpark, java
 from tests.spark_jobs.live import LiveCluster
+
+
+def kafka_jars() -> list[str]:
+    """Spark's own Kafka connector, where somebody has put it."""
+    directory = os.environ.get("ANABRANCH_SPARK_KAFKA_JARS")
+    return sorted(map(str, Path(directory).glob("*.jar"))) if directory else []
 
 
 @pytest.fixture(scope="session")
@@ -23,5 +31,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session as the audit uses it."""
     if java() is None:
         pytest.skip("NO SPARK: there is no Java on this machine")
-    with LocalSpark(tmp_path_factory.mktemp("spark")) as session:
+    conf = {"spark.jars": ",".join(kafka_jars())} if kafka_jars() else {}
+    with AuditSpark(tmp_path_factory.mktemp("spark"), conf=conf) as session:
         yield session

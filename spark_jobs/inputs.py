@@ -1,0 +1,57 @@
+"""Records of topics as DataFrames, from our own source or from Spark's Kafka connector: same columns, same verdict.
+
+The connector is a package of its own, in Spark's version (`--conf spark.jars.packages=...`, or files in `spark.jars`).
+It reads in the JVM, knows TLS and SASL, and fails a query whose topic loses a partition unless it is told not to mind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyspark
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs.source import FORMAT
+
+KAFKA: Final = "kafka"
+SOURCES: Final = (FORMAT, KAFKA)
+_NOT_FOUND: Final = "Failed to find data source: kafka"
+
+
+class SourceMissing(RuntimeError):
+    """Spark's Kafka connector is not there; the text says how to get it."""
+
+
+def stream(
+    session: SparkSession, servers: str, topics: Sequence[str], *, headers: bool, rows: int, source: str = FORMAT
+) -> DataFrame:
+    """All that topics hold and what comes to them, so many records at a time. `SourceMissing`"""
+    reader = session.readStream.format(source).option("maxOffsetsPerTrigger", rows)
+    return _loaded(reader, servers, topics, headers)
+
+
+def batch(session: SparkSession, servers: str, topics: Sequence[str], *, source: str = FORMAT) -> DataFrame:
+    """All that topics hold by now. `SourceMissing`"""
+    return _loaded(session.read.format(source), servers, topics, headers=True)
+
+
+def _loaded(reader: Any, servers: str, topics: Sequence[str], headers: bool) -> DataFrame:
+    prepared = (
+        reader.option("kafka.bootstrap.servers", servers)
+        .option("subscribe", ",".join(topics))
+        .option("startingOffsets", "earliest")
+        .option("includeHeaders", str(headers).lower())
+    )
+    try:
+        frame: DataFrame = prepared.load()
+    except AnalysisException as error:
+        if _NOT_FOUND not in str(error):
+            raise
+        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+        raise SourceMissing(
+            f"Spark's Kafka connector is not at hand: --conf spark.jars.packages={package} fetches it, "
+            "--conf spark.jars=FILE,... takes it from files"
+        ) from None
+    return frame

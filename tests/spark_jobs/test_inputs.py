@@ -1,0 +1,55 @@
+"""Spark's own Kafka connector in the place of our source: the same columns, the same verdict, or a line that says why.
+
+The connector is no dependency of ours. Point ANABRANCH_SPARK_KAFKA_JARS at a directory with its files
+(spark-sql-kafka-0-10, spark-token-provider-kafka-0-10, kafka-clients, commons-pool2) to run what needs it.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs import backfill, inputs
+from spark_jobs.service import AuditService, CannotAudit
+from tests.spark_jobs import faults, histories
+from tests.spark_jobs.conftest import kafka_jars
+from tests.spark_jobs.live import LiveCluster
+from tests.spark_jobs.test_audit import check_backfill
+
+needs_connector = pytest.mark.skipif(
+    not kafka_jars(), reason="NO KAFKA CONNECTOR: ANABRANCH_SPARK_KAFKA_JARS names no directory with Spark's connector"
+)
+
+
+@needs_connector
+@pytest.mark.spark
+def test_with_sparks_own_connector_the_verdict_is_the_same(
+    spark: SparkSession, live: LiveCluster, tmp_path: Path
+) -> None:
+    history, late = faults.everything(random.Random(8))
+    history, written = live.write_history("connector-audit", "connector-flights", history)
+    written = faults.spoil(written, late)
+    expected = histories.audit(written, history.stored)
+    live.write_audit("connector-audit", written)
+    verdicts = {}
+    for source in inputs.SOURCES:
+        service = AuditService(spark, live.servers, tmp_path / source, source=source)
+        service.begin("connector-audit", "connector-flights")
+        verdicts[source] = service.finish("connector-audit")
+    assert verdicts == dict.fromkeys(inputs.SOURCES, expected.verdict)
+    topics = ["connector-audit", "connector-flights"]
+    frames = [inputs.batch(spark, live.servers, topics, source=source) for source in inputs.SOURCES]
+    ours, theirs = (sorted(frame.collect(), key=lambda row: (row.topic, row.partition, row.offset)) for frame in frames)
+    assert ours == theirs
+    check_backfill(backfill.run(frames[1], "connector-flights"), expected)
+
+
+@pytest.mark.skipif(bool(kafka_jars()), reason="the connector is there")
+@pytest.mark.spark
+def test_a_connector_that_is_not_there_is_named(spark: SparkSession, live: LiveCluster, tmp_path: Path) -> None:
+    topic = live.create("no-connector", 1)
+    with pytest.raises(CannotAudit, match=r"connector is not at hand: --conf spark\.jars\.packages=org\.apache\.spark"):
+        AuditService(spark, live.servers, tmp_path, source=inputs.KAFKA).begin(topic, None)
