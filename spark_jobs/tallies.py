@@ -3,7 +3,7 @@
 No state of a key is needed for any of it, so a batch counts its own rows and the driver adds the batches up. Adding is
 commutative, and `Ledger` remembers what the newest batch contributed: a batch that runs again after a restart replaces
 its own contribution. Time is kept in bins, which widen when there would be too many: an audit that goes on for months
-has as many bins as one of ten minutes.
+has as many bins as one of ten minutes, and stored records may be dated as their producers like.
 
 A hand-off is told by the segments alone (`protocol.lineage`): a segment whose keys came from other partitions may be
 handed out when all of those were. It takes from the last delivery of theirs to its own first.
@@ -23,7 +23,7 @@ from protocol.lineage import Lineage, Segment
 
 BIN_MS: Final = 500
 BINS_MAX: Final = 1200
-"""Of one partition. Ten minutes at the finest; as many are plotted."""
+"""Of one partition: ten minutes at the finest."""
 
 Column = npt.NDArray[np.int64]
 Place = tuple[str, str, int]
@@ -67,12 +67,57 @@ class HandOff(NamedTuple):
 
 
 @dataclass(slots=True)
+class Bins:
+    """Records over time at one place. The bins widen when there would be too many, empty ones between included."""
+
+    bin_ms: int = BIN_MS
+    counts: dict[int, int] = field(default_factory=dict)
+    """Number of a bin -> records in it."""
+
+    def count(self, times: Column, counts: Column) -> None:
+        """So many records at these times."""
+        numbers, which = np.unique(times // self.bin_ms, return_inverse=True)
+        sums = np.bincount(which, weights=counts).astype(np.int64)
+        self._add(zip(numbers.tolist(), sums.tolist(), strict=True))
+        self.narrow()
+
+    def add(self, other: Bins) -> None:
+        """Take in what another one counted."""
+        self.widen(other.bin_ms)
+        factor = self.bin_ms // other.bin_ms
+        self._add((number // factor, count) for number, count in other.counts.items())
+        self.narrow()
+
+    def narrow(self) -> None:
+        """Widen until there are few enough."""
+        while self.counts and max(self.counts) - min(self.counts) >= BINS_MAX:
+            self.widen(self.bin_ms * 2)
+
+    def widen(self, bin_ms: int) -> None:
+        """Make the bins at least so wide."""
+        if bin_ms > self.bin_ms:
+            factor, self.bin_ms, before = bin_ms // self.bin_ms, bin_ms, self.counts
+            self.counts = {}
+            self._add((number // factor, count) for number, count in before.items())
+
+    def _add(self, more: Iterable[tuple[int, int]]) -> None:
+        for number, count in more:
+            self.counts[number] = self.counts.get(number, 0) + count
+
+
+class Series(NamedTuple):
+    """Records over time in the partitions of a topic."""
+
+    bin_ms: int
+    partitions: dict[int, list[tuple[int, int]]]
+    """Partition -> (start of a bin in ms, records in it), without gaps from the first to the last bin of all."""
+
+
+@dataclass(slots=True)
 class Tallies:
     """Counts of one batch, or of all."""
 
-    bin_ms: int = BIN_MS
-    bins: dict[Place, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
-    """Per place: number of a bin -> records in it."""
+    bins: dict[Place, Bins] = field(default_factory=lambda: defaultdict(Bins))
     segments: dict[tuple[str, str, Segment], Handed] = field(default_factory=dict)
 
     def deliver(self, names: Sequence[tuple[str, str]], columns: Mapping[str, Column]) -> None:
@@ -86,33 +131,37 @@ class Tallies:
             where = (group, topic, Segment(index, generation))
             found = Handed(int(counts.sum()), int(times.min()), int(times.max()))
             self._hand(where, found)
-            self._count((group, topic, index), times, counts)
-        self._narrow()
+            self.bins[group, topic, index].count(times, counts)
 
     def store(self, topic: str, partition: Column, time_ms: Column) -> None:
         """Count what the audited topic stores, by the times of the records."""
         for (index,), rows in _grouped(partition):
-            self._count((STORED, topic, index), time_ms[rows], np.ones(len(rows), np.int64))
-        self._narrow()
+            self.bins[STORED, topic, index].count(time_ms[rows], np.ones(len(rows), np.int64))
 
     def add(self, other: Tallies) -> None:
         """Take in what another one counted."""
-        self._widen(other.bin_ms)
-        factor = self.bin_ms // other.bin_ms
         for place, bins in other.bins.items():
-            _add_bins(self.bins[place], ((number // factor, count) for number, count in bins.items()))
+            self.bins[place].add(bins)
         for where, handed in other.segments.items():
             self._hand(where, handed)
-        self._narrow()
 
-    def series(self, group: str, topic: str) -> dict[int, list[tuple[int, int]]]:
-        """Partition -> (start of a bin in ms, records in it), without gaps from the first to the last of all."""
-        found = {place[2]: bins for place, bins in self.bins.items() if place[:2] == (group, topic) and bins}
-        numbers = [number for bins in found.values() for number in bins]
-        return {
-            index: [(n * self.bin_ms, bins.get(n, 0)) for n in range(min(numbers), max(numbers) + 1)]
-            for index, bins in sorted(found.items())
-        }
+    def series(self, group: str, topic: str) -> Series:
+        """What was delivered to a group over time, or what is stored."""
+        found = {place[2]: bins for place, bins in self.bins.items() if place[:2] == (group, topic) and bins.counts}
+        together = {index: Bins(max(bins.bin_ms for bins in found.values())) for index in sorted(found)}
+        for index, bins in together.items():
+            bins.add(found[index])
+        width = max((bins.bin_ms for bins in together.values()), default=BIN_MS)
+        for bins in together.values():
+            bins.widen(width)
+        numbers = [number for bins in together.values() for number in bins.counts]
+        return Series(
+            width,
+            {
+                index: [(n * width, bins.counts.get(n, 0)) for n in range(min(numbers), max(numbers) + 1)]
+                for index, bins in together.items()
+            },
+        )
 
     def audiences(self) -> list[tuple[str, str]]:
         """Each (group, topic) to which anything was delivered."""
@@ -134,8 +183,7 @@ class Tallies:
     def as_json(self) -> dict[str, Any]:
         """For a file, or a row of the query."""
         return {
-            "bin_ms": self.bin_ms,
-            "bins": [[*place, sorted(bins.items())] for place, bins in sorted(self.bins.items())],
+            "bins": [[*place, bins.bin_ms, sorted(bins.counts.items())] for place, bins in sorted(self.bins.items())],
             "segments": [
                 [group, topic, segment.partition, segment.generation, *handed]
                 for (group, topic, segment), handed in sorted(self.segments.items())
@@ -145,9 +193,9 @@ class Tallies:
     @classmethod
     def of_json(cls, found: Mapping[str, Any]) -> Tallies:
         """What `as_json` gave."""
-        made = cls(bin_ms=found["bin_ms"])
-        for group, topic, partition, bins in found["bins"]:
-            made.bins[group, topic, partition] = dict(bins)
+        made = cls()
+        for group, topic, partition, bin_ms, counts in found["bins"]:
+            made.bins[group, topic, partition] = Bins(bin_ms, dict(counts))
         for group, topic, partition, generation, *handed in found["segments"]:
             made.segments[group, topic, Segment(partition, generation)] = Handed(*handed)
         return made
@@ -155,26 +203,6 @@ class Tallies:
     def _hand(self, where: tuple[str, str, Segment], handed: Handed) -> None:
         known = self.segments.get(where)
         self.segments[where] = handed if known is None else known.together(handed)
-
-    def _count(self, place: Place, times: Column, counts: Column) -> None:
-        numbers, which = np.unique(times // self.bin_ms, return_inverse=True)
-        sums = np.bincount(which, weights=counts).astype(np.int64)
-        _add_bins(self.bins[place], zip(numbers.tolist(), sums.tolist(), strict=True))
-
-    def _narrow(self) -> None:
-        """Widen the bins until each place has few enough of them, empty ones between included."""
-        while any(bins and max(bins) - min(bins) >= BINS_MAX for bins in self.bins.values()):
-            self._widen(self.bin_ms * 2)
-
-    def _widen(self, bin_ms: int) -> None:
-        if bin_ms <= self.bin_ms:
-            return
-        factor = bin_ms // self.bin_ms
-        for place, bins in self.bins.items():
-            wider: dict[int, int] = {}
-            _add_bins(wider, ((number // factor, count) for number, count in bins.items()))
-            self.bins[place] = wider
-        self.bin_ms = bin_ms
 
 
 @dataclass(slots=True)
@@ -222,11 +250,6 @@ def _delivered_before(lineage: Lineage, segment: Segment, known: Mapping[Segment
         if before is not None and before in known:
             yield before
         yield from _delivered_before(lineage, one, known)
-
-
-def _add_bins(bins: dict[int, int], more: Iterable[tuple[int, int]]) -> None:
-    for number, count in more:
-        bins[number] = bins.get(number, 0) + count
 
 
 def _grouped(*columns: Column) -> Iterator[tuple[tuple[int, ...], Column]]:

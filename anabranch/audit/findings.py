@@ -6,6 +6,7 @@ Counts and violations are the checks' (`spark_jobs.verdict`); times and hand-off
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any
 from anabranch.report.timeline import Moment, Offence, Span, Timeline
 from protocol.lineage import Lineage
 from spark_jobs.progress import Progress
-from spark_jobs.tallies import STORED, HandOff, Tallies
+from spark_jobs.tallies import STORED, HandOff, Series, Tallies
 from spark_jobs.verdict import Tally
 
 Story = Mapping[str, Any]
@@ -63,20 +64,19 @@ class Findings:
     def timeline(self, group: str, topic: str) -> Timeline:
         """How one topic reached one group."""
         delivered = self.counted.series(group, topic)
-        stored = self.counted.series(STORED, topic)
-        starts = [t_ms for series in (*delivered.values(), *stored.values()) for t_ms, _ in series]
-        began_ms, ended_ms = min(starts), max(starts) + self.counted.bin_ms
-        scale = 1000 / self.counted.bin_ms
+        starts = [t_ms for series in delivered.partitions.values() for t_ms, _ in series]
+        began_ms, ended_ms = min(starts), max(starts) + delivered.bin_ms
+        scale = 1000 / delivered.bin_ms
         hand_offs = self.hand_offs(group, topic)
         return Timeline(
             began_ms=began_ms,
-            ended_ms=max(ended_ms, *(one.t_ms for one in self.moments), ended_ms),
+            ended_ms=max([ended_ms, *(one.t_ms for one in self.moments)]),
             rates={
                 f"partition {index}": [(t_ms, count * scale) for t_ms, count in series]
-                for index, series in delivered.items()
+                for index, series in delivered.partitions.items()
             },
             rates_title="records delivered per second, by partition",
-            waiting=waiting(stored, delivered, self.counted.bin_ms),
+            waiting=waiting(self.counted.series(STORED, topic), delivered, began_ms),
             moments=[one for one in self.moments if one.t_ms >= began_ms] or self._resizes(group, topic),
             spans=[_span(one) for one in hand_offs],
             spans_title="hand-offs: from the last delivery of the old partitions to the first of the new one",
@@ -104,22 +104,20 @@ class Findings:
         return made
 
 
-def waiting(
-    stored: Mapping[int, Sequence[tuple[int, int]]], delivered: Mapping[int, Sequence[tuple[int, int]]], bin_ms: int
-) -> list[tuple[int, int]]:
-    """(end of a bin, how much was stored by then and not delivered); nothing without knowing what is stored."""
-    if not stored:
-        return []
+def waiting(stored: Series, delivered: Series, began_ms: int) -> list[tuple[int, int]]:
+    """(end of a bin, how much was stored by then and not delivered) from the first delivery on; nothing where the times
+    of what is stored say nothing, because they are unknown or later than its delivery."""
     changes: dict[int, int] = {}
-    for sign, series in ((1, stored), (-1, delivered)):
-        for _, bins in series.items():
-            for t_ms, count in bins:
-                changes[t_ms + bin_ms] = changes.get(t_ms + bin_ms, 0) + sign * count
+    for sign, (bin_ms, partitions) in ((1, stored), (-1, delivered)):
+        for t_ms, count in itertools.chain.from_iterable(partitions.values()):
+            changes[t_ms + bin_ms] = changes.get(t_ms + bin_ms, 0) + sign * count
+    last_ms = max((bins[-1][0] + delivered.bin_ms for bins in delivered.partitions.values()), default=0)
     found, level = [], 0
     for t_ms, change in sorted(changes.items()):
         level += change
-        found.append((t_ms, max(level, 0)))
-    return found
+        if began_ms <= t_ms <= last_ms:
+            found.append((t_ms, max(level, 0)))
+    return found if any(level for _, level in found) else []
 
 
 def time_of(story: Story) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from anabranch.audit.findings import Findings, Story, in_words
 from anabranch.report import page, plots
 from anabranch.report.page import BAD, CALM, GOOD, Card, Cell
-from anabranch.report.timeline import middle, percentile
+from anabranch.report.timeline import duration, middle, percentile, several
 from spark_jobs.tallies import HandOff
 from spark_jobs.verdict import COUNTED, KINDS, MEANINGS, clean
 
@@ -60,7 +60,7 @@ def _headline(findings: Findings) -> str:
     else:
         told = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in wrong.items())
         verdict, tone = f"Broken promises: {told}", BAD
-    sub = f"{_several(judged.get('keys', 0), 'key')}, handed to {_named(groups)}; "
+    sub = f"{several(judged.get('keys', 0), 'key')}, handed to {_named(groups)}; "
     sub += f"judged {findings.how}, delivery by delivery, with Spark."
     if again := judged.get("redelivered", 0):
         sub += f" {again:,} were delivered again after a failure, as Kafka allows."
@@ -74,10 +74,6 @@ def _named(groups: Sequence[str]) -> str:
         return "nobody"
     more = f" and {len(groups) - 3} more" if len(groups) > 3 else ""
     return f"group{'s' if len(groups) > 1 else ''} {', '.join(groups[:3])}{more}"
-
-
-def _several(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _period(findings: Findings) -> str:
@@ -106,7 +102,7 @@ def _cards(findings: Findings) -> Iterator[Card]:
         yield Card(f"{done:,}", "faults on purpose")
     took = [one.took_ms for where in findings.audiences() for one in findings.hand_offs(*where)]
     if took:
-        yield Card(f"{middle(took):,} ms", f"hand-off, median of {len(took)}")
+        yield Card(duration(middle(took)), f"hand-off, median of {len(took)}")
 
 
 def _course(findings: Findings, group: str, topic: str, *, with_library: bool) -> str:
@@ -118,7 +114,9 @@ def _course(findings: Findings, group: str, topic: str, *, with_library: bool) -
     if findings.moments and with_library:
         began_ms = findings.timeline(group, topic).began_ms
         rows = [(f"{(one.t_ms - began_ms) / 1000:,.2f} s", one.kind, one.text) for one in findings.moments]
-        parts.append(page.folded(f"All {len(rows)} events", page.table(("", "", ""), rows)))
+        parts.append(
+            page.folded(f"Everything that was done ({several(len(rows), 'event')})", page.table(("", "", ""), rows))
+        )
     lead = "What the application was given, second by second, and what was done to the cluster meanwhile."
     return page.section(f"{topic} in group {group}", lead, *parts)
 
@@ -126,9 +124,9 @@ def _course(findings: Findings, group: str, topic: str, *, with_library: bool) -
 def _hand_offs(found: Sequence[HandOff]) -> str:
     took = [one.took_ms for one in found]
     told = (
-        f"<h3>Hand-offs</h3><p class=lead>{len(found)} times keys went to another partition: half of them waited up to "
-        f"{middle(took):,} ms, nine of ten up to {percentile(took, 90):,} ms, the longest {max(took):,} ms. A pause of "
-        "the producers counts as waiting, too.</p>"
+        f"<h3>Hand-offs</h3><p class=lead>Keys went to another partition {several(len(found), 'time')}: half of them "
+        f"waited up to {duration(middle(took))}, nine of ten up to {duration(percentile(took, 90))}, the longest "
+        f"{duration(max(took))}. A pause of the producers counts as waiting, too.</p>"
     )
     plot = plots.embedded(plots.distribution(took, what="hand-off"), with_library=False) if len(took) > 4 else ""
     rows: list[tuple[Cell, ...]] = [
@@ -183,17 +181,21 @@ def _place_row(label: str, place: Story) -> tuple[Cell, ...]:
         number,
         place["partition"],
         place["offset"],
-        place["generation"],
+        _known(place["generation"]),
         owner,
-        place["group_generation"],
+        _known(place["group_generation"]),
         _clock(place["time_ms"]),
     )
+
+
+def _known(number: int) -> int | None:
+    return number if number >= 0 else None
 
 
 def _summary(findings: Findings) -> str:
     shown = [name for name in (*COUNTED, *KINDS) if any(row.counts.get(name, 0) for row in findings.rows)]
     rows: list[tuple[Cell, ...]] = [
-        (row.topic, row.group, row.generation, *(row.counts.get(name, 0) for name in shown))
+        (row.topic, row.group, _known(row.generation), *(row.counts.get(name, 0) for name in shown))
         for row in sorted(findings.rows, key=lambda one: (one.topic, one.group, one.generation))
     ]
     columns = ("topic", "group", "generation", *(name.replace("_", " ") for name in shown))
@@ -220,8 +222,8 @@ def _job(findings: Findings) -> Iterator[str]:
         ("batches", len(batches)),
         ("records read, of the audit topic and the audited one", records),
         ("records per second while a batch ran", round(1000 * records / max(busy_ms, 1))),
-        ("time of a batch, median", f"{middle(durations):,} ms"),
-        ("time of a batch, nine of ten up to", f"{percentile(durations, 90):,} ms"),
+        ("time of a batch, median", duration(middle(durations))),
+        ("time of a batch, nine of ten up to", duration(percentile(durations, 90))),
         ("state, at the end", f"{batches[-1].state_bytes / 1e6:,.1f} MB"),
     ]
     yield page.section("The audit's own work", "Whether Spark kept up with the deliveries.", page.table(("", ""), rows))

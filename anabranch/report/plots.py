@@ -29,6 +29,8 @@ OTHER_MARK: Final = ("#5d6878", "circle")
 LABEL_SHARE: Final = 0.006
 """Of the plot's width, for a letter: a label that would be written over the next mark is left to the cursor."""
 SPAN_TEXTS_MAX: Final = 16
+EDGE: Final = 0.008
+"""Of the plot's width, before the beginning: what happens at once is not cut in two."""
 FONT: Final = {"family": 'system-ui, "Segoe UI", "DejaVu Sans", sans-serif', "size": 12, "color": "#1d2430"}
 
 
@@ -67,7 +69,8 @@ def timeline(shown: Timeline) -> Any:
     )
     for number, (draw, _, _) in enumerate(rows, 1):
         draw(figure, number, shown)
-    figure.update_xaxes(range=[0, shown.seconds(shown.ended_ms)], showgrid=False, zeroline=False)
+    ended_s = shown.seconds(shown.ended_ms)
+    figure.update_xaxes(range=[-EDGE * ended_s, ended_s], showgrid=False, zeroline=False)
     figure.update_xaxes(title_text="seconds since the first record", row=len(rows), col=1)
     figure.update_yaxes(gridcolor="#eef0f4", zeroline=False)
     figure.update_annotations(font={"size": 13, "color": "#5d6878"}, x=0, xanchor="left")

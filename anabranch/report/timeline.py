@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 RATE_WINDOW_MS: Final = 900
+SECONDS_FROM_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +101,13 @@ def percentile(values: Sequence[int], percent: float) -> int:
     """The value that `percent` of the values do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+def duration(ms: int) -> str:
+    """A time as people say it."""
+    return f"{ms:,} ms" if abs(ms) < SECONDS_FROM_MS else f"{ms / 1000:,.1f} s"
+
+
+def several(count: int, what: str) -> str:
+    """So many of something."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -38,7 +38,7 @@ def test_deliveries_are_counted_by_segment_and_over_time() -> None:
         ("readers", "flights", Segment(2, 1)): Handed(2, 1600, 1600),
         ("billing", "flights", Segment(2, 0)): Handed(5, 7000, 7000),
     }
-    assert found.series("readers", "flights") == {2: [(1000, 4), (1500, 2)]}
+    assert found.series("readers", "flights") == (500, {2: [(1000, 4), (1500, 2)]})
     assert found.audiences() == [("billing", "flights"), ("readers", "flights")]
 
 
@@ -51,7 +51,7 @@ def test_a_row_without_a_count_is_one_delivery() -> None:
 
 def test_bins_where_nothing_came_are_shown_empty_in_every_partition() -> None:
     found = counted([(0, 0, 0, 0, 1), (0, 0, 0, 1600, 1), (0, 1, 0, 700, 1)])
-    assert found.series("readers", "flights") == {
+    assert found.series("readers", "flights").partitions == {
         0: [(0, 1), (500, 0), (1000, 0), (1500, 1)],
         1: [(0, 0), (500, 1), (1000, 0), (1500, 0)],
     }
@@ -73,16 +73,27 @@ def test_bins_widen_when_there_would_be_too_many(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(tallies, "BINS_MAX", 10)
     early, late = counted([(0, 0, 0, 0, 1), (0, 0, 0, 600, 2)]), counted([(0, 0, 0, 20_000, 3)])
     early.add(late)
-    assert early.bin_ms == 4000
-    assert early.series("readers", "flights")[0] == [(0, 3), (4000, 0), (8000, 0), (12000, 0), (16000, 0), (20000, 3)]
+    width, partitions = early.series("readers", "flights")
+    assert width == 4000
+    assert partitions[0] == [(0, 3), (4000, 0), (8000, 0), (12000, 0), (16000, 0), (20000, 3)]
     late.add(early)
-    assert sum(count for _, count in late.series("readers", "flights")[0]) == 9
+    assert sum(count for _, count in late.series("readers", "flights").partitions[0]) == 9
+
+
+def test_partitions_are_shown_in_bins_of_one_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tallies, "BINS_MAX", 10)
+    found = counted([(0, 0, 0, 0, 1), (0, 0, 0, 20_000, 1), (0, 1, 0, 600, 5)])
+    found.store("flights", np.array([0]), np.array([10_000_000]))
+    width, partitions = found.series("readers", "flights")
+    assert (width, partitions[1][0]) == (4000, (0, 5))
+    assert found.series(STORED, "flights").bin_ms == 500, "what is stored may be dated as its producer likes"
+    assert found.series("readers", "absent") == (500, {})
 
 
 def test_what_is_stored_is_counted_apart() -> None:
     found = Tallies()
     found.store("flights", np.array([0, 0, 1]), np.array([100, 200, 900]))
-    assert found.series(STORED, "flights") == {0: [(0, 2), (500, 0)], 1: [(0, 0), (500, 1)]}
+    assert found.series(STORED, "flights").partitions == {0: [(0, 2), (500, 0)], 1: [(0, 0), (500, 1)]}
     assert found.audiences() == []
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from anabranch.audit import report
 from anabranch.audit.findings import BadEvents, Findings, read_events, write_events
 from anabranch.report.timeline import Moment
 from spark_jobs import verdict
+from tests.anabranch.audit import made
 from tests.anabranch.audit.made import BEGAN_MS, EARLY, EVENT, LOST, findings, rows
 
 
@@ -63,6 +65,17 @@ def test_the_timeline_has_resizes_hand_offs_and_what_waited() -> None:
     assert shown.waiting[-1][1] == 0 and max(count for _, count in shown.waiting) > 0
     assert [one.t_ms for one in shown.offences] == [BEGAN_MS + 2500]
     assert sum(rate / 2 for _, rate in shown.rates["partition 2"]) == 3
+
+
+def test_records_that_are_dated_as_their_producer_likes_do_not_stretch_the_timeline() -> None:
+    counted = made.counted(stored=0)
+    counted.store("orders", np.zeros(10, np.int64), np.arange(10) * 86_400_000)
+    shown = findings(counted=counted).timeline("billing", "orders")
+    assert shown.ended_ms - shown.began_ms == 3000
+    assert shown.waiting[0][1] == 9 and shown.waiting[-1][1] == 0, "everything was there before"
+    counted = made.counted(stored=0)
+    counted.store("orders", np.zeros(10, np.int64), BEGAN_MS + 86_400_000 + np.arange(10))
+    assert findings(counted=counted).timeline("billing", "orders").waiting == []
 
 
 def test_what_was_done_replaces_what_deliveries_tell_of_resizes() -> None:
