@@ -52,8 +52,8 @@ def beside(target: Target) -> str:
 class Driver:
     """An audit in a process of its own."""
 
-    def __init__(self, target: Target, rows: int) -> None:
-        words = ["--rows", str(rows), "--audit", target.servers, str(target.directory)]
+    def __init__(self, target: Target) -> None:
+        words = ["--rows", str(target.rows_per_trigger), "--audit", target.servers, str(target.directory)]
         words = [sys.executable, "-m", "tests.spark_jobs.kills", *words]
         self._log = (target.directory / "driver.log").open("ab")
         self._process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=self._log, text=True)
@@ -108,10 +108,10 @@ class Driver:
             self._moved.notify_all()
 
 
-def disturb(target: Target, rows: int, victims: Iterator[str], rng: random.Random) -> int:
+def disturb(target: Target, victims: Iterator[str], rng: random.Random) -> int:
     """Audit to the end while victims are killed, as long as there are any; how many were."""
     target.directory.mkdir(parents=True, exist_ok=True)
-    killed, driver = 0, Driver(target, rows)
+    killed, driver = 0, Driver(target)
     for what in victims:
         while driver.wait_for_batches(rng.randint(1, 3)):
             time.sleep(rng.random() * 0.5)
@@ -122,10 +122,10 @@ def disturb(target: Target, rows: int, victims: Iterator[str], rng: random.Rando
         else:
             break  # it is through: this victim got away
         if what == DRIVER:
-            driver = Driver(target, rows)
+            driver = Driver(target)
     while driver.wait() != 0:
         print("the driver gave up, and is started again", flush=True)
-        driver = Driver(target, rows)
+        driver = Driver(target)
     return killed
 
 
@@ -163,16 +163,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="anabranch-kills-") as name, LiveCluster(1) as live:
         directory = Path(name)
         expected = write_down(live, options.seed).lines
-        calm = Target(live.servers, TOPIC, directory / "calm", EXPECT)
-        disturb(calm, options.rows, iter(()), rng)
+        calm = Target(live.servers, TOPIC, directory / "calm", EXPECT, options.rows)
+        disturb(calm, iter(()), rng)
         if found := differences(calm, expected, None):
             print("\n".join(["undisturbed, the audit does not say what the pure checks say", *found]))
             return 1
         while left:
             rounds += 1
-            target = Target(live.servers, TOPIC, directory / f"round-{rounds}", EXPECT)
+            target = Target(live.servers, TOPIC, directory / f"round-{rounds}", EXPECT, options.rows)
             victims = [rng.choice((DRIVER, WORKER)) for _ in range(left)]
-            left -= disturb(target, options.rows, iter(victims), rng)
+            left -= disturb(target, iter(victims), rng)
             if found := differences(target, expected, beside(calm)):
                 print("\n".join([f"round {rounds} says something else", *found]))
                 return 1

@@ -1,0 +1,83 @@
+"""Lines as columns: found by their hashes, quiet ones too, and the same after a trip through the state store."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from spark_jobs import columns
+from spark_jobs.columns import ForeignState, Ragged
+from spark_jobs.lines import PLACE, HashCollision, Lines, hashes, line_hash
+
+KEYS = [b"a", b"", None, b"bb", b"a"]
+SALTS = [1, 1, 1, 1, 2]
+
+
+def made(times: list[int]) -> tuple[Lines, np.ndarray, np.ndarray]:
+    first, second = hashes(pa.array(KEYS, pa.binary()), np.array(SALTS, np.uint64))
+    lines = Lines()
+    values = {name: np.arange(len(KEYS)) + 10 for name in PLACE} | {"time_ms": np.array(times)}
+    lines.add(first, second, values | {"name": np.zeros(5), "producer": np.full(5, 7, np.uint64)}, KEYS)
+    return lines, first, second
+
+
+def test_lines_are_found_by_key_and_salt() -> None:
+    lines, first, second = made([0] * 5)
+    assert len(set(first.tolist())) == 5, "an empty key is not a null one, and a salt makes another line"
+    rows = lines.find(first, second)
+    assert [lines.key(row) for row in rows] == KEYS
+    assert lines.fields["newest"][rows].tolist() == [10, 11, 12, 13, 14]
+    assert lines.find(*line_hash(b"bb", 1)).tolist() == [rows[3]]
+    assert lines.find(*line_hash(b"c", 1)).tolist() == [-1]
+
+
+def test_they_are_the_same_after_the_state_store() -> None:
+    lines, first, second = made([0] * 5)
+    lines.former.put(int(first[1]), [(3, 30), (1, 10)])
+    lines.skipped.put(int(first[2]), [(1, 2, 0, *range(6))])
+    found, small = columns.unpack(columns.pack(lines.columns(), {"more": [1]}))
+    again = Lines.of(found)
+    assert small == {"more": [1]}
+    assert columns.pack(again.columns(), None) == columns.pack(lines.columns(), None)
+    assert again.former.get(int(first[1])) == [(3, 30), (1, 10)]
+    assert [again.key(row) for row in again.find(first, second)] == KEYS
+    again.update(again.find(first, second)[:1], {name: np.array([99]) for name in PLACE})
+    assert again.fields["newest"][again.find(first, second)].tolist() == [99, 11, 12, 13, 14]
+
+
+def test_quiet_lines_keep_their_place_and_come_back_with_it() -> None:
+    lines, first, second = made([5, 500, 5, 500, 5])
+    lines.skipped.put(int(first[2]), [(1, 2, 0, *range(6))])
+    before = len(columns.pack(lines.columns(), None))
+    lines.fall_quiet(100)
+    assert len(lines) == 3, "one of the old ones still misses something"
+    assert len(columns.pack(lines.columns(), None)) < before
+    rows = lines.find(first[:2], second[:2])
+    assert lines.fields["newest"][rows].tolist() == [10, 11]
+    assert (lines.key(int(rows[0])), lines.key(int(rows[1]))) == (None, b"")
+    assert lines.fields["sender"][rows[0]] == -1
+    lines.name_again(rows[:1], np.array([0]), np.array([7], np.uint64), [b"a"])
+    assert lines.key(int(rows[0])) == b"a"
+    assert len(lines) == 4
+    assert (lines.find(first, second) >= 0).all()
+
+
+def test_two_lines_with_one_hash_end_the_audit() -> None:
+    lines, first, second = made([0] * 5)
+    with pytest.raises(HashCollision):
+        lines.find(first[:1], second[:1] + np.uint64(1))
+
+
+def test_rows_under_keys_can_be_replaced_and_emptied() -> None:
+    ragged = Ragged(np.array([3, 3, 9], np.uint64), np.array([[1], [2], [3]], np.int64))
+    assert (ragged.get(3), ragged.get(4), ragged.get(9)) == ([(1,), (2,)], [], [(3,)])
+    ragged.put(3, [])
+    ragged.put(4, [(8,), (7,)])
+    assert ragged.items() == [(4, (8,)), (4, (7,)), (9, (3,))]
+    assert ragged.has(np.array([3, 4, 9], np.uint64)).tolist() == [False, True, True]
+
+
+def test_the_state_of_another_version_is_refused() -> None:
+    with pytest.raises(ForeignState, match="another version"):
+        columns.unpack(b"\x80\x05pickle")
