@@ -56,6 +56,7 @@ class TaskManager(PartitionKeyRebalanceListener):
         self._offsets: dict[TopicPartition, int] = {}
         """What was committed last, or where reading began."""
         self._given_up = False
+        self._committed_at = self._loop.time()
         self.commit_due = self._loop.time()
         self._parked = {task: sum(self._checkpoints(task).values()) for task in directory.tasks() if self._known(task)}
         """Tasks that left state here and are not open: the sums of their checkpoints."""
@@ -96,14 +97,21 @@ class TaskManager(PartitionKeyRebalanceListener):
     # committing
 
     async def commit(self) -> None:
-        """Commit everything that was processed, and hand over what has left; not while the group rebalances."""
-        if self.consumer.rebalancing or self._given_up:
+        """Commit everything that was processed, and hand over what has left.
+
+        While the group rebalances that may be refused, and is put off for a while; but the group may wait for a dead
+        member for longer than a transaction may take.
+        """
+        patience_s = self._config.transaction_timeout_ms / 2000
+        put_off = self.consumer.rebalancing and self._loop.time() < self._committed_at + patience_s
+        if put_off or self._given_up:
             return
         departures = self._departures()
         leaving = {departure.task.id for departure in departures}
         tasks = [task for task in self.tasks.values() if task.state is State.RUNNING or task.id in leaving]
         offsets = self._progressed(tasks)
-        self.commit_due = self._loop.time() + self._config.commit_interval_ms / 1000
+        self._committed_at = self._loop.time()
+        self.commit_due = self._committed_at + self._config.commit_interval_ms / 1000
         if not (offsets or departures or self.committer.open or any(task.changed for task in tasks)):
             self._catch_up_expected()
             return
