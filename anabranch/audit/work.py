@@ -13,6 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
 
@@ -64,16 +66,11 @@ def as_stream(session: SparkSession, wish: Wish, console: Console) -> Findings:
                 while not told.wait(POLL_S) and audits.active(wish.topic):
                     follower.look()
                     view.tick(sight, time.time_ns() / 1e9)
-        query = audits.query(wish.topic)
         judgement = audits.finish(wish.topic)
-        Follower(target, query, sight).look()
+        follower.look()
         follower.settle()
     findings = gather.of_stream(target, judgement, _moments(wish))
-    if not findings.stories:
-        return findings
-    return replace(
-        findings, paths=paths.around(backfill.topic(session, target.servers, [target.topic]), findings.stories)
-    )
+    return _with_paths(findings, lambda: backfill.topic(session, wish.bootstrap_servers, [target.topic], wish.source))
 
 
 def as_batch(session: SparkSession, wish: Wish, console: Console) -> Findings:
@@ -91,10 +88,7 @@ def as_batch(session: SparkSession, wish: Wish, console: Console) -> Findings:
         lineages.save(wish.directory / gather.LINEAGES, known)
     if wish.copy is not None:
         copy(records, wish, known)
-    if findings.stories:
-        audited = records.where(records["topic"] == wish.topic)
-        findings = replace(findings, paths=paths.around(audited, findings.stories))
-    return findings
+    return _with_paths(findings, lambda: records.where(F.col("topic") == F.lit(wish.topic)))
 
 
 def copy(records: DataFrame, wish: Wish, known: dict[str, Lineage]) -> None:
@@ -186,6 +180,16 @@ def _finished(session: SparkSession, wish: Wish) -> tuple[DataFrame, dict[str, L
         return backfill.topic(session, wish.bootstrap_servers, topics, wish.source), {}
     except SourceMissing as error:
         raise service.CannotAudit(str(error)) from error
+
+
+def _with_paths(findings: Findings, records: Callable[[], DataFrame]) -> Findings:
+    """With the ways of the keys that something was wrong with; without them if they cannot be read any more."""
+    if not findings.stories:
+        return findings
+    try:
+        return replace(findings, paths=paths.around(records(), findings.stories))
+    except (PySparkException, service.CannotAudit):
+        return findings
 
 
 def _asked(servers: str, topics: set[str]) -> dict[str, Lineage]:
