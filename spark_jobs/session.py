@@ -25,6 +25,7 @@ from spark_jobs.source import AnabranchSource
 
 STOP_TIMEOUT_S: Final = 3.0
 LOCAL: Final = "local[*]"
+TASK_FAILURES: Final = 4
 LOCAL_PARTITIONS_MAX: Final = 8
 CLUSTER_PARTITIONS: Final = "8"
 """Of the state, from the first start on: Spark keeps what the checkpoint began with."""
@@ -143,10 +144,16 @@ class AuditSpark:
             "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
             "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
             "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+            # A bucket is one row; counting rows would read the whole of it once more at each write.
+            "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
         }
         if submitted():
             return {**settings, "spark.sql.shuffle.partitions": CLUSTER_PARTITIONS, **self._conf}
-        settings |= {"spark.master": self._master, "spark.ui.showConsoleProgress": "false", **self._of_driver()}
+        settings |= {
+            "spark.master": _patient(self._master),
+            "spark.ui.showConsoleProgress": "false",
+            **self._of_driver(),
+        }
         settings |= self._of_this_machine() if self.is_local else {"spark.sql.shuffle.partitions": CLUSTER_PARTITIONS}
         return {**settings, **self._conf}
 
@@ -189,6 +196,11 @@ LocalSpark = AuditSpark
 def submitted() -> bool:
     """Whether `spark-submit` started this process, and the JVM is there already."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _patient(master: str) -> str:
+    """A task whose Python worker dies runs again, as it does on a cluster: by default a local one ends the query."""
+    return f"{master[:-1]},{TASK_FAILURES}]" if master.startswith("local[") and "," not in master else master
 
 
 def java() -> str | None:
