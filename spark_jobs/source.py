@@ -10,6 +10,7 @@ goes on where it ended, because it is one log to its cluster, too.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,7 +24,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from spark_jobs.positions import Positions
-from spark_jobs.range_reader import LostRecords, RangeReader
+from spark_jobs.range_reader import GONE_PATIENCE_S, LostRecords, RangeReader
 from spark_jobs.ranges import OffsetRange, admit, losses, ranges, split
 from spark_jobs.source_options import CLIENT_OPTIONS, EARLIEST, LATEST, Offsets, Options
 
@@ -88,6 +89,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._positions: Positions | None = None
         self._newest: dict[tuple[str, str], int] = {}
+        self._missing_s: dict[tuple[str, str], float] = {}
+        self._earliest: Offsets = {}
         self._latest: Offsets | None = None
         self._pinned: Offsets | None = None
 
@@ -105,23 +108,34 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         here = self._here()
         here.check_identity()
         earliest, latest = here.bound(EARLIEST), here.bound(LATEST)
-        lost = losses(start, earliest, self._newest)
+        lost = losses(start, earliest, self._gone(start, earliest))
         if lost and self._options.fail_on_data_loss:
             raise LostRecords(f"{'; '.join(lost)} (failOnDataLoss=false would go on)")
         for line in lost:
             log.warning("%s", line)
         self._newest.update({(topic, index): at for topic, its in latest.items() for index, at in its.items()})
-        self._latest = latest
+        self._earliest, self._latest = earliest, latest
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return admit(start, latest if self._pinned is None else self._pinned, rows, earliest)
+
+    def _gone(self, start: Offsets, earliest: Offsets) -> dict[tuple[str, str], int]:
+        """Partitions that have been missing for so long that it is no broker's ignorance, and where they ended."""
+        now_s = time.perf_counter()
+        missing = {
+            (topic, index) for topic, its in start.items() for index in its.keys() - earliest.get(topic, {}).keys()
+        }
+        self._missing_s = {one: self._missing_s.get(one, now_s) for one in missing}
+        believed = [one for one, since_s in self._missing_s.items() if now_s - since_s >= GONE_PATIENCE_S]
+        return {one: self._newest[one] for one in believed if one in self._newest}
 
     def reportLatestOffset(self) -> Offsets | None:
         return self._latest
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        known = all(its.keys() <= start.get(topic, {}).keys() for topic, its in end.items())
-        earliest = None if known else self._here().bound(EARLIEST)
-        return _tasks(self._options, ranges(start, end, earliest))
+        new = {topic: its.keys() - start.get(topic, {}).keys() for topic, its in end.items()}
+        if not all(indexes <= self._earliest.get(topic, {}).keys() for topic, indexes in new.items()):
+            self._earliest = self._here().bound(EARLIEST)
+        return _tasks(self._options, ranges(start, end, self._earliest))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read(self._options, partition)

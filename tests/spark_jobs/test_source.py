@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from spark_jobs import source
 from spark_jobs.range_reader import LostRecords
 from spark_jobs.source import AnabranchSource, _StreamReader
 from spark_jobs.source_options import Options
@@ -47,6 +49,29 @@ def test_what_expired_before_it_was_read_is_an_error_or_passed_over(live: LiveCl
     finally:
         strict.stop()
         lenient.stop()
+
+
+def test_what_went_with_its_partition_is_an_error_once_that_is_believed(
+    live: LiveCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = live.create("went", 2)
+    live.produce(topic, [(1, b"k", b"v")] * 3)
+    given = {"kafka.bootstrap.servers": live.servers, "subscribe": topic, "startingOffsets": "earliest"}
+    reader = _StreamReader(Options.of(given, streaming=True))
+    try:
+        begun = reader.initialOffset()
+        assert reader.latestOffset(begun, ReadMaxRows(1)) == {topic: {"0": 0, "1": 1}}
+        resize(live, topic, 1)
+        expire(live, topic, 1, 3)
+        wait_for(live, topic, lambda found: list(found.topics[topic].partitions) == [0])
+        read_to = {topic: {"0": 0, "1": 1}}
+        assert reader.latestOffset(read_to, ReadMaxRows(1)) == read_to, "a broker may know less than there is"
+        monkeypatch.setattr(source, "GONE_PATIENCE_S", 0.0)
+        assert reader.latestOffset({topic: {"0": 0, "1": 3}}, ReadMaxRows(1)) == {topic: {"0": 0, "1": 3}}
+        with pytest.raises(LostRecords, match="went-1 is gone, and its offsets 1 to 2 were not read"):
+            reader.latestOffset(read_to, ReadMaxRows(1))
+    finally:
+        reader.stop()
 
 
 def test_what_is_there_now_is_all_that_is_read_now(live: LiveCluster) -> None:
