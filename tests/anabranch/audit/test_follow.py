@@ -82,7 +82,8 @@ def test_what_a_query_says_and_writes_becomes_what_is_known(live: LiveCluster, t
     assert Follower(target, query, Sight(topic))._lineages["orders"] == Lineage(1, [(0, 2), (1, 3)])
 
 
-def test_a_cluster_that_does_not_answer_leaves_what_was_known(tmp_path: Path) -> None:
+def test_a_cluster_that_does_not_answer_leaves_what_was_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anabranch.audit.follow.ASK_PATIENCE_S", 0.1)
     target, query, sight = Target("127.0.0.1:1", "t", tmp_path), Told(), Sight("t", behind=7)
     written(target)
     query.batch(0, 6, {"t": {"0": 4}})
