@@ -54,6 +54,18 @@ async def long_flushes(schedule: Any) -> bool:
 
 
 @aim(
+    "an application takes its time over the end of a segment",
+    {"copiers": 0, "readers": 3, "keys": 8, "fault_s": 6.0, "slow": 0.3, "strategies": (("range",),)},
+    resizing=True,
+)
+async def slow_applications(schedule: Any) -> bool:
+    """It has been given all there is, and does not come back for more: what it got is not committed."""
+    place = await schedule.affected_place()
+    await asyncio.sleep(0.5)
+    return place is not None
+
+
+@aim(
     "who told an end dies with records before it that nobody else has",
     {"copiers": 0, "readers": 2, "keys": 8, "fault_s": 6.0, "pace_s": 0.2, "spares": 1, "writers": 4},
     resizing=True,

@@ -185,8 +185,10 @@ class Reader(Application):
         flush_s: float = 0.05,
         commit_intervals_ms: tuple[int, ...] = (200, 700),
         strategy: Sequence[str] = EAGER,
+        slow: float = 0.02,
     ) -> None:
         super().__init__(cluster, name)
+        self.slow = slow
         self.flush_s = flush_s
         self.commit_intervals_ms = commit_intervals_ms
         self.strategy = strategy
@@ -255,7 +257,7 @@ class Reader(Application):
                         generation,
                     )
                 )
-        if self.rng.random() < 0.02:
+        if self.rng.random() < self.slow:
             await asyncio.sleep(self.rng.random() * 2)  # a slow application
 
     @property

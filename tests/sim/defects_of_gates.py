@@ -17,7 +17,11 @@ def _group() -> tuple[int, str]:
     return id(asyncio.get_running_loop()), "" if process is None else process.host.partition("-")[0]
 
 
-@defect("F2, F9", "gates open on positions, not on commits")
+@defect(
+    "F2, F9",
+    "gates open on positions, not on commits",
+    aim="an application takes its time over the end of a segment",
+)
 def positions(planter: Planter) -> None:
     from clients.consumer.gatekeeper import Gatekeeper
     from clients.consumer.positions import PartitionProgress

@@ -78,6 +78,8 @@ class Shape:
     """How long a reader's flushes take at most."""
     commit_intervals_ms: tuple[int, ...] = (200, 700)
     """How often readers commit."""
+    slow: float = 0.02
+    """How often a reader takes its time over what it got."""
     write_pause_s: float = 0.15
     """Between a writer's records."""
     writers: int = 1
@@ -169,6 +171,7 @@ class Schedule:
                 f"reader-{n}",
                 flush_s=shape.flush_s,
                 commit_intervals_ms=shape.commit_intervals_ms,
+                slow=shape.slow,
                 strategy=shape.strategies[n % len(shape.strategies)],
             )
             for n in numbers
