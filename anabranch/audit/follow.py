@@ -32,28 +32,31 @@ class Follower:
     def look(self) -> None:
         """Take in what happened since the last time."""
         last = self._query.lastProgress
-        if last is not None and self._take(last):
-            self._read()
+        busy_ms = 0 if last is None else self._take(last)
+        if busy_ms:
+            self._read(busy_ms)
         if last is not None:
             self._measure(progress.reached(last))
 
     def settle(self) -> None:
         """Take in what the last batches wrote, when the query has ended."""
-        self._read()
+        self._read(0)
 
-    def _take(self, last: Any) -> bool:
-        """Note the batches that ended; whether there were any."""
+    def _take(self, last: Any) -> int:
+        """Note the batches that ended; how long they took."""
         newest = progress.of_query(last)
         if newest is None or (self._sight.progress and self._sight.progress[-1].batch >= newest.batch):
-            return False
+            return 0
+        busy_ms = 0
         for told in self._query.recentProgress:
             batch = progress.of_query(told)
             if batch is not None and self._sight.take(batch):
                 gather.append_progress(self._target.directory / gather.PROGRESS, batch)
-        return True
+                busy_ms += batch.duration_ms
+        return busy_ms
 
-    def _read(self) -> None:
-        self._sight.judgement = audit.summary(self._target)
+    def _read(self, busy_ms: int) -> None:
+        self._sight.judge(audit.summary(self._target), busy_ms)
         counted = audit.read_ledger(self._target).total()
         self._sight.delivered_ms = max((one.last_ms for one in counted.segments.values()), default=0)
         self._learn(counted)

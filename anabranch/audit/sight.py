@@ -12,7 +12,7 @@ from spark_jobs.tallies import HandOff
 from spark_jobs.verdict import KINDS
 
 HEARD_MAX: Final = 6
-RATES_KEPT: Final = 40
+SPEEDS_KEPT: Final = 40
 
 
 @dataclass(slots=True)
@@ -27,6 +27,8 @@ class Sight:
     """Records of the audit topic that no batch has read yet."""
     delivered_ms: int = 0
     """The time of the newest delivery that was judged."""
+    speeds: list[float] = field(default_factory=list)
+    """Deliveries judged per second of the newest batches."""
     hand_offs: Sequence[HandOff] = ()
     heard: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=HEARD_MAX))
     """The newest violations."""
@@ -47,10 +49,12 @@ class Sight:
         """Read in all batches since the audit was started."""
         return sum(one.records for one in self.progress)
 
-    @property
-    def rates(self) -> list[float]:
-        """Records per second in the newest batches that had any."""
-        return [one.rate for one in self.progress if one.records][-RATES_KEPT:]
+    def judge(self, judgement: Mapping[str, int], busy_ms: int) -> None:
+        """The verdict as batches that took so long have left it."""
+        events = judgement.get("events", 0) - self.judgement.get("events", 0)
+        if busy_ms > 0 and events > 0:
+            self.speeds = [*self.speeds, 1000 * events / busy_ms][-SPEEDS_KEPT:]
+        self.judgement = judgement
 
     @property
     def violations(self) -> dict[str, int]:

@@ -59,10 +59,10 @@ def line(sight: Sight, now_s: float) -> str:
     if not sight.progress:
         return f"{sight.topic}: warming up"
     judged = sight.judgement
-    rate = sight.rates[-1] if sight.rates else 0.0
+    speed = sight.speeds[-1] if sight.speeds else 0.0
     return (
         f"{sight.topic}: {judged.get('delivered', 0):,} delivered, {judged.get('redelivered', 0):,} redelivered, "
-        f"{_wrong(sight)}; {rate:,.0f} records/s, {_behind(sight, now_s)}"
+        f"{_wrong(sight)}; {speed:,.0f} deliveries/s, {_behind(sight, now_s)}"
     )
 
 
@@ -73,8 +73,8 @@ def screen(sight: Sight, now_s: float) -> Panel:
     table.add_row("delivered", f"{judged.get('delivered', 0):,}", f"in {judged.get('keys', 0):,} keys")
     table.add_row("redelivered", f"{judged.get('redelivered', 0):,}", Text("allowed", style="dim"))
     table.add_row("violations", Text(_wrong(sight), style="bold red" if sight.violations else "green"), "")
-    rates = sight.rates
-    table.add_row("throughput", f"{rates[-1]:,.0f}/s" if rates else "-", sparkline(rates))
+    speeds = sight.speeds
+    table.add_row("throughput", f"{speeds[-1]:,.0f}/s" if speeds else "-", sparkline(speeds))
     table.add_row("behind", f"{sight.behind:,} records", _behind(sight, now_s))
     parts: list[Any] = [table if sight.progress else Text("warming up", style="dim")]
     if sight.hand_offs:

@@ -72,6 +72,7 @@ def test_what_a_query_says_and_writes_becomes_what_is_known(live: LiveCluster, t
     assert (sight.judgement["delivered"], sight.judgement["lost"]) == (10, 2)
     assert (sight.behind, sight.records, sight.delivered_ms) == (1 + 1, 6, BEGAN_MS + 2900)
     assert [one.took_ms for one in sight.hand_offs] == [150]
+    assert sight.speeds == [20]
     query.batch(1, 0, {topic: {"0": 4, "1": 2}})  # Spark says now and then that nothing happened
     query.batch(1, 2, {topic: {"0": 5, "1": 3}})
     follower.look()

@@ -20,7 +20,8 @@ NOW_S = BEGAN_MS / 1000 + 4
 
 def sight(*violations: object) -> Sight:
     found = findings(*violations)  # type: ignore[arg-type]
-    made = Sight("orders-audit", found.judgement, behind=7, delivered_ms=BEGAN_MS + 2900)
+    made = Sight("orders-audit", behind=7, delivered_ms=BEGAN_MS + 2900)
+    made.judge(found.judgement, 200)
     made.hand_offs = found.hand_offs("billing", "orders")
     assert made.take(Progress(0, BEGAN_MS, 20, 400, 5000))
     return made
@@ -36,7 +37,7 @@ def text_of(thing: object) -> str:
 def test_a_line_says_what_was_found_and_how_far_it_is() -> None:
     assert view.line(Sight("t"), NOW_S) == "t: warming up"
     assert view.line(sight(), NOW_S) == (
-        "orders-audit: 10 delivered, 0 redelivered, no violation; 50 records/s, newest delivery judged 1.1 s old"
+        "orders-audit: 10 delivered, 0 redelivered, no violation; 50 deliveries/s, newest delivery judged 1.1 s old"
     )
     assert "4 lost" in view.line(sight(LOST), NOW_S)
 
@@ -55,6 +56,14 @@ def test_a_violation_is_told_with_the_record_before_it() -> None:
     before, then = (next(line.split() for line in told.splitlines() if word in line) for word in ("before  ", "then"))
     assert before[3:8] == ["5", "2", "0", "1", "r1.2"]
     assert then[1:6] == ["4", "0", "12", "1", "r1.2"]
+
+
+def test_the_speed_is_that_of_the_deliveries_that_came_since() -> None:
+    seen = Sight("t")
+    seen.judge({"events": 100}, 500)
+    seen.judge({"events": 100}, 500)
+    seen.judge({"events": 130}, 100)
+    assert seen.speeds == [200, 300]
 
 
 def test_without_a_terminal_a_line_comes_now_and_then() -> None:
