@@ -25,7 +25,7 @@ from clients.streams.task import TaskId
 from clients.streams.tasks import State, Task
 from clients.streams.topology import Built
 from protocol.errors import KafkaError
-from protocol.lineage import Segment
+from protocol.lineage import Lineage, Segment
 from protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -167,6 +167,7 @@ class TaskManager(PartitionKeyRebalanceListener):
                 if known is None:
                     continue
                 lineage, segment = known
+                _refuse_resized_join(task, lineage)
                 marks = task.marks()
                 present = self.consumer.partitions_of(partition.topic)
                 for generation in handover.due(lineage, segment, min(one.departed for one in marks)):
@@ -184,6 +185,7 @@ class TaskManager(PartitionKeyRebalanceListener):
             known = self.consumer.segment(partition) if partition in self.consumer.assignment() else None
             if known is None:
                 continue
+            _refuse_resized_join(task, known[0])
             present = self.consumer.partitions_of(partition.topic)
             for marks in task.marks():
                 if handover.missing(*known, marks, present):
@@ -305,3 +307,10 @@ class TaskManager(PartitionKeyRebalanceListener):
 
     def _checkpoints(self, task: TaskId) -> dict[str, int]:
         return self._directory.checkpoints(task, self._built.subtopologies[task.subtopology].stores)
+
+
+def _refuse_resized_join(task: Task, lineage: Lineage) -> None:
+    """State that comes from two topics would have to leave when both are cut, and each is cut when it likes."""
+    if len(task.partitions) > 1 and len(lineage.history) > 1:
+        topics = " and ".join(task.subtopology.sources)
+        raise StreamsError(f"{topics} share state, and one was resized: repartition the stream before it is joined")

@@ -135,7 +135,7 @@ class Topology:
 
     def build(self, application_id: str) -> Built:
         """Cut the graph into subtopologies. ValueError when a topic is read twice."""
-        topics = [root.topic for root in self._roots]
+        topics = [INTERNAL * root.internal + root.topic for root in self._roots]
         if len(set(topics)) != len(topics):
             raise ValueError(f"a topic is read once, and its stream used again: {sorted(topics)}")
         built = []

@@ -13,7 +13,7 @@ import pytest
 from clients import Producer
 from clients.streams import committer
 from clients.streams.config import AT_LEAST_ONCE, StreamsConfig
-from clients.streams.serdes import JSON, TEXT
+from clients.streams.serdes import BYTES, JSON, TEXT
 from clients.streams.streams import Streams
 from clients.streams.task_manager import StreamsError
 from clients.streams.tasks import State
@@ -179,6 +179,35 @@ def test_a_join_of_topics_that_do_not_fit_ends_loudly(tmp_path: Path) -> None:
         async with world.instance(topology) as one:
             with pytest.raises(StreamsError, match="ASSIGNMENT_ERROR"):
                 await one.failed()
+
+    story(act, tmp_path)
+
+
+def test_a_join_of_a_topic_that_is_resized_ends_loudly_and_a_repartitioned_one_goes_on(tmp_path: Path) -> None:
+    def bills(*, apart: bool) -> Topology:
+        topology = Topology()
+        amounts = topology.stream("in")
+        if apart:
+            new = topology.stream("prices").repartition("prices")
+            prices = new.aggregate("latest", lambda: b"", lambda key, price, _: price, value=BYTES)
+            amounts = amounts.repartition("amounts")
+        else:
+            prices = topology.table("prices")
+        amounts.join(prices, lambda amount, price: int(price)).to("out")
+        return topology
+
+    async def act(world: World) -> None:
+        await world.topics("prices")
+        for topic in ("in", "prices"):
+            await world.admin.create_partitions(topic, 6)
+        async with world.instance(bills(apart=False)) as one:
+            with pytest.raises(StreamsError, match="share state"):
+                await one.failed()
+        async with world.instance(bills(apart=True), "two", application_id="apart") as one:
+            await world.producer.send_and_wait("prices", b"3", b"apple")
+            await until(lambda: one.processed >= 2, "the price has gone through both topics")
+            await world.producer.send_and_wait("in", b"1", b"apple")
+            await world.output("out", lambda table: table == {b"apple": 3}, one)
 
     story(act, tmp_path)
 

@@ -35,10 +35,9 @@ class World:
 
     def instance(self, topology: Topology, name: str = "one", **settings: Any) -> Streams:
         config = StreamsConfig(
-            application_id="app",
             bootstrap_servers=self.cluster.bootstrap_servers,
             state_dir=self.directory / name,
-            **{"heartbeat_interval_ms": 100, "commit_interval_ms": 20, **settings},
+            **{"application_id": "app", "heartbeat_interval_ms": 100, "commit_interval_ms": 20, **settings},
         )
         return Streams(topology, config, rng=random.Random(name))
 
