@@ -17,6 +17,7 @@ import mmh3
 import numpy as np
 
 from protocol.audit import Sender
+from protocol.records.compression import Compression, compress, decompress
 from spark_jobs import columns
 from spark_jobs.lines import PLACE, Lines, line_hash
 from spark_jobs.numbering import Numbers
@@ -31,6 +32,9 @@ QUIET_MS: Final = 60 * 60 * 1000
 """Lines without deliveries for so long keep no more than their last place."""
 assert QUIET_MS > PATIENCE_MS, "what waits is not quiet"
 SENDERS_KEPT: Final = 256
+LEVEL: Final = 1
+"""Of compression: what the state store copies and writes at each batch is a third then, about 30 bytes per key."""
+STATE_BYTES_MAX: Final = 1 << 31
 NOBODY: Final = Sender("", "", "", 0, -1)
 NO_GENERATION: Final = -1
 
@@ -124,14 +128,15 @@ class Bucket:
             "clock_ms": self.clock_ms,
             "pending": self.pending.small(),
         }
-        return columns.pack({**self.lines.columns(), **self.pending.columns()}, small)
+        packed = columns.pack({**self.lines.columns(), **self.pending.columns()}, small)
+        return compress(Compression.ZSTD, packed, LEVEL)
 
     @classmethod
     def unpack(cls, data: bytes | None) -> Bucket:
-        """From bytes; an empty bucket from none. `ForeignState`"""
+        """From bytes; an empty bucket from none. `ForeignState`, `DecodeError`"""
         if data is None:
             return cls()
-        found, small = columns.unpack(data)
+        found, small = columns.unpack(decompress(Compression.ZSTD, data, STATE_BYTES_MAX))
         return cls(
             names=[(group, topic) for group, topic in small["names"]],
             senders=[Sender(*row) for row in small["senders"]],
