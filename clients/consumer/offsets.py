@@ -49,7 +49,7 @@ class OffsetResets:
         offsets = await asyncio.gather(
             *(network.retry(functools.partial(self._ask, network, partition, at)) for partition, at in asked)
         )
-        return dict(zip(led, offsets, strict=True))
+        return {partition: offset for partition, offset in zip(led, offsets, strict=True) if offset is not None}
 
     def _timestamp(self, network: Network, partition: TopicPartition, resumed: Collection[str]) -> int:
         topic = network.metadata.topics.get(partition.topic)
@@ -63,8 +63,11 @@ class OffsetResets:
             )
         return _POLICIES[self._policy]
 
-    async def _ask(self, network: Network, partition: TopicPartition, timestamp: int) -> int:
+    async def _ask(self, network: Network, partition: TopicPartition, timestamp: int) -> int | None:
+        """One question; None where there is no leader any more: the partition may have been removed meanwhile."""
         leader = network.metadata.leader(*partition)
+        if leader == NO_LEADER:
+            return None
         known = network.metadata.partition(*partition)
         epoch = known.leader_epoch if known is not None else -1
         question = ListOffsetsPartition(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from anabranch.cluster import Cluster
 from clients import Admin, Consumer, Producer, TopicPartition
+from clients.config import NetworkConfig, parse_servers
+from clients.consumer.offsets import OffsetResets
 from clients.consumer.ownership import Ownership
+from clients.network import Network, make_rng
+from controller.settings import ControllerSettings
 from protocol.errors import ErrorCode, KafkaError
 from tests.clients.consumer.groups import TOPIC, History, against_a_cluster, make_topic, readers, resize, send
 
@@ -131,5 +136,32 @@ def test_r19_a_member_waits_for_what_its_leader_knew(rule: bool, monkeypatch: py
                 network._apply = apply  # type: ignore[method-assign]
                 await history.until(lambda: len(history.distinct) == 40)
                 history.judge((await admin.describe_topic(TOPIC)).lineage, 40)  # type: ignore[arg-type]
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_a_partition_that_is_removed_while_its_start_is_asked_for_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its leader is still in the metadata; there is nobody to answer, and the others must not wait for that."""
+    real = ControllerSettings.__init__
+    monkeypatch.setattr(
+        ControllerSettings,
+        "__init__",
+        lambda self, *args, **given: real(self, *args, **{**given, "drained_check_interval_ms": 50}),
+    )
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 2)
+        network = Network(NetworkConfig(bootstrap_servers=parse_servers(cluster.bootstrap_servers)), make_rng(None))
+        network.follow(TOPIC)
+        await network.start()
+        try:
+            await resize(admin, 1)
+            await admin.wait_until(lambda metadata: sorted(metadata.topics[TOPIC].partitions) == [0], TOPIC)
+            both = [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
+            assert sorted(network.metadata.topics[TOPIC].partitions) == [0, 1], "it does not know yet"
+            async with asyncio.timeout(20):
+                assert await OffsetResets("earliest").find(network, both, set()) == {both[0]: 0}
+        finally:
+            await network.close()
 
     against_a_cluster(story, brokers=1)
