@@ -29,6 +29,8 @@ OTHER_MARK: Final = ("#5d6878", "circle")
 LABEL_SHARE: Final = 0.006
 """Of the plot's width, for a letter: a label that would be written over the next mark is left to the cursor."""
 SPAN_TEXTS_MAX: Final = 16
+LEGEND_BELOW: Final = 54
+"""Pixels under the plot, below the title of the axis."""
 EDGE: Final = 0.008
 """Of the plot's width, before the beginning: what happens at once is not cut in two."""
 FONT: Final = {"family": 'system-ui, "Segoe UI", "DejaVu Sans", sans-serif', "size": 12, "color": "#1d2430"}
@@ -76,12 +78,18 @@ def timeline(shown: Timeline) -> Any:
     figure.update_annotations(font={"size": 13, "color": "#5d6878"}, x=0, xanchor="left")
     _mark_resizes(figure, shown)
     figure.update_layout(
-        height=total + 38 * len(rows) + 70,
-        margin={"l": 70, "r": 16, "t": 34, "b": 46},
+        height=total + 38 * len(rows) + 90,
+        margin={"l": 70, "r": 16, "t": 34, "b": 66},
         template="simple_white",
         font=FONT,
         hovermode="closest",
-        legend={"orientation": "h", "y": -0.08, "yanchor": "top", "font": {"size": 11}, "traceorder": "normal"},
+        legend={
+            "orientation": "h",
+            "y": -LEGEND_BELOW / (total + 38 * len(rows) - 10),
+            "yanchor": "top",
+            "font": {"size": 11},
+            "traceorder": "normal",
+        },
     )
     return figure
 
