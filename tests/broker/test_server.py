@@ -262,10 +262,10 @@ def test_what_was_produced_before_the_peer_left_is_processed_and_nothing_else() 
                 for correlation_id in range(20):
                     one.send(request_frame(0, 0, struct.pack(">hii", 0, 0, 0), correlation_id=correlation_id))
                 one.send(request_frame(8, 0, struct.pack(">h", 1) + b"g" + struct.pack(">i", 0), correlation_id=30))
-                await until(lambda: len(seen) == 1)
-            await until(lambda: all(connection._transport is None for connection in server._connections))
+                await until(lambda: len(seen) == 1, 30)
+            await until(lambda: all(connection._transport is None for connection in server._connections), 30)
             release.set()
-            await until(lambda: server.connection_count == 0)
+            await until(lambda: server.connection_count == 0, 30)
             assert seen == ["HeartbeatRequest", *["ProduceRequest"] * 20]
 
     asyncio.run(scenario())
