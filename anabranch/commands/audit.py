@@ -48,8 +48,10 @@ Elsewhere than on this machine:
       standalone; executors get our sources, and run the same path of a Python interpreter as we do
   anabranch audit --package job --topic flights-audit --follow
       write what spark-submit needs into ./job, and print its command line
-  YARN and Kubernetes: submit that, with --deploy-mode cluster, so that the driver has the same environment as
-  executors; the environment itself goes along as an archive (--archives env.tar.gz#env on YARN) or is in the image.
+  YARN: submit that with --deploy-mode cluster, the environment as an archive (--archives env.tar.gz#env, --conf
+  spark.pyspark.python=./env/bin/python); YARN itself puts our archive into everybody's PYTHONPATH.
+  Kubernetes: an image in which anabranch[audit] is installed, and no --py-files. Neither is part of our tests.
+  In cluster mode the status of spark-submit says little: verdict.json has the verdict.
   --out, which holds the checkpoint, must be a directory that driver and executors share.
 
 \b
