@@ -7,7 +7,6 @@ goes by (`settle`), and when nothing more comes (`finish`).
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +37,11 @@ STATE_BYTES_MAX: Final = 1 << 31
 NOBODY: Final = Sender("", "", "", 0, -1)
 NO_GENERATION: Final = -1
 
+_TOLD: Final = 2
+_SKIP_GENERATION: Final = 3 + PLACE.index("generation")
+_SKIP_TIME: Final = 3 + PLACE.index("time_ms")
+"""Columns of `lines.skipped`."""
+
 Where = tuple[int, int]
 """An index of `names`, and a partition; or a generation."""
 
@@ -65,8 +69,8 @@ class Bucket:
     def count(self) -> list[Tally]:
         """Everything that was counted, with what is missing as things stand."""
         rows = {where: dict.fromkeys((*COUNTED, *KINDS), 0) | counts for where, counts in self.tallies.items()}
-        for skip in self._skips():
-            rows[self.name_of(skip.by.group, skip.by.topic), skip.by.generation][LOST] += skip.last - skip.first + 1
+        for where, missing in self._missing().items():
+            rows[where][LOST] += missing
         for sender, holes in self._holes():
             empty = dict.fromkeys((*COUNTED, *KINDS), 0)
             row = rows.setdefault((self.name_of(sender.group, sender.topic), NO_GENERATION), empty)
@@ -77,12 +81,12 @@ class Bucket:
     def settle(self) -> list[Violation]:
         """What has become lost as time went by, each told once; and forget what need not be remembered."""
         found: list[Violation] = []
-        for first, rows in itertools.groupby(self.lines.skipped.items(), key=lambda item: item[0]):
-            line = Line(skipped=[self.skip(first, row) for _, row in rows])
-            told = list(line.lost(self.clock_ms, PATIENCE_MS))
-            if told:
-                self.lines.skipped.put(first, [self.flat(skip) for skip in line.skipped])
-                found += told
+        keys, rows = self.lines.skipped.columns()
+        due = (rows[:, _TOLD] == 0) & (self.clock_ms - rows[:, _SKIP_TIME] >= PATIENCE_MS)
+        for first in np.unique(keys[due]).tolist():
+            line = Line(skipped=[self.skip(first, row) for row in self.lines.skipped.get(first)])
+            found += line.lost(self.clock_ms, PATIENCE_MS)
+            self.lines.skipped.put(first, [self.flat(skip) for skip in line.skipped])
         self.lines.fall_quiet(self.clock_ms - QUIET_MS)
         if len(self.senders) > 2 * SENDERS_KEPT:
             self._forget_senders()
@@ -112,7 +116,7 @@ class Bucket:
 
     def waiting(self, topic: str, groups: Iterable[str]) -> dict[str, int]:
         """Per group: how many stored records of a topic it has not been given yet."""
-        return {group: len(self.pending.undelivered(self._find_name(group, topic))) for group in groups}
+        return {group: self.pending.waiting(self._find_name(group, topic)) for group in groups}
 
     # the state store
 
@@ -199,6 +203,18 @@ class Bucket:
     def flat(self, skip: Skip) -> tuple[int, ...]:
         """The other way round."""
         return skip.first, skip.last, int(skip.told), *self.place(skip.by)
+
+    def _missing(self) -> dict[Where, int]:
+        """How many sequences were passed over and have not come, by the deliveries that passed them over."""
+        found: dict[Where, int] = {}
+        keys, rows = self.lines.skipped.columns()
+        names = self.lines.fields["name"][np.searchsorted(self.lines.first, keys)]
+        sizes = rows[:, 1] - rows[:, 0] + 1
+        for where, size in zip(
+            zip(names.tolist(), rows[:, _SKIP_GENERATION].tolist(), strict=True), sizes.tolist(), strict=True
+        ):
+            found[where] = found.get(where, 0) + size
+        return found
 
     def _skips(self) -> list[Skip]:
         return [self.skip(first, row) for first, row in self.lines.skipped.items()]

@@ -7,7 +7,7 @@ the state is as large as the lag of the slowest group, 60 bytes and the key for 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -197,14 +197,12 @@ class Pending:
             for row in rows.tolist()
         ]
 
-    def waiting(self, names: Collection[int]) -> dict[int, int]:
-        """Per group: how many stored records it has not been given yet."""
-        flags = self.stored.columns["groups"]
-        found = {}
-        for name in names:
-            got = int((flags >> np.uint64(self.groups.index(name)) & np.uint64(1)).sum()) if name in self.groups else 0
-            found[name] = len(self.stored) - got
-        return found
+    def waiting(self, name: int | None) -> int:
+        """How many stored records a group has not been given yet."""
+        if name not in self.groups:
+            return len(self.stored)
+        flag = np.uint64(1 << self.groups.index(name))
+        return int(((self.stored.columns["groups"] & flag) == 0).sum())
 
     def columns(self) -> dict[str, Column]:
         """For the state store."""

@@ -52,6 +52,8 @@ def test_what_everybody_got_waits_no_more() -> None:
     assert rest == [row[:2] for row in ROWS[6:]], "what everybody had got before a group came is not kept for it"
     assert len(pending.stored) == len(ROWS) - 4
     assert len(pending.undelivered(None)) == len(pending.stored), "a group that got nothing"
+    for name in (0, 1, None):
+        assert pending.waiting(name) == len(pending.undelivered(name))
 
 
 def test_another_payload_is_told_once_whichever_comes_first() -> None:
