@@ -80,6 +80,14 @@ def test_an_abort_leaves_what_was_committed_and_reads_the_changelog_again(task: 
     assert task.restored
 
 
+def test_after_an_abort_that_left_nothing_a_task_has_nothing_to_wait_for(task: Task) -> None:
+    running(task).process(records(b"a"))
+    task.aborted()
+    assert not task.restored
+    task.aim({"counts": 0})
+    assert task.restored, "nobody will ever write the record whose reading would end the doubt"
+
+
 def test_a_task_that_does_not_run_is_given_nothing(task: Task) -> None:
     with pytest.raises(AssertionError, match="catching up"):
         task.process(records(b"a"))
