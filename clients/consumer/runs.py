@@ -1,7 +1,7 @@
 """Deliveries that are still to be written down, and the runs of events that they become.
 
-A consumer hands out records much faster than anything could be sent about each of them. Deliveries are therefore noted
-when they happen, and many of them turned into a few runs, by one loop that does as little as possible for each.
+A consumer hands out records much faster than anything could be sent about each of them. Deliveries therefore grow into
+runs, by one loop that does as little as possible for each, until somebody takes what there is.
 Invariant: the events of a bucket leave in the order of their deliveries, numbered without a hole (`protocol.audit`).
 Pure.
 """
@@ -19,12 +19,11 @@ from protocol import audit
 from protocol.audit import Place, Sender
 from protocol.hashing import known_hashes
 
-PASS_EVENTS: Final = 1000
-"""Turned into runs as soon as they are there: the younger, the more of them is in the processor's cache."""
+PASS_EVENTS: Final = 100
+"""Taken apart as soon as they are there: what was just decoded is still in the processor's cache."""
 KEYS_BYTES_MAX: Final = 256 * 1024
 """Of the keys in a run with more than one event: far below what a topic takes by default."""
 
-_sender: Final = attrgetter("sender")
 _generation: Final = attrgetter("generation")
 
 
@@ -46,6 +45,8 @@ class EventRuns:
         self._incarnation = incarnation
         self._calls: list[Call] = []
         self._noted = 0
+        self._sender: Sender | None = None
+        self._open = _new_runs()
         self._encoded: list[tuple[bytes, bytes]] = []
         self._numbers = [0] * audit.BUCKETS
         self.waiting = 0
@@ -63,10 +64,11 @@ class EventRuns:
         self.waiting += len(records)
         self._noted += len(records)
         if self._noted >= PASS_EVENTS:
-            self._encode()
+            self._take_apart()
 
     def take(self) -> list[tuple[bytes, bytes]]:
         """Everything noted since the last time, as keys and values of audit records."""
+        self._take_apart()
         self._encode()
         encoded, self._encoded, self.waiting = self._encoded, [], 0
         return encoded
@@ -78,15 +80,29 @@ class EventRuns:
         else:
             self._calls.append(call)
 
-    def _encode(self) -> None:
+    def _take_apart(self) -> None:
         calls, self._calls, self._noted = self._calls, [], 0
-        for sender, its_calls in itertools.groupby(calls, _sender):
-            for bucket, whole in enumerate(_by_bucket(list(its_calls))):
-                for run in whole.limited():
-                    number = self._numbers[bucket]
-                    self._numbers[bucket] += len(run.events)
-                    value = audit.encode_run(sender, number, run.places, run.events, run.keys)
-                    self._encoded.append((audit.bucket_key(bucket), value))
+        for call in calls:
+            if call.sender != self._sender:
+                self._encode()
+                self._sender = call.sender
+            before = [len(run.events) for run in self._open]
+            for records in call.records:
+                _take_apart(records, self._open)
+            for run, count in zip(self._open, before, strict=True):
+                if len(run.events) > count:
+                    run.places.append(Place(call.generation, call.partition, call.time_ms, len(run.events) - count))
+
+    def _encode(self) -> None:
+        """End the runs that are open."""
+        for bucket, whole in enumerate(self._open):
+            for run in whole.limited():
+                assert self._sender is not None, "who has events has a sender"
+                number = self._numbers[bucket]
+                self._numbers[bucket] += len(run.events)
+                value = audit.encode_run(self._sender, number, run.places, run.events, run.keys)
+                self._encoded.append((audit.bucket_key(bucket), value))
+        self._open = _new_runs()
 
 
 class _Run:
@@ -110,16 +126,9 @@ class _Run:
             yield self
 
 
-def _by_bucket(calls: Sequence[Call]) -> list[_Run]:
-    runs = [_Run([], [], []) for _ in range(audit.BUCKETS)]
-    for call in calls:
-        before = [len(run.events) for run in runs]
-        for records in call.records:
-            _take_apart(records, runs)
-        for run, count in zip(runs, before, strict=True):
-            if len(run.events) > count:
-                run.places.append(Place(call.generation, call.partition, call.time_ms, len(run.events) - count))
-    return runs
+def _new_runs() -> list[_Run]:
+    """One for each bucket."""
+    return [_Run([], [], []) for _ in range(audit.BUCKETS)]
 
 
 def _take_apart(records: Sequence[ConsumerRecord], runs: Sequence[_Run]) -> None:
