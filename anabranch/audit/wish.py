@@ -57,6 +57,8 @@ class Wish:
             raise BadWish("--follow goes with a stream; --backfill, --replay and --serve do not follow")
         if self.copy is not None and not self.backfill:
             raise BadWish("--copy goes with --backfill, which reads everything once")
+        if self.copy is not None and self.copy.exists():
+            raise BadWish(f"--copy {self.copy}: is there already; name a new directory")
         if self.replay is not None and self.backfill:
             raise BadWish("--replay is a backfill from a copy; leave --backfill out")
         if self.is_batch and (self.metrics_port is not None or self.violations_to):

@@ -122,6 +122,7 @@ def command(conf: tuple[str, ...], **options: Any) -> None:
 
 def run(wish: Wish) -> int:
     """Audit; the exit status."""
+    from pyspark.errors import PySparkException
     from rich.console import Console
 
     from anabranch.audit import work
@@ -147,8 +148,8 @@ def run(wish: Wish) -> int:
                 return work.conclude(audit(session, wish, console), wish.directory, console)
     except (service.CannotAudit, SparkMissing, BadEvents) as error:
         raise CannotRun(str(error)) from None
-    except OSError as error:
-        raise CannotRun(f"cannot go on: {error}") from None
+    except (PySparkException, OSError) as error:
+        raise CannotRun(f"cannot go on: {service.cause(str(error))}") from None
 
 
 def stop_without_verdict(number: int, frame: FrameType | None) -> NoReturn:

@@ -22,6 +22,7 @@ def refused(*words: str) -> str:
         ((), "name the audit topic"),
         (("--topic", "t", "--follow", "--backfill"), "--follow goes with a stream"),
         (("--topic", "t", "--copy", "x"), "--copy goes with --backfill"),
+        (("--topic", "t", "--backfill", "--copy", "."), "is there already"),
         (("--topic", "t", "--backfill", "--replay", "."), "leave --backfill out"),
         (("--topic", "t", "--backfill", "--metrics-port", "0"), "go with a stream"),
         (("--topic", "t", "--conf", "spark.executor.memory"), "write NAME=VALUE"),
