@@ -9,7 +9,7 @@ import pytest
 from protocol import audit as wire
 from spark_jobs.bucket import Bucket
 from spark_jobs.checks import check
-from spark_jobs.verdict import BEFORE_GATE, KINDS, LATE, LOST, REPEATED, UNAUDITED, clean
+from spark_jobs.verdict import BEFORE_GATE, KINDS, LATE, LOST, OUT_OF_ORDER, REPEATED, UNAUDITED, clean
 from tests.spark_jobs import faults, histories
 from tests.spark_jobs.faults import Case, Misfit
 from tests.spark_jobs.histories import Handed
@@ -138,3 +138,12 @@ def test_nobody_got_anything() -> None:
     found = histories.audit([], history.stored)
     assert found.verdict["lost"] == len(history.stored)
     assert sum(last - first + 1 for one in found.violations for first, last in one.sequences) == len(history.stored)
+
+
+def test_where_nobody_knows_generations_a_key_may_not_go_back_to_a_partition_it_has_left() -> None:
+    """As after a resize by Kafka's own means: what was read there before is read again, behind what came after it."""
+    spots = [(0, 1, 10), (1, 1, 12), (2, 5, 14), (1, 1, 12), (3, 5, 16)]
+    records = [histories.Record(b"k", 7, sequence, partition, offset, -1) for sequence, partition, offset in spots]
+    history = histories.History([], [Handed(record, 1, 1) for record in records])
+    found = histories.audit(histories.runs(history.timed()), cuts=[1])
+    assert [(one.kind, one.event and one.event.sequence) for one in found.violations] == [(OUT_OF_ORDER, 1)]
