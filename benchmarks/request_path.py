@@ -59,6 +59,10 @@ class Sink(asyncio.Transport):
     def abort(self) -> None:
         """Nothing is open."""
 
+    def is_closing(self) -> bool:
+        """Never."""
+        return False
+
 
 @dataclass(slots=True)
 class Path:
