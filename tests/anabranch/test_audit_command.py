@@ -96,7 +96,7 @@ def test_the_verdict_is_the_exit_status(spawn: Spawn, live: LiveCluster, tmp_pat
         assert json.loads((tmp_path / topic / topic / "verdict.json").read_text())["clean"] is not bool(status)
         assert "Order audit" in (tmp_path / topic / topic / "report.html").read_text()
         assert survivors(runs[topic].pid) == []
-        assert [file.name for file in (tmp_path / topic / topic / "violations").iterdir()] == (
+        assert [file.name for file in (tmp_path / topic / topic / "violations").glob("*")] == (
             ["batch-000000.parquet"] if status else []
         )
         assert not (tmp_path / topic / "spark-temporary").exists()
