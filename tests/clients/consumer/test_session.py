@@ -229,3 +229,22 @@ def test_a_coordinator_that_dies_between_polls_is_found_again() -> None:
             assert await consumer._network.coordinator(GROUP) != coordinator
 
     against_a_cluster(story)
+
+
+def test_a_rebalance_is_heard_of_before_the_next_heartbeat() -> None:
+    """A poll that waits for nothing is parked at the coordinator; heartbeats come once a minute here."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 3)
+        history = History(cluster)
+        patient: dict[str, Any] = {
+            "heartbeat_interval_ms": 60_000,
+            "session_timeout_ms": 120_000,
+            "rebalance_timeout_ms": 120_000,
+        }
+        async with readers(history, 1, **patient) as (first,):
+            await history.until(lambda: len(first.owned) == 3)
+            async with readers(history, 1, **patient) as (second,):
+                await history.until(lambda: first.owned and second.owned, timeout_s=30)
+
+    against_a_cluster(story, brokers=1)
