@@ -1,0 +1,330 @@
+"""A Streams application on a simulated cluster: instances come, go and die, brokers fail, the input is resized.
+
+The application counts records by key, and sends each new count on. Whatever happens, each key's counts arrive in the
+output as 1, 2, 3, ... with nothing left out, repeated or out of order, up to the number of its records: state, position
+and output are one. Instances are the real `Streams`, with their stores in a real directory; killing one leaves there
+what its last write left.
+
+    python -m tests.sim.streaming [SEED] [--schedules 300] [--no-resizes]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+import tempfile
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from clients import Consumer, Producer
+from clients.producer.queues import RecordMetadata
+from clients.streams.config import StreamsConfig
+from clients.streams.streams import Streams
+from clients.streams.topology import Topology
+from tests.sim.clients import CLIENT_FAILURES, Application, Operator
+from tests.sim.cluster import SimCluster
+from tests.sim.loop import Process, SimulationStuck
+from tests.sim.processes import pool
+
+INPUT, OUTPUT = "in", "out"
+APPLICATION: Final = "counting"
+INSTANCES: Final = 3
+WIDTHS: Final = ([4], [4, 8, 3], [2, 5, 1, 4], [1, 2, 4], [3, 6, 3])
+REST_S: Final = 120
+
+
+def counting() -> Topology:
+    """How often each key came, each time."""
+    topology = Topology()
+    topology.stream(INPUT).count("counts").to(OUTPUT)
+    return topology
+
+
+class Instance(Application):
+    """One instance; its disk stays when it dies."""
+
+    def __init__(self, cluster: SimCluster, name: str, directory: Path, **settings: Any) -> None:
+        super().__init__(cluster, name)
+        self.directory = directory
+        self.settings = settings
+        self.streams: Streams | None = None
+        self.processed = 0
+
+    async def run(self) -> None:
+        while not self.stopping:
+            self.streams = Streams(
+                counting(),
+                StreamsConfig(
+                    application_id=APPLICATION,
+                    bootstrap_servers=self.cluster.bootstrap,
+                    state_dir=self.directory / self.name,
+                    client_id=self.identity,
+                    session_timeout_ms=2000,
+                    heartbeat_interval_ms=300,
+                    rebalance_timeout_ms=5000,
+                    transaction_timeout_ms=4000,
+                    **self.settings,
+                ),
+                rng=self.chance("streams"),
+                clock_ms=self.clock_ms,
+            )
+            try:
+                await self.streams.start()
+                await self._work(self.streams)
+            except CLIENT_FAILURES as error:
+                self.tell(f"starts over: {error!r}")
+            await self._end(self.streams)
+            if not self.stopping:
+                self.life += 1
+                await asyncio.sleep(0.3)
+
+    async def _work(self, streams: Streams) -> None:
+        failed = asyncio.ensure_future(streams.failed())
+        try:
+            while not self.stopping and not failed.done():
+                await asyncio.wait([failed], timeout=0.1)
+            if failed.done():
+                failed.result()
+        finally:
+            failed.cancel()
+
+    async def _end(self, streams: Streams) -> None:
+        self.processed += streams.processed
+        try:
+            await streams.stop()
+        except CLIENT_FAILURES as error:
+            self.tell(f"stopped with {error!r}")
+
+    def kill(self) -> None:
+        """kill -9: what the operating system closes is closed here."""
+        streams, self.streams = self.streams, None
+        super().kill()
+        if streams is not None and hasattr(streams, "_directory"):
+            if hasattr(streams, "_manager"):
+                streams._manager.close()
+            streams._directory.close()
+
+
+class Feeder(Application):
+    """Sends keyed records until it is told to stop; waits as long as it takes for each to be stored."""
+
+    def __init__(self, cluster: SimCluster, name: str, *, keys: int, pause_s: float) -> None:
+        super().__init__(cluster, name)
+        self.keys = [b"key-%d" % number for number in range(keys)]
+        self.pause_s = pause_s
+        self.sent: Counter[bytes] = Counter()
+        self.outstanding = 0
+
+    async def run(self) -> None:
+        async with Producer(
+            self.cluster.bootstrap,
+            client_id=self.identity,
+            linger_ms=5,
+            request_timeout_ms=1500,
+            delivery_timeout_ms=600_000,
+            max_block_ms=600_000,
+            metadata_max_age_ms=4000,
+            rng=self.chance("producer"),
+        ) as producer:
+            while not self.stopping:
+                key = self.rng.choice(self.keys)
+                self.outstanding += 1
+                stored = await producer.send(INPUT, b"", key, timestamp_ms=self.clock_ms())
+                stored.add_done_callback(partial(self._settled, key))
+                await asyncio.sleep(self.pause_s * self.rng.random() * 2)
+
+    def _settled(self, key: bytes, stored: asyncio.Future[RecordMetadata]) -> None:
+        self.outstanding -= 1
+        if not stored.cancelled():
+            stored.result()
+            self.sent[key] += 1
+
+
+class Streaming:
+    """One schedule."""
+
+    def __init__(self, seed: int, directory: Path, *, resizes: bool = True) -> None:
+        self.seed = seed
+        self.cluster = SimCluster(f"streaming-{seed}", spares=0, changes={"log_segment_bytes": 50_000})
+        self.rng = rng = self.cluster.rng("streaming")
+        settings = {
+            "task_assignor": rng.choice(["high_availability", "high_availability", "sticky"]),
+            "rebalance_protocol": rng.choice(["cooperative", "cooperative", "cooperative", "eager"]),
+            "num_standby_replicas": rng.choice([0, 0, 1]),
+            "acceptable_recovery_lag": rng.choice([0, 20, 10_000]),
+            "probing_rebalance_interval_ms": 60_000,
+            "commit_interval_ms": rng.choice([50, 200, 1000]),
+        }
+        self.instances = [
+            Instance(self.cluster, f"instance-{number}", directory, **settings) for number in range(1, INSTANCES + 1)
+        ]
+        widths = rng.choice(WIDTHS)
+        self.operator = Operator(self.cluster, widths if resizes else widths[:1], pause_s=3.0, topic=INPUT)
+        self.output = Operator(self.cluster, [2], pause_s=1.0, topic=OUTPUT, name="operator of output")
+        self.feeder = Feeder(self.cluster, "feeder", keys=rng.choice([3, 20]), pause_s=rng.choice([0.02, 0.1]))
+        self.violations: list[str] = []
+
+    def run(self) -> list[str]:
+        """Play it; what is wrong."""
+        try:
+            self.cluster.loop.run(self._life())
+        except SimulationStuck as error:
+            self.violations.append(f"stuck: {error}")
+        finally:
+            for instance in self.instances:
+                if instance.alive:
+                    instance.kill()
+        self.violations += self.cluster.history.failures
+        self.violations += [f"unhandled: {line}" for line in self.cluster.loop.failures]
+        return self.violations
+
+    async def _life(self) -> None:
+        cluster = self.cluster
+        await cluster.start()
+        await self.operator.create()
+        await self.output.create()
+        for application in (self.feeder, self.operator, self.instances[0]):
+            application.start()
+        end = cluster.now() + self.rng.uniform(8, 16)
+        while cluster.now() < end:
+            await asyncio.sleep(self.rng.expovariate(1.0))
+            await self._happen()
+        await self._heal()
+        if await cluster.until(lambda: cluster.in_sync(), 60, "the cluster heals"):
+            await self._rest()
+
+    async def _happen(self) -> None:
+        """One thing goes wrong, or is done on purpose."""
+        cluster, rng = self.cluster, self.rng
+        what = rng.choice(["start", "start", "kill", "kill", "stop", "crash", "freeze", "cut", "none"])
+        cluster.fired[what] += 1
+        cluster.tell(f"--- {what}")
+        instance = rng.choice(self.instances)
+        machine = rng.choice(cluster.brokers)
+        if what == "start":
+            instance.start()
+        elif what == "kill" and instance.alive:
+            instance.kill()
+        elif what == "stop" and instance.alive:
+            await self._stopped(instance)
+        elif what == "crash":
+            cluster.crash(machine.node_id)
+            await asyncio.sleep(rng.random() * 2)
+            cluster.boot(machine.node_id)
+        elif what == "freeze":
+            cluster.freeze(machine.node_id)
+            await asyncio.sleep(rng.random() * 3)
+            cluster.thaw(machine.node_id)
+        elif what == "cut":
+            others = [one.host for one in cluster.brokers if one is not machine]
+            cluster.partition([instance.host], [machine.host, *others[: rng.randint(0, 2)]])
+            await asyncio.sleep(rng.random() * 4)
+            cluster.network.heal_all()
+
+    async def _stopped(self, instance: Instance) -> None:
+        """An instance ends by itself, in peace."""
+        instance.stopping = True
+        assert instance.task is not None
+        if await self.cluster.until(lambda: instance.task is None or instance.task.done(), 90, "an instance stops"):
+            instance.process = None
+        instance.stopping = False
+
+    async def _heal(self) -> None:
+        cluster = self.cluster
+        cluster.tell("all faults end")
+        cluster.network.heal_all()
+        for machine in cluster.machines.values():
+            cluster.thaw(machine.node_id)
+            if not machine.up:
+                cluster.boot(machine.node_id)
+        for instance in self.instances:
+            instance.start()
+        self.feeder.stopping = True
+        await cluster.until(lambda: not self.feeder.outstanding, 120, "all input is stored")
+
+    async def _rest(self) -> None:
+        """Everything that was sent is counted, once; then the instances stop."""
+        reading = self.cluster.loop.spawn(Process("judge", "judge"), self._read(), "reading the output")
+        if await self.cluster.until(reading.done, REST_S, "the output is complete"):
+            reading.result()
+        else:
+            reading.cancel()
+        for instance in self.instances:
+            await self._stopped(instance)
+
+    async def _read(self) -> None:
+        counted: Counter[bytes] = Counter()
+        async with Consumer(
+            OUTPUT,
+            bootstrap_servers=self.cluster.bootstrap,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            rng=self.cluster.rng("reading"),
+        ) as consumer:
+            while counted != self.feeder.sent:
+                for rows in (await consumer.getmany(timeout_ms=200)).values():
+                    for record in rows:
+                        assert record.key is not None and record.value is not None
+                        self._judge(record.key, json.loads(record.value), counted)
+
+    def _judge(self, key: bytes, count: int, counted: Counter[bytes]) -> None:
+        if count != counted[key] + 1:
+            self.violations.append(f"{key.decode()} is counted {count} after {counted[key]}")
+        if count > self.feeder.sent[key]:
+            self.violations.append(f"{key.decode()} is counted {count} times, and was sent {self.feeder.sent[key]}")
+        counted[key] = count
+
+
+def play(seed: int, *, resizes: bool = True, tell: bool = False) -> tuple[int, list[str], Counter[str]]:
+    """One schedule: what is wrong, and what happened."""
+    with tempfile.TemporaryDirectory(prefix="streaming-") as directory:
+        schedule = Streaming(seed, Path(directory), resizes=resizes)
+        violations = schedule.run()
+    fired = Counter(schedule.cluster.fired)
+    fired["records"] = sum(schedule.feeder.sent.values())
+    fired["resizes"] = schedule.operator.resized
+    fired["processed"] = sum(one.processed for one in schedule.instances)
+    if tell:
+        for at_s, line in schedule.cluster.history.story:
+            print(f"{at_s:9.3f}  {line}")
+    return seed, violations, fired
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Many seeds, or one with its story."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.sim.streaming", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("seed", nargs="?", type=int, help="play this schedule and print its story")
+    parser.add_argument("--schedules", type=int, default=300, help="how many (300)")
+    parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--no-resizes", dest="resizes", action="store_false", help="leave the input as wide as it is")
+    options = parser.parse_args(arguments)
+    logging.getLogger().setLevel(logging.CRITICAL)
+    if options.seed is not None:
+        _, violations, fired = play(options.seed, resizes=options.resizes, tell=True)
+        print("\n".join(violations) or "no violation")
+        return 1 if violations else 0
+    began, fired, guilty = time.monotonic(), Counter[str](), 0
+    with pool(options.processes) as workers:
+        seeds = range(options.first, options.first + options.schedules)
+        for seed, violations, happened in workers.map(partial(play, resizes=options.resizes), seeds):
+            fired += happened
+            guilty += bool(violations)
+            if violations:
+                print(f"seed {seed}: {len(violations)} violations, first {violations[0][:300]}", flush=True)
+    for what, times in sorted(fired.items(), key=lambda row: -row[1]):
+        print(f"{times:10d}  {what}")
+    print(f"{options.schedules} schedules in {time.monotonic() - began:.0f} s, {guilty} with violations")
+    return 1 if guilty else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
