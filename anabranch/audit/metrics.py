@@ -14,7 +14,7 @@ from broker.metrics.endpoint import Endpoint, FamilySamples
 from broker.metrics.fences import Histogram
 from broker.metrics.readings import COUNTER, GAUGE, HISTOGRAM, Samples
 from spark_jobs.tallies import HandOff
-from spark_jobs.verdict import COUNTED, KINDS
+from spark_jobs.verdict import COUNTED, EVENTS, KINDS
 
 SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -59,7 +59,7 @@ FAMILIES: Final = (
         "deliveries_total",
         COUNTER,
         "Deliveries judged, by what became of them.",
-        lambda sight: [({"what": name}, sight.judgement.get(name, 0)) for name in COUNTED],
+        lambda sight: [({"what": name}, sight.judgement.get(name, 0)) for name in COUNTED if name != EVENTS],
     ),
     Family(
         "violations",
