@@ -190,9 +190,6 @@ class AuditSpark:
         }
 
 
-LocalSpark = AuditSpark
-
-
 def submitted() -> bool:
     """Whether `spark-submit` started this process, and the JVM is there already."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
