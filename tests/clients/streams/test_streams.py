@@ -6,6 +6,7 @@ processes are in `test_instances.py`.
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -78,17 +79,24 @@ def moved(world: World, before: int, after: int) -> int:
     return sum(linear_hashing.address(one, 1, before) != linear_hashing.address(one, 1, after) for one in hashes)
 
 
-def test_a_second_instance_takes_its_share_and_gives_it_back(tmp_path: Path) -> None:
+def test_a_second_instance_takes_its_share_and_gives_it_back_while_records_come(tmp_path: Path) -> None:
     async def act(world: World) -> None:
-        await world.feed(1000)
-        async with world.instance(counts()) as one:
-            await world.counted(one)
-            async with world.instance(counts(), "two") as two:
+        enough = asyncio.Event()
+
+        async def feed() -> None:
+            while not enough.is_set():
+                await world.feed(50)
+                await asyncio.sleep(0.02)
+
+        # Commits are rare: whoever gives a task up has something to commit.
+        async with world.instance(counts(), commit_interval_ms=1000) as one:
+            feeding = asyncio.create_task(feed())
+            async with world.instance(counts(), "two", commit_interval_ms=1000) as two:
                 await until(lambda: running(one) == running(two) == 2, "both have their share")
-                await world.feed(1000)
-                await world.counted(one, two)
+                await until(lambda: two.processed > 0, "the second works")
             await until(lambda: running(one) == 4, "all is back")
-            await world.feed(1000)
+            enough.set()
+            await feeding
             await world.counted(one)
 
     story(act, tmp_path)
