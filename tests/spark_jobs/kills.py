@@ -35,6 +35,8 @@ DRIVER: Final = "driver"
 WORKER: Final = "worker"
 MASTER: Final = "local[2,4]"
 """A task runs four times before the query fails."""
+STARTS_MAX: Final = 5
+"""Spark gives a Python process ten seconds to start, which a busy machine may not have."""
 PATIENCE_S: Final = 300.0
 
 
@@ -123,10 +125,13 @@ def disturb(target: Target, victims: Iterator[str], rng: random.Random) -> int:
             break  # it is through: this victim got away
         if what == DRIVER:
             driver = Driver(target)
-    while driver.wait() != 0:
+    for _ in range(STARTS_MAX):
+        if driver.wait() == 0:
+            return killed
         print("the driver gave up, and is started again", flush=True)
         driver = Driver(target)
-    return killed
+    driver.kill(DRIVER, rng)
+    raise RuntimeError(f"the audit does not come to its end: see {target.directory}/driver.log")
 
 
 def differences(target: Target, lines: Sequence[str], counted: str | None) -> list[str]:
