@@ -46,6 +46,8 @@ def command(
     from anabranch.running import run
     from clients.streams.config import StreamsConfig
 
+    if importlib.util.find_spec("lmdb") is None:
+        raise click.ClickException("stores need LMDB: pip install 'anabranch[streams]'")
     try:
         config = StreamsConfig(
             application_id=application_id, bootstrap_servers=bootstrap, state_dir=state_dir, **_parsed(settings)
@@ -68,9 +70,12 @@ def load_topology(where: str) -> Topology:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     elif place:
-        module = importlib.import_module(place)
+        try:
+            module = importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            raise ValueError(f"no topology in {where!r}: {error}") from None
     else:
-        raise ValueError(f"a topology is named FILE.py:NAME or MODULE:NAME, not {where}")
+        raise ValueError(f"a topology is named FILE.py:NAME or MODULE:NAME, not {where!r}")
     found = getattr(module, name, None)
     made = found() if callable(found) else found
     if not isinstance(made, Topology):
