@@ -1,10 +1,10 @@
 """What consumers notice of resizes: hand-offs, catching up through a lineage, and the feature's cost when unused.
 
-Hand-off: two members of a group read a topic that is split and merged again under load, once with eager and once with
-cooperative rebalances; from the moment at which the owner of a partition has flushed at a cut (before it commits that
-boundary), or there is something behind it, until the first record of the partition that waited for it is handed out,
-the rebalance included. The peer is one commit of an offset in the same run: nothing that rests on committed offsets can
-be faster. By the text of KIP-253 a hand-off takes two to three heartbeats, 3 to 7.5 s.
+Hand-off: two members of a group read a topic that is split and merged again under load, with one assignor after the
+other, eager and cooperative; from the moment at which the owner of a partition has flushed at a cut (before it commits
+that boundary), or there is something behind it, until the first record of the partition that waited for it is handed
+out, the rebalance included. The peer is one commit of an offset in the same run: nothing that rests on committed
+offsets can be faster. By the text of KIP-253 a hand-off takes two to three heartbeats, 3 to 7.5 s.
 
 Catching up: one member reads a topic that was split 1 to 6 times before, from its beginning. The peer is the same
 member on the same topic without gates, which reads everything as it comes.
@@ -31,7 +31,8 @@ from clients.producer.queues import RecordMetadata
 from protocol.lineage import Lineage, Segment
 
 RESIZES: Final = (4, 2, 4, 3, 6, 2, 5, 2)
-STRATEGIES: Final = ("lineage", "cooperative-sticky")
+STRATEGIES: Final = ("lineage", "range", "cooperative-sticky")
+"""Of these only `range` gives children to other members than their parents."""
 KEYS: Final = 64
 PAUSE_S: Final = 0.01
 BETWEEN_S: Final = 1.0
