@@ -110,7 +110,7 @@ def table(names: list[str], limit: int, processes: int, scenario: str) -> int:
         print("| planted bug | schedules | caught by |\n|---|---:|---|")
         for row in workers.map(partial(catch, limit=limit, scenario=scenario), names):
             rows.append(row)
-            print(f"| {row.name} | {row.schedules} | {row.checker or 'NOT CAUGHT'} |", flush=True)
+            print(f"| {row.name} | {row.effort} | {row.checker or 'NOT CAUGHT'} |", flush=True)
     missed = [row.name for row in rows if not row.found]
     print(f"\n{len(rows) - len(missed)} of {len(rows)} caught within {limit} schedules")
     return 1 if missed else 0

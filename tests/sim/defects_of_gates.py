@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from tests.sim.defects import defect
 from tests.sim.loop import PROCESS
 from tests.sim.planted import Planter
+
+BEHIND: Final = "an application takes its time over the end of a segment"
+"""Gates matter to members that are behind: when a group rebalances after a resize, all that was read is committed."""
 
 
 def _group() -> tuple[int, str]:
@@ -20,7 +23,7 @@ def _group() -> tuple[int, str]:
 @defect(
     "F2, F9",
     "gates open on positions, not on commits",
-    aim="an application takes its time over the end of a segment",
+    aim=BEHIND,
 )
 def positions(planter: Planter) -> None:
     from clients.consumer.gatekeeper import Gatekeeper
@@ -45,14 +48,14 @@ def positions(planter: Planter) -> None:
     original_passes = planter.replace(Gatekeeper, "passes", passes)
 
 
-@defect("F1, G7", "a gate looks at the segments just before, not beyond")
+@defect("F1, G7", "a gate looks at the segments just before, not beyond", aim=BEHIND)
 def not_recursive(planter: Planter) -> None:
     from clients.consumer.gate import TopicGate
 
     planter.replace(TopicGate, "_sources", lambda gate, segment: list(gate.lineage.predecessors(segment)))
 
 
-@defect("F7", "a gate is asked only at the start of a partition")
+@defect("F7", "a gate is asked only at the start of a partition", aim=BEHIND)
 def only_at_the_start(planter: Planter) -> None:
     from clients.consumer.gatekeeper import Gatekeeper
 
@@ -64,7 +67,7 @@ def only_at_the_start(planter: Planter) -> None:
     original = planter.replace(Gatekeeper, "passes", passes)
 
 
-@defect("A11", "a gate opens when any of its parents is done")
+@defect("A11", "a gate opens when any of its parents is done", aim=BEHIND)
 def any_parent(planter: Planter) -> None:
     from clients.consumer.gate import TopicGate
 

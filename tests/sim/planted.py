@@ -33,6 +33,11 @@ class Caught:
     def found(self) -> bool:
         return bool(self.checker)
 
+    @property
+    def effort(self) -> str:
+        """How many schedules it took, and whether they were aimed at it."""
+        return f"{self.schedules} aimed" if self.name in AIMED_AT else str(self.schedules)
+
 
 class Planter:
     """Replaces attributes and puts them back."""
