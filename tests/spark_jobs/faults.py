@@ -26,7 +26,7 @@ from spark_jobs.verdict import (
     WRONG_PAYLOAD,
 )
 from tests.spark_jobs import histories
-from tests.spark_jobs.histories import Audited, Handed, History
+from tests.spark_jobs.histories import Audited, Handed, History, Record
 
 PLACES = ("first", "middle", "last")
 CONTEXTS = ("batch", "boundary", "restart", "resize", "quiet")
@@ -145,6 +145,22 @@ def drop_event(scene: Scene) -> Handed:
     return scene.one(scene.sequence)
 
 
+def quieten(scene: Scene, planted: Handed, *, between: bool) -> Handed:
+    """Let hours pass in which only one other key of the bucket is heard of: before the guilty delivery, or its pair."""
+    bucket = histories.bucket_of(planted)
+    names = (b"clock-%d" % number for number in range(10_000))
+    name = next(name for name in names if wire.bucket_of(wire.key_hash(name, 0)) == bucket)
+    tick = Handed(Record(name, 1, 0, 99, 0, len(COUNTS) - 1), 4712, 10**6, pause_ms=2 * QUIET_MS)
+    handed, following = scene.history.handed, scene.sequence + 1
+    if between:
+        at = next(index for index, one in enumerate(handed) if one is planted)
+    else:
+        at = scene.at(following) if following < LENGTH else len(handed)
+    handed.insert(at, tick)
+    scene.history.stored.append(tick.record)
+    return tick
+
+
 class Fault(NamedTuple):
     """What is done, and what must be found."""
 
@@ -189,9 +205,9 @@ def run(case: Case, seed: int) -> tuple[Audited, Handed]:
     else:
         sequence = {"first": 0, "middle": LENGTH // 2 + 1, "last": LENGTH - 1 - pair}[case.place]
     scene = Scene(history, rng.choice(once), sequence)
-    if case.context == "quiet":
-        scene.history.handed[scene.at(sequence)].pause_ms = 2 * QUIET_MS
-    planted = FAULTS[case.fault].plant(scene)
+    plant = FAULTS[case.fault].plant
+    planted = plant(scene)
+    pause = quieten(scene, planted, between=plant not in (swap, lose)) if case.context == "quiet" else None
     timed = history.timed()
     written = histories.runs(timed)
     holding = [
@@ -203,8 +219,14 @@ def run(case: Case, seed: int) -> tuple[Audited, Handed]:
     cuts: Sequence[int] = ()
     if case.context in ("boundary", "restart"):
         cuts = sorted({*rng.sample(range(len(written)), 3), where, min(where + 1, len(written))})
-    elif case.context in ("quiet", "resize"):
+    elif case.context == "resize":
         cuts = sorted(rng.sample(range(len(written)), 4))
+    elif pause is not None:
+        cuts = [
+            index + 1
+            for index, (_, value) in enumerate(written)
+            if any(_is(one, pause) for one in wire.decode_events(value))
+        ]
     return histories.audit(written, history.stored, cuts=cuts, restarts=case.context != "boundary"), planted
 
 
