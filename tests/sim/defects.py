@@ -50,9 +50,8 @@ def matrix(names: list[str], limit: int, processes: int) -> int:
             rows[row.name] = row
             print(f"| {DEFECTS[row.name].items} | {row.name} | {row.effort} | {row.checker or 'ESCAPED'} |", flush=True)
     escaped = [row.name for row in rows.values() if not row.found]
-    print(
-        f"\n{len(rows) - len(escaped)} of {len(rows)} caught within {limit} schedules, of the scenario `{SCENARIO}` or aimed"
-    )
+    caught = len(rows) - len(escaped)
+    print(f"\n{caught} of {len(rows)} caught within {limit} schedules, of the scenario `{SCENARIO}` or aimed")
     return 1 if escaped else 0
 
 
