@@ -190,6 +190,12 @@ def cases() -> list[Case]:
 
 def run(case: Case, seed: int) -> tuple[Audited, Handed]:
     """Plant a fault, and audit what comes of it. `Misfit`"""
+    written, stored, cuts, planted = prepare(case, seed)
+    return histories.audit(written, stored, cuts=cuts, restarts=case.context != "boundary"), planted
+
+
+def prepare(case: Case, seed: int) -> tuple[Written, list[Record], Sequence[int], Handed]:
+    """Plant a fault: audit records, stored ones, where batches have to end, and the guilty delivery. `Misfit`"""
     rng = random.Random(seed)
     history = histories.make(rng, records=RECORDS, counts=COUNTS, crashes=2)
     once = [
@@ -227,7 +233,7 @@ def run(case: Case, seed: int) -> tuple[Audited, Handed]:
             for index, (_, value) in enumerate(written)
             if any(_is(one, pause) for one in wire.decode_events(value))
         ]
-    return histories.audit(written, history.stored, cuts=cuts, restarts=case.context != "boundary"), planted
+    return written, history.stored, cuts, planted
 
 
 def _is(delivery: wire.Delivery, planted: Handed) -> bool:

@@ -53,6 +53,13 @@ def test_batches_and_restarts_change_nothing(seed: int) -> None:
     assert {one.kind for one in whole.violations} >= set(KINDS) - {UNAUDITED, LOST}
 
 
+@pytest.mark.parametrize("fault", ["stored twice", "handed out again", "out of order"])
+def test_the_story_of_a_quiet_key_does_not_depend_on_when_it_was_forgotten(fault: str) -> None:
+    written, stored, cuts, _ = faults.prepare(Case(fault, "middle", "quiet"), 0)
+    assert cuts
+    assert histories.audit(written, stored, cuts=cuts).lines == histories.audit(written, stored).lines
+
+
 def test_repetitions_of_the_audit_itself_are_left_out() -> None:
     history = histories.make(random.Random(1))
     written = histories.runs(history.timed())

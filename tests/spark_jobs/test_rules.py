@@ -104,6 +104,15 @@ def test_one_that_comes_when_its_time_is_up_was_lost_whether_anybody_looked_or_n
     assert judge_events(events)[1] == [(LOST, 1), (OUT_OF_ORDER, 2)]
 
 
+def test_what_was_told_as_lost_with_one_that_comes_is_not_told_again() -> None:
+    line = Line()
+    events = [event((0, 1, 10)), event((4, 1, 14), time_ms=5), event((2, 1, 12), time_ms=2000)]
+    told = [line.judge(one, late=False, clock_ms=one.time_ms, patience_ms=1000).violations for one in events]
+    assert [violation.sequences for violation in told[2] if violation.kind == LOST] == [((1, 3),)]
+    assert [(skip.first, skip.last) for skip in line.skipped] == [(1, 1), (3, 3)]
+    assert list(line.lost(9999, 1000)) == []
+
+
 def test_without_numbers_a_key_follows_generations_then_offsets() -> None:
     def blank(partition: int, offset: int, generation: int) -> Event:
         return event((-1, partition, offset), generation=generation)
