@@ -152,6 +152,12 @@ def decode_header(data: bytes) -> tuple[int, int]:
     return producer, sequence
 
 
+def sound_mark(header: bytes | None) -> bytes:
+    """The audit header of a record as an event and the audit have it: without one, or with a damaged one, it counts as
+    sent by a producer that does not number. Of several headers the newest counts."""
+    return header if header is not None and len(header) == MARK_BYTES else NO_MARK
+
+
 digest: Final = mmh3.mmh3_x64_128_digest
 """128 bits of MurmurHash3; its first eight bytes are the fingerprint."""
 

@@ -124,7 +124,7 @@ def prepared(records: DataFrame, expect: str | None) -> DataFrame:
     stored = F.col("topic") == F.lit(expect) if expect is not None else F.lit(False)
     mark = F.lit(None).cast("binary")
     if expect is not None:
-        mark = F.get(F.filter("headers", lambda header: header["key"] == wire.HEADER), F.lit(0))["value"]
+        mark = F.try_element_at(F.filter("headers", lambda header: header["key"] == wire.HEADER), F.lit(-1))["value"]
     chosen = records.select(
         "key",
         "value",

@@ -96,10 +96,7 @@ def _stretches(batch: pa.RecordBatch) -> Iterator[Prepared]:
     if not batch.num_rows:
         return
     keys, partition = batch["key"].to_pylist(), batch["partition"].to_numpy()
-    marks = [wire.NO_MARK if mark is None else mark for mark in batch["mark"].to_pylist()]
-    for mark in marks:
-        if len(mark) != wire.MARK_BYTES:
-            wire.decode_header(mark)  # raises
+    marks = [wire.sound_mark(mark) for mark in batch["mark"].to_pylist()]
     pairs = np.frombuffer(b"".join(marks), ">u8").reshape(-1, 2)
     digests = b"".join(wire.digest(value or b"") for value in batch["value"].to_pylist())
     bucket = np.array(

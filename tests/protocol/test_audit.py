@@ -98,6 +98,12 @@ def test_a_header_comes_back_as_it_went(producer: int, sequence: int) -> None:
     assert audit.decode_header(audit.encode_header(producer, sequence)) == (producer, sequence)
 
 
+@pytest.mark.parametrize("header", [None, b"", b"damaged", bytes(17)])
+def test_who_has_no_sound_header_is_not_numbered(header: bytes | None) -> None:
+    assert audit.decode_header(audit.sound_mark(header)) == (audit.NO_PRODUCER, audit.NO_SEQUENCE)
+    assert audit.sound_mark(audit.encode_header(1, 2)) == audit.encode_header(1, 2)
+
+
 def test_nonsense_is_refused() -> None:
     with pytest.raises(DecodeError, match="3 bytes"):
         audit.decode_header(b"abc")
