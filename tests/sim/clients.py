@@ -26,6 +26,7 @@ GROUP: Final = "g"
 CLIENT_FAILURES: Final = (KafkaError, ConnectionError, TimeoutError)
 EAGER: Final = tuple(ASSIGNORS)
 COOPERATIVE: Final = ("cooperative-sticky",)
+SLOW: Final = 0.02
 NEVER_STORED: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
@@ -185,7 +186,7 @@ class Reader(Application):
         flush_s: float = 0.05,
         commit_intervals_ms: tuple[int, ...] = (200, 700),
         strategy: Sequence[str] = EAGER,
-        slow: float = 0.02,
+        slow: float = SLOW,
     ) -> None:
         super().__init__(cluster, name)
         self.slow = slow
