@@ -221,7 +221,15 @@ def prepare(case: Case, seed: int) -> tuple[Written, list[Record], Sequence[int]
     ]
     where = holding[0] if holding else rng.randrange(len(written))
     if case.fault == "audit event missing":
-        del written[where]
+        number = max(one.number for one in wire.decode_events(written.pop(where)[1]))
+        following = [one for _, value in written[where:] for one in wire.decode_events(value)]
+        same = [
+            one
+            for one in following
+            if one.incarnation == planted.incarnation and wire.bucket_of(one.key_hash) == histories.bucket_of(planted)
+        ]
+        if case.place != "last" and not any(one.number > number for one in same):
+            raise Misfit("it was the last event of its member: that leaves no hole")
     cuts: Sequence[int] = ()
     if case.context in ("boundary", "restart"):
         cuts = sorted({*rng.sample(range(len(written)), 3), where, min(where + 1, len(written))})
