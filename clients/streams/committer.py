@@ -62,6 +62,8 @@ class Delivery:
     receipts: list[asyncio.Future[RecordMetadata]] = field(default_factory=list)
     mark: Mapping[bytes, bytes] = field(default_factory=dict)
     """The record that says that this was all; empty while it was not."""
+    stayed: int = 0
+    """Keys that did not leave, told with one of the deliveries of a store."""
 
     @property
     def offsets(self) -> list[int]:
@@ -165,7 +167,7 @@ class Committer:
                     receipt.result()
                 self._sent.clear()
                 self._settle(tasks, written, transactional=False)
-                deliveries = await self._hand_over_apart(tasks, departures)
+                deliveries = await self._hand_over_apart(tasks, offsets, departures)
                 if offsets:
                     await self._commit_offsets(offsets)
         except (AbortableError, FatalError) as error:
@@ -180,7 +182,7 @@ class Committer:
             moved = sum(len(delivery.rows) for delivery in deliveries)
             self.moves.deliveries += sum(bool(one.mark) for one in deliveries)
             self.moves.keys += moved
-            self.moves.held += moved
+            self.moves.held += moved + sum(delivery.stayed for delivery in deliveries)
             log.info("%d keys follow their partitions", moved)
         return deliveries
 
@@ -279,10 +281,12 @@ class Committer:
                 )
         if kept is not None:
             store.marks.update([departed_mark(opened.generation)])
-            self.moves.held += kept
+            deliveries[0].stayed = kept
         return deliveries
 
-    async def _hand_over_apart(self, tasks: Sequence[Task], departures: Sequence[Departure]) -> list[Delivery]:
+    async def _hand_over_apart(
+        self, tasks: Sequence[Task], offsets: Mapping[TopicPartition, int], departures: Sequence[Departure]
+    ) -> list[Delivery]:
         """Where commits are not transactions, hand-overs still are."""
         if not departures:
             return []
@@ -291,6 +295,7 @@ class Committer:
             await producer.begin_transaction()
             deliveries = await self._hand_over(producer, departures)
             written = await self._log_changes(producer, tasks)
+            await producer.send_offsets_to_transaction(offsets, self._group())
             await self._end(producer)
         finally:
             await producer.stop()

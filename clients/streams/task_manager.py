@@ -109,7 +109,7 @@ class TaskManager(PartitionKeyRebalanceListener):
         departures = self._departures()
         leaving = {departure.task.id for departure in departures}
         tasks = [task for task in self.tasks.values() if task.state is State.RUNNING or task.id in leaving]
-        offsets = self._progressed(tasks)
+        offsets = self._progressed(tasks, leaving)
         self._committed_at = self._loop.time()
         self.commit_due = self._committed_at + self._config.commit_interval_ms / 1000
         if not (offsets or departures or self.committer.open or any(task.changed for task in tasks)):
@@ -124,11 +124,12 @@ class TaskManager(PartitionKeyRebalanceListener):
             self.restorer.follow()
         self._catch_up_expected()
 
-    def _progressed(self, tasks: Collection[Task]) -> dict[TopicPartition, int]:
-        """The positions that are not committed yet."""
+    def _progressed(self, tasks: Collection[Task], leaving: Collection[TaskId]) -> dict[TopicPartition, int]:
+        """The positions that are not committed yet; of tasks that hand over all, for the group has to agree to that."""
         mine = self.consumer.assignment()
         positions = {one: self.consumer.position(one) for task in tasks for one in task.partitions if one in mine}
-        return {one: at for one, at in positions.items() if at >= 0 and at != self._offsets.get(one)}
+        agreed = {one for task in tasks if task.id in leaving for one in task.partitions}
+        return {one: at for one, at in positions.items() if at >= 0 and (at != self._offsets.get(one) or one in agreed)}
 
     def task_of(self, partition: TopicPartition) -> Task:
         """The task that reads a partition here."""

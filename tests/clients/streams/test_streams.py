@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from clients import Producer
-from clients.streams import committer
+from clients.streams import committer as committer_module
+from clients.streams.committer import TasksMigrated
 from clients.streams.config import AT_LEAST_ONCE, StreamsConfig
 from clients.streams.serdes import BYTES, JSON, TEXT
 from clients.streams.streams import Streams
@@ -45,7 +46,7 @@ def test_state_comes_from_the_disk_or_from_the_changelog(guarantee: str, tmp_pat
 def test_state_follows_its_keys_through_resizes(
     guarantee: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committer, "HANDOVER_KEYS", 30)  # several transactions each
+    monkeypatch.setattr(committer_module, "HANDOVER_KEYS", 30)  # several transactions each
 
     async def act(world: World) -> None:
         await world.feed(2000)
@@ -77,6 +78,35 @@ def moved(world: World, before: int, after: int) -> int:
 
     hashes = [murmur2(key) for key in world.expected]
     return sum(linear_hashing.address(one, 1, before) != linear_hashing.address(one, 1, after) for one in hashes)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
+def test_who_has_lost_its_tasks_hands_nothing_over(guarantee: str, tmp_path: Path) -> None:
+    async def act(world: World) -> None:
+        await world.feed(500)
+        async with world.instance(counts(), processing_guarantee=guarantee) as one:
+            await world.counted(one)
+            committer, manager, refused = one._committer, one._manager, 0
+            group, recover = committer._group, manager.recover
+
+            async def count(error: TasksMigrated) -> None:
+                nonlocal refused
+                refused += 1
+                await recover(error)
+
+            # All is committed, so nothing but the hand-over itself would have to be agreed to.
+            await until(lambda: not committer.open, "the last commit")
+            manager.recover = count  # type: ignore[method-assign]
+            committer._group = lambda: group()._replace(generation_id=group().generation_id - 1)
+            await world.admin.create_partitions("in", 8)
+            await until(lambda: refused >= 2 or one.moves.keys > 0, "it tries to hand over")
+            assert one.moves.keys == 0
+            committer._group, expected = group, moved(world, 4, 8)
+            await world.feed(500)
+            await world.counted(one)
+            assert one.moves.keys == expected
+
+    story(act, tmp_path)
 
 
 def test_a_second_instance_takes_its_share_and_gives_it_back_while_records_come(tmp_path: Path) -> None:
