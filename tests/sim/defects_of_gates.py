@@ -48,7 +48,7 @@ def positions(planter: Planter) -> None:
     original_passes = planter.replace(Gatekeeper, "passes", passes)
 
 
-@defect("F1, G7", "a gate looks at the segments just before, not beyond", aim=BEHIND)
+@defect("F1, G7", "a gate looks at the segments just before, not beyond")
 def not_recursive(planter: Planter) -> None:
     from clients.consumer.gate import TopicGate
 
