@@ -19,7 +19,7 @@ from protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, Fet
 from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.connection import ClientConnection
-from protocol.records.batch import BatchBuilder
+from protocol.records.batch_builder import BatchBuilder
 
 TOPIC: Final = "latency"
 VERSIONS: Final = {MetadataRequest: 4, ProduceRequest: 8, FetchRequest: 11}

@@ -23,8 +23,10 @@ from benchmarks.report import Figure, percentile, summary, table, times, working
 from broker.storage.cleaner import Cleaning, dirt_of
 from broker.storage.files import Files, MemoryFiles, OsFiles
 from broker.storage.log import LogSettings, PartitionLog
-from protocol.records.batch import BatchBuilder, iter_batches, iter_records, read_header
+from protocol.records.batch import iter_batches, read_header
+from protocol.records.batch_builder import BatchBuilder
 from protocol.records.crc32c import crc32c
+from protocol.records.record import iter_records
 
 BATCHES: Final = 3000
 VALUE: Final = b"v" * 50

@@ -14,7 +14,8 @@ from chaos.history import History, Place, Published, StateWritten, Stored
 from controller.model import LeaderAndIsr
 from controller.zk import paths, znodes
 from controller.zk.session import NoNode, ZkSession
-from protocol.records.batch import iter_batches, iter_records
+from protocol.records.batch import iter_batches
+from protocol.records.record import iter_records
 
 LOG_SUFFIX: Final = ".log"
 

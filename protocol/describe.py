@@ -127,8 +127,8 @@ def _count(count: int, noun: str) -> str:
 
 
 def _records(records: Buffer, position: int, control: bool) -> Iterator[str]:
-    from protocol.records.batch import iter_records
     from protocol.records.control import read_control
+    from protocol.records.record import iter_records
 
     if control:
         marker = read_control(records, position)

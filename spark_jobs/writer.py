@@ -12,7 +12,7 @@ from typing import Final
 
 from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.hashing import murmur2
-from protocol.records.batch import BatchBuilder
+from protocol.records.batch_builder import BatchBuilder
 from spark_jobs.reader import TopicReader, _check
 
 BATCH_BYTES: Final = 512 * 1024

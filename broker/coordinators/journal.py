@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, decode_key
-from protocol.records.batch import NO_PRODUCER_ID, BatchBuilder, Buffer, iter_batches, iter_records
+from protocol.records.batch import NO_PRODUCER_ID, Buffer, iter_batches
+from protocol.records.batch_builder import BatchBuilder
 from protocol.records.control import ControlType, read_control
+from protocol.records.record import iter_records
 
 if TYPE_CHECKING:
     from broker.storage.producer_state import Verification

@@ -22,7 +22,9 @@ from typing import Final
 from broker.storage.log_loader import control_of
 from broker.storage.producer_state import ProducerStates
 from broker.storage.transactions import CleanedTransactions
-from protocol.records.batch import BatchHeader, Record, iter_records, with_records
+from protocol.records.batch import BatchHeader
+from protocol.records.batch_builder import with_records
+from protocol.records.record import Record, iter_records
 
 _NO_BATCH: Final = -1
 LastOfProducer = tuple[int, int]

@@ -36,15 +36,7 @@ from broker.storage.settings import LogSettings
 from broker.storage.transactions import AbortedTransaction, aborted_between, offset_behind
 from broker.storage.validation import Origin, RecordsRefused
 from protocol.errors import DecodeError, ErrorCode, KafkaError
-from protocol.records.batch import (
-    HEADER_BYTES,
-    MAGIC,
-    NO_TIMESTAMP,
-    BatchHeader,
-    Buffer,
-    iter_batches,
-    read_header,
-)
+from protocol.records.batch import HEADER_BYTES, MAGIC, NO_TIMESTAMP, BatchHeader, Buffer, iter_batches, read_header
 from protocol.records.control import ControlRecord
 
 __all__ = ["AppendInfo", "LogSettings", "Origin", "PartitionLog", "RecordsRefused", "TimestampedOffset"]

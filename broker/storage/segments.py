@@ -13,7 +13,8 @@ from typing import NamedTuple
 from broker.storage.files import Files
 from broker.storage.segment import Segment
 from broker.storage.settings import UNLIMITED, LogSettings
-from protocol.records.batch import BatchHeader, iter_records
+from protocol.records.batch import BatchHeader
+from protocol.records.record import iter_records
 
 
 class TimestampedOffset(NamedTuple):

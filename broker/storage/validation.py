@@ -19,12 +19,11 @@ from protocol.records.batch import (
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
-    Record,
     check_crc,
-    iter_records,
     read_header,
 )
 from protocol.records.compression import Compression
+from protocol.records.record import Record, iter_records
 
 Origin = Literal["client", "coordinator"]
 

@@ -18,8 +18,9 @@ from typing import Final
 from protocol.apis.fetch import AbortedTransaction
 from protocol.errors import ErrorCode, KafkaError
 from protocol.lineage import Segment
-from protocol.records.batch import BatchHeader, Record, check_crc, iter_batches, iter_records
+from protocol.records.batch import BatchHeader, check_crc, iter_batches
 from protocol.records.control import ControlType, read_control
+from protocol.records.record import Record, iter_records
 from protocol.topic_partition import TopicPartition
 
 UNKNOWN: Final = -1

@@ -42,7 +42,7 @@ from clients.producer.queues import (
 from clients.producer.verdicts import TransactionAborted
 from protocol.errors import ErrorCode, KafkaError
 from protocol.lineage import Lineage
-from protocol.records.batch import Headers
+from protocol.records.record import Headers
 
 NO_NODE: Final = -1
 _OUT_OF_SEQUENCE: Final = frozenset(

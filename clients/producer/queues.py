@@ -18,7 +18,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from protocol.lineage import Lineage
-from protocol.records.batch import SEQUENCES, BatchBuilder, Headers
+from protocol.records.batch import SEQUENCES
+from protocol.records.batch_builder import BatchBuilder
+from protocol.records.record import Headers
 from protocol.topic_partition import TopicPartition
 
 UNKEYED: Final = -1

@@ -17,7 +17,7 @@ from clients.consumer.offsets import READ_COMMITTED, READ_UNCOMMITTED, OffsetRes
 from clients.consumer.positions import Assignment
 from clients.metadata import ClusterMetadata
 from clients.network import Network
-from protocol.records.batch import Record
+from protocol.records.record import Record
 from protocol.topic_partition import TopicPartition
 
 MAX_WAIT_MS = 100

@@ -23,7 +23,7 @@ from clients.streams.changelog import Checkpoint, Marks, is_mark
 from clients.streams.disk import TaskDisk, Write
 from clients.streams.task import TaskId
 from clients.streams.topology import INTERNAL, Subtopology, internal_name
-from protocol.records.batch import Record
+from protocol.records.record import Record
 from protocol.topic_partition import TopicPartition
 
 

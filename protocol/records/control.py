@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from protocol.errors import DecodeError
-from protocol.records.batch import NO_LEADER_EPOCH, BatchBuilder, Buffer, iter_records, read_header
+from protocol.records.batch import NO_LEADER_EPOCH, Buffer, read_header
+from protocol.records.batch_builder import BatchBuilder
+from protocol.records.record import iter_records
 
 _KEY: Final = struct.Struct(">hh")
 _MARKER: Final = struct.Struct(">hi")

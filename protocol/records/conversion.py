@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from protocol.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchBuilder, BatchHeader, Buffer, iter_records
+from protocol.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader, Buffer
+from protocol.records.batch_builder import BatchBuilder
 from protocol.records.compression import Compression
 from protocol.records.message_set import Message, build_message, build_wrapper
+from protocol.records.record import iter_records
 
 _UNLIMITED: Final = 1 << 62
 

@@ -23,7 +23,7 @@ from protocol.apis.find_coordinator import FindCoordinatorRequest
 from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.errors import ErrorCode
-from protocol.records.batch import BatchBuilder
+from protocol.records.batch_builder import BatchBuilder
 
 TIMEOUT_S = 20
 

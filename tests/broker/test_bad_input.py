@@ -33,7 +33,7 @@ from protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, Fet
 from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.errors import ErrorCode
-from protocol.records.batch import BatchBuilder
+from protocol.records.batch_builder import BatchBuilder
 from protocol.registry import BY_NAME
 from tests.broker.serving import request_frame
 from tests.protocol.messages import as_sent, values_of

@@ -21,7 +21,7 @@ from protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.apis.metadata import MetadataRequest
 from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.errors import ErrorCode
-from protocol.records.batch import BatchBuilder
+from protocol.records.batch_builder import BatchBuilder
 from protocol.wire import ZERO_UUID
 from tests.broker.replication.replica_cluster import until
 

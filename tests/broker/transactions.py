@@ -28,7 +28,7 @@ from protocol.apis.txn_offset_commit import (
 from protocol.apis.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from protocol.errors import ErrorCode
 from protocol.internal_topics import TRANSACTION_STATE_TOPIC
-from protocol.records.batch import BatchBuilder
+from protocol.records.batch_builder import BatchBuilder
 from protocol.registry import BY_NAME
 from tests.broker.replication.replica_cluster import NOW_MS, Assigned, ReplicaCluster
 

@@ -15,7 +15,8 @@ from protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.audit import HEADER, decode_header
 from protocol.errors import ErrorCode
 from protocol.lineage import Lineage, Segment
-from protocol.records.batch import iter_batches, iter_records
+from protocol.records.batch import iter_batches
+from protocol.records.record import iter_records
 from protocol.topic_partition import TopicPartition
 
 

@@ -28,7 +28,7 @@ from protocol.apis.create_topics import (
 from protocol.apis.describe_cluster import DescribeClusterRequest
 from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records.batch import BatchBuilder
+from protocol.records.batch_builder import BatchBuilder
 from protocol.registry import BY_NAME, api_of
 from tests.differential.plain import Namer, plain
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from protocol.errors import DecodeError
-from protocol.records.batch import iter_batches, iter_records
+from protocol.records.batch import iter_batches
+from protocol.records.record import iter_records
 from protocol.wire import ZERO_UUID, Kind, fields_of
 
 FREE: Final = frozenset(

@@ -21,8 +21,10 @@ from broker.coordinators.transactions import Transaction
 from broker.storage.cleaner import Cleaning, dirt_of
 from broker.storage.files import OsFiles
 from broker.storage.log import LogSettings, PartitionLog
-from protocol.records.batch import BatchBuilder, iter_batches, iter_records
+from protocol.records.batch import iter_batches
+from protocol.records.batch_builder import BatchBuilder
 from protocol.records.control import build_end_transaction
+from protocol.records.record import iter_records
 
 pytestmark = pytest.mark.kafka_jars
 

@@ -14,7 +14,8 @@ from clients.connection import Connection
 from protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.apis.find_coordinator import FindCoordinatorRequest
 from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.records.batch import iter_batches, iter_records
+from protocol.records.batch import iter_batches
+from protocol.records.record import iter_records
 
 T = TypeVar("T")
 PATIENCE_S = 40.0

@@ -13,7 +13,8 @@ import dataclasses
 from clients import Admin, NewTopic, Producer
 from clients.producer.queues import RecordMetadata
 from protocol.hashing import murmur2
-from protocol.records.batch import iter_batches, iter_records
+from protocol.records.batch import iter_batches
+from protocol.records.record import iter_records
 from tests.sim import resize_probes
 from tests.sim.cluster import SimCluster
 from tests.sim.loop import Process

@@ -15,8 +15,9 @@ from broker.coordinators.failpoints import STEPS
 from broker.replication.partition import Partition
 from clients import Admin, NewTopic, Producer
 from clients.producer.verdicts import AbortableError, TransactionError
-from protocol.records.batch import iter_batches, iter_records
+from protocol.records.batch import iter_batches
 from protocol.records.control import ControlType, read_control
+from protocol.records.record import iter_records
 from tests.sim.clients import CLIENT_FAILURES
 from tests.sim.cluster import SimCluster
 from tests.sim.loop import Process

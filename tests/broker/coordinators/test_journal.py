@@ -7,7 +7,7 @@ import pytest
 from broker.coordinators.journal import COMMIT_ERRORS, GROUP_ERRORS, Journal, Put, Settle, entries_of
 from protocol.errors import ErrorCode, KafkaError
 from protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_key
-from protocol.records.batch import BatchBuilder
+from protocol.records.batch_builder import BatchBuilder
 from protocol.records.control import build_end_transaction
 from tests.broker.coordinators.world import GroupWorld, run
 

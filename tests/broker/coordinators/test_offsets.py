@@ -12,7 +12,7 @@ from broker.coordinators.journal import entries_of
 from broker.coordinators.offsets import CommittedOffset, Offsets, TopicPartition
 from broker.coordinators.shards import Replay
 from protocol.internal_topics import OffsetCommitKey, encode_key, encode_offset
-from protocol.records.batch import BatchBuilder
+from protocol.records.batch_builder import BatchBuilder
 from protocol.records.control import build_end_transaction
 
 P0: TopicPartition = ("t", 0)

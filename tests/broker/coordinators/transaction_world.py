@@ -24,8 +24,9 @@ from protocol.apis.init_producer_id import InitProducerIdRequest
 from protocol.apis.list_transactions import ListTransactionsRequest
 from protocol.errors import ErrorCode
 from protocol.internal_topics import TRANSACTION_STATE_TOPIC, decode_transaction, decode_transaction_key
-from protocol.records.batch import iter_batches, iter_records
+from protocol.records.batch import iter_batches
 from protocol.records.control import ControlType, read_control
+from protocol.records.record import iter_records
 from tests.broker.replication.replica_cluster import NOW_MS, Assigned, ReplicaCluster, TestBroker, topic_id_of, until
 
 TOPIC = "t"

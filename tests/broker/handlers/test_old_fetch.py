@@ -10,9 +10,11 @@ import pytest
 from broker.handlers.old_fetch import INCOMPLETE, converted
 from broker.storage.segments import Segments
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import BatchBuilder, iter_records, stamp
+from protocol.records.batch import stamp
+from protocol.records.batch_builder import BatchBuilder
 from protocol.records.control import build_end_transaction
 from protocol.records.message_set import Message, check_crc, iter_headers, open_wrapper, read_message
+from protocol.records.record import iter_records
 from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, run, values
 
 OLD_CODECS = ["none", "gzip", "snappy", "lz4"]

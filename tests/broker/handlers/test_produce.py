@@ -8,7 +8,7 @@ import pytest
 
 from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.errors import ErrorCode
-from protocol.records.batch import BatchBuilder
+from protocol.records.batch_builder import BatchBuilder
 from protocol.records.message_set import Message, build_message
 from tests.broker.replication.replica_cluster import (
     NOW_MS,

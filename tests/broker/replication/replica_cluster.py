@@ -50,7 +50,9 @@ from protocol.apis.update_metadata import (
     UpdateMetadataTopicState,
 )
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import BatchBuilder, iter_batches, iter_records
+from protocol.records.batch import iter_batches
+from protocol.records.batch_builder import BatchBuilder
+from protocol.records.record import iter_records
 from tests.broker.serving import claims
 
 NOW_MS = 1_700_000_000_000

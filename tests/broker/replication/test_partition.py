@@ -13,7 +13,7 @@ from broker.storage.settings import LogSettings
 from protocol.apis.alter_partition import PartitionDataResult
 from protocol.apis.leader_and_isr import GenerationStart, LeaderAndIsrPartitionState
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import BatchBuilder
+from protocol.records.batch_builder import BatchBuilder
 
 TOPIC_ID = b"0123456789abcdef"
 LAG_MS = 30_000

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.records.batch import BatchBuilder, stamp
+from protocol.records.batch import stamp
+from protocol.records.batch_builder import BatchBuilder
 
 NOW_MS = 1_700_000_000_000
 

@@ -29,7 +29,9 @@ from broker.config import BrokerSettings, TopicConfig
 from broker.storage.files import OsFiles
 from broker.storage.log import PartitionLog
 from broker.storage.log_manager import LogManager
-from protocol.records.batch import BatchBuilder, iter_batches, iter_records
+from protocol.records.batch import iter_batches
+from protocol.records.batch_builder import BatchBuilder
+from protocol.records.record import iter_records
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))

@@ -11,8 +11,10 @@ from broker.storage.cleaner import Cleaning, dirt_of, is_worth_cleaning
 from broker.storage.files import Files, MemoryFiles
 from broker.storage.log import LogSettings, PartitionLog
 from protocol.errors import ErrorCode
-from protocol.records.batch import BatchBuilder, iter_batches, iter_records
+from protocol.records.batch import iter_batches
+from protocol.records.batch_builder import BatchBuilder
 from protocol.records.control import build_end_transaction
+from protocol.records.record import iter_records
 from tests.broker.storage.batches import NOW_MS
 from tests.broker.storage.faulty_files import Crash, FaultyFiles
 from tests.broker.storage.logs import append, code_of

@@ -6,8 +6,10 @@ import pytest
 
 from broker.storage.compaction import BatchFilter, OffsetMap
 from broker.storage.transactions import AbortedTransaction, CleanedTransactions
-from protocol.records.batch import BatchBuilder, BatchHeader, check_crc, iter_records, read_header, stamp
+from protocol.records.batch import BatchHeader, check_crc, read_header, stamp
+from protocol.records.batch_builder import BatchBuilder
 from protocol.records.control import build_end_transaction
+from protocol.records.record import iter_records
 
 NOW_MS = 1_000_000
 HORIZON_MS = 500

@@ -5,9 +5,10 @@ import pytest
 from broker.storage.files import Files, MemoryFiles
 from broker.storage.log import AppendInfo, LogSettings, PartitionLog
 from protocol.errors import ErrorCode
-from protocol.records.batch import check_crc, iter_batches, iter_records, read_header
+from protocol.records.batch import check_crc, iter_batches, read_header
 from protocol.records.compression import Compression
 from protocol.records.control import build_end_transaction
+from protocol.records.record import iter_records
 from tests.broker.storage.batches import NOW_MS, batch
 from tests.broker.storage.logs import append, code_of, everything, opened
 

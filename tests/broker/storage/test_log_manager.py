@@ -12,7 +12,7 @@ from broker.storage.log import PartitionLog
 from broker.storage.log_directory import read_topic_id
 from broker.storage.log_manager import LogManager
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import BatchBuilder
+from protocol.records.batch_builder import BatchBuilder
 from tests.broker.storage.faulty_files import FaultyFiles
 
 TOPIC_ID = bytes(range(16))

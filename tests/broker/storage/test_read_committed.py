@@ -17,8 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker.storage.files import MemoryFiles
 from broker.storage.log import LogSettings, PartitionLog
-from protocol.records.batch import Buffer, iter_batches, iter_records
+from protocol.records.batch import Buffer, iter_batches
 from protocol.records.control import ControlType, build_end_transaction, read_control
+from protocol.records.record import iter_records
 from tests.broker.storage.batches import NOW_MS, batch
 from tests.broker.storage.logs import append
 

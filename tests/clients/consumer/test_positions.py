@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from clients.consumer.positions import UNKNOWN, Assignment, PartitionProgress
 from protocol.errors import ErrorCode, KafkaError
 from protocol.lineage import Segment
-from protocol.records.batch import BatchBuilder, stamp
+from protocol.records.batch import stamp
+from protocol.records.batch_builder import BatchBuilder
 from protocol.topic_partition import TopicPartition
 
 WHERE = TopicPartition("t", 0)

@@ -12,7 +12,8 @@ import pytest
 
 from clients.consumer.positions import PartitionProgress
 from protocol.apis.fetch import AbortedTransaction
-from protocol.records.batch import BatchBuilder, stamp
+from protocol.records.batch import stamp
+from protocol.records.batch_builder import BatchBuilder
 from protocol.records.control import build_end_transaction
 from protocol.topic_partition import TopicPartition
 

@@ -16,7 +16,8 @@ from clients.producer.drained import Drained
 from clients.producer.queues import PRODUCER_EPOCH_MAX, UNKEYED, Batch, explicit_route, size_of
 from protocol.errors import ErrorCode, KafkaError
 from protocol.lineage import Lineage
-from protocol.records.batch import iter_records, read_header
+from protocol.records.batch import read_header
+from protocol.records.record import iter_records
 from tests.clients.producer.world import Receipt
 
 RECORD_BYTES = size_of(None, b"0123456789", ())

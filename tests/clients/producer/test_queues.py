@@ -18,7 +18,8 @@ from clients.producer.queues import (
 )
 from protocol.lineage import Lineage
 from protocol.linear_hashing import residue_class
-from protocol.records.batch import SEQUENCES, BatchBuilder
+from protocol.records.batch import SEQUENCES
+from protocol.records.batch_builder import BatchBuilder
 from tests.clients.producer.world import Receipt
 
 

@@ -23,7 +23,8 @@ from clients.producer.queues import UNKEYED, Batch, RecordMetadata, explicit_rou
 from protocol.errors import ErrorCode
 from protocol.lineage import Lineage, Segment
 from protocol.linear_hashing import address, base_of
-from protocol.records.batch import SEQUENCES, iter_records, read_header
+from protocol.records.batch import SEQUENCES, read_header
+from protocol.records.record import iter_records
 
 TOPIC = "t"
 NODES = 2

@@ -13,7 +13,7 @@ from clients.streams.disk import TaskDisk
 from clients.streams.task import TaskId
 from clients.streams.tasks import Output, State, Task
 from clients.streams.topology import Topology
-from protocol.records.batch import Record
+from protocol.records.record import Record
 
 
 @pytest.fixture

@@ -14,17 +14,16 @@ from protocol.errors import DecodeError
 from protocol.records.batch import (
     HEADER_BYTES,
     LOG_APPEND_TIME,
-    BatchBuilder,
-    Record,
     check_crc,
     iter_batches,
-    iter_records,
     read_header,
     recompress,
     stamp,
     stamp_log_append_time,
 )
+from protocol.records.batch_builder import BatchBuilder
 from protocol.records.compression import Compression
+from protocol.records.record import Record, iter_records
 
 NAMES = [codec.name.lower() for codec in Compression]
 

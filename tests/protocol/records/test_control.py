@@ -6,7 +6,8 @@ from aiokafka.record.control_record import ControlRecord as AioControl
 from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
 
 from protocol.errors import DecodeError
-from protocol.records.batch import BatchBuilder, check_crc, iter_batches
+from protocol.records.batch import check_crc, iter_batches
+from protocol.records.batch_builder import BatchBuilder
 from protocol.records.control import ControlRecord, ControlType, build_end_transaction, read_control
 
 
