@@ -48,9 +48,17 @@ class World:
             await self.producer.send("in", b"", key)
         await self.producer.flush()
 
-    async def counted(self, *instances: Streams, topic: str = "out") -> None:
-        """Wait until the output is what it has to be; an instance that fails fails the test."""
-        await self.output(topic, lambda table: table == self.expected, *instances)
+    async def counted(self, *instances: Streams) -> None:
+        """Wait until the output is what it has to be; an instance that fails fails the test.
+
+        At least once is what it says: a commit that a rebalance refuses is processed again, and counted again.
+        """
+        if all(one.config.exactly_once for one in instances):
+            await self.output("out", lambda table: table == self.expected, *instances)
+        else:
+            await self.output(
+                "out", lambda table: all(table.get(key, 0) >= n for key, n in self.expected.items()), *instances
+            )
 
     async def output(self, topic: str, complete: Callable[[dict[bytes, Any]], bool], *instances: Streams) -> None:
         reading = asyncio.ensure_future(self._read(topic, complete))
