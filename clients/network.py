@@ -197,8 +197,9 @@ class Network:
                 error = failure
         raise error
 
-    async def leader_of(self, partition: TopicPartition, *, timeout_ms: float | None = None) -> int:
-        """The node that leads a partition, waiting while there is none; `KafkaError` if the topic is refused."""
+    async def leader_of(self, partition: TopicPartition) -> int:
+        """The node that leads a partition; waits while there is none, but no longer than for an answer, because a
+        partition may have been removed. `KafkaError` if the topic is refused, `TimeoutError`."""
         self.follow(partition.topic)
 
         def found(metadata: ClusterMetadata) -> bool:
@@ -207,7 +208,7 @@ class Network:
                 raise KafkaError(refused, partition.topic)
             return metadata.leader(*partition) != NO_LEADER
 
-        metadata = await self.wait_for(found, timeout_ms=timeout_ms)
+        metadata = await self.wait_for(found, timeout_ms=self.config.request_timeout_ms)
         return metadata.leader(*partition)
 
     async def coordinator(self, key: str, *, key_type: int = 0) -> int:

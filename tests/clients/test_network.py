@@ -197,6 +197,16 @@ def test_leader_of_waits_for_a_leader() -> None:
     play(story)
 
 
+def test_leader_of_does_not_wait_for_ever() -> None:
+    """Goal: whoever asks about a partition that was removed since is told so."""
+
+    async def story(brokers: Brokers, network: Network) -> None:
+        with pytest.raises(TimeoutError):
+            await network.leader_of(TopicPartition("t", 99))
+
+    play(story, request_timeout_ms=50)
+
+
 def test_leader_of_a_refused_topic_is_an_error() -> None:
     async def story(brokers: Brokers, network: Network) -> None:
         brokers.topic_error = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -46,7 +46,7 @@ async def elect(admin: Admin, topic: str, indexes: Sequence[int], *, unclean: bo
 
 async def delete_records(admin: Admin, topic: str, index: int, before: int) -> int:
     """Let a partition begin at an offset; returns where it begins on all replicas."""
-    leader = await admin.network.leader_of(TopicPartition(topic, index), timeout_ms=TIMEOUT_MS)
+    leader = await admin.network.leader_of(TopicPartition(topic, index))
     asked = DeleteRecordsTopic(name=topic, partitions=[DeleteRecordsPartition(partition_index=index, offset=before)])
     request = DeleteRecordsRequest(topics=[asked], timeout_ms=TIMEOUT_MS)
     response = await admin.network.call(leader, request, timeout_ms=TIMEOUT_MS + 1000)

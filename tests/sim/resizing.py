@@ -187,10 +187,7 @@ async def _reset(schedule: ResizeSchedule, deadline: float) -> bool:
     while cluster.now() < deadline:
         row = None
         try:
-            async with (
-                asyncio.timeout(max(deadline - cluster.now(), 0.1)),
-                Admin(cluster.bootstrap, request_timeout_ms=1500, rng=chance) as admin,
-            ):
+            async with Admin(cluster.bootstrap, request_timeout_ms=1500, rng=chance) as admin:
                 before = {p.partition: at for p, at in (await committed_offsets(admin.network, GROUP)).items()}
                 partition = rng.choice([None, *sorted(before)])
                 to = "earliest" if partition is None else str(rng.randint(0, before[partition]))
