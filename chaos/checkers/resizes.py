@@ -13,7 +13,7 @@ from typing import Final
 
 from chaos.checkers.shared import Checker, at
 from chaos.history import Begun, Delivery, History, OffsetsReset, Place
-from chaos.resize_events import TopicWritten
+from chaos.resize_events import Retired, TopicWritten
 from protocol import linear_hashing
 from protocol.lineage import Lineage, Segment
 
@@ -35,22 +35,31 @@ def b15_replay_order(history: History) -> Iterator[str]:
 
     Repetitions count, unlike in B1: after a crash the younger record must be repeated too. What a member reads after
     its partition has begun for somebody else is Kafka's at-least-once, and not judged. A reset of offsets takes the
-    group back wherever it says so: with the lineage of what it goes back in, the order is that of the first time.
+    group back wherever it says so: with the lineage of what it goes back in, the order is that of the first time. Only
+    what stood in a partition that had been removed by then is out of its reach.
     """
     sent = {send.value: send for send in history.sends}
     reader: dict[Place, tuple[str, int]] = {}
     position: dict[Place, int] = {}
     held: dict[tuple[str, str], dict[Place, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
-    events: list[tuple[int, Delivery | Begun | OffsetsReset]] = [(one.order, one) for one in history.begun]
+    removed: dict[Place, int] = {}
+    events: list[tuple[int, Delivery | Begun | OffsetsReset | Retired]] = [(one.order, one) for one in history.begun]
     events += [(one.order, one) for one in history.deliveries]
     events += [(one.order, one) for one in history.resets if one.outcome != "fail"]
+    events += [(one.order, one) for one in history.resizes.retired]
     for _, event in sorted(events, key=lambda one: one[0]):
+        if isinstance(event, Retired):
+            removed[event.place] = event.end_offset
+            continue
         if isinstance(event, OffsetsReset):
             for place, offset in event.offsets.items():
                 position[place] = min(offset, position.get(place, offset))
-                for of_key in held.values():  # the rest is handed out again, or it is deleted
-                    if (rows := of_key.get(place)) is not None:
-                        rows[:] = [row for row in rows if row[0] < offset and not history.deleted(place, row[0])]
+            for of_key in held.values():
+                for place, rows in of_key.items():
+                    begins, back_to = removed.get(place, 0), event.offsets.get(place)
+                    rows[:] = [row for row in rows if row[0] >= begins]  # of what is removed, nothing comes again
+                    if back_to is not None:  # the rest is handed out again, or it is deleted
+                        rows[:] = [row for row in rows if row[0] < back_to and not history.deleted(place, row[0])]
             continue
         if isinstance(event, Begun):
             reader[event.place], position[event.place] = (event.consumer, event.run), event.offset

@@ -23,9 +23,15 @@ def topic(
 
 
 def retired(
-    s: Story, *, epoch: int = 3, end: int = 5, sealed: bool = True, log: tuple[int, int, int] = (5, 5, 5)
+    s: Story,
+    place: tuple[str, int] = P,
+    *,
+    epoch: int = 3,
+    end: int = 5,
+    sealed: bool = True,
+    log: tuple[int, int, int] = (5, 5, 5),
 ) -> None:
-    s.history.resizes.retired.append(Retired(s.history.tick(), P, epoch, end, 1, sealed, {1: log}))
+    s.history.resizes.retired.append(Retired(s.history.tick(), place, epoch, end, 1, sealed, {1: log}))
 
 
 @case("B14 boundary-moved")
@@ -83,6 +89,55 @@ def _() -> tuple[Build, Build]:
         return build
 
     return taken_back(P), taken_back(P, Q)  # alone, or with its lineage
+
+
+@case("B15 replay-order")
+def _() -> tuple[Build, Build]:
+    def taken_back(*, removed_before: bool) -> Build:
+        def build(s: Story) -> None:  # what is removed by then cannot be taken back, what is removed later could
+            split(s)
+            if removed_before:
+                retired(s, Q, end=1)
+            s.reset({P: 0})
+            if not removed_before:
+                retired(s, Q, end=1)
+            s.begin(P)
+            s.deliver("a", P, 0, key=MOVED)
+
+        return build
+
+    return taken_back(removed_before=False), taken_back(removed_before=True)
+
+
+@case("B15 replay-order")
+def _() -> tuple[Build, Build]:
+    def taken_back(end: int) -> Build:
+        def build(s: Story) -> None:  # an index that is used again begins where its earlier life ended
+            split(s)
+            retired(s, Q, end=end)
+            s.reset({P: 0})
+            s.begin(P)
+            s.deliver("a", P, 0, key=MOVED)
+
+        return build
+
+    return taken_back(end=0), taken_back(end=1)
+
+
+@case("B15 replay-order")
+def _() -> tuple[Build, Build]:
+    def again(reset: bool) -> Build:
+        def build(s: Story) -> None:  # a removal alone takes nothing back
+            split(s)
+            retired(s, Q, end=1)
+            if reset:
+                s.reset({P: 0})
+            s.begin(P)
+            s.deliver("a", P, 0, key=MOVED)
+
+        return build
+
+    return again(reset=False), again(reset=True)
 
 
 @case("B16 generation-falls")
