@@ -22,13 +22,6 @@ def pytest_report_header() -> str:
     return "zookeeper: a real server from PySpark's jars" if reason is None else f"zookeeper: NOT AVAILABLE, {reason}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Share the tests out by file when several processes run them; all of Spark's stay together, around one session."""
-    for item in items:
-        together = "spark" if item.get_closest_marker("spark") else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(together))
-
-
 @pytest.fixture
 def arun() -> Callable[[Coroutine[Any, Any, T]], T]:
     """Run a coroutine on a loop of its own, and fail as soon as that loop sees an exception that nobody handled.
