@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.sim.aims import aim
 from tests.sim.clients import TOPIC
+from tests.sim.loop import Process
 
 
 @aim(
@@ -169,4 +170,52 @@ async def late_leader(schedule: Any) -> bool:
     cluster.network.slow(cluster.machines[controller].host, late, 0)
     cluster.network.slow(schedule.writers[0].host, late, 0)
     cluster.boot(node)
+    return True
+
+
+@aim(
+    "keys pass through a partition that nobody wrote to, and readers are behind",
+    {
+        "copiers": 0,
+        "readers": 3,
+        "keys": 8,
+        "fault_s": 3.0,
+        "pace_s": 0.2,
+        "slow": 0.5,
+        "write_pause_s": 0.03,
+        "strategies": (("range",),),
+    },
+    resizing=True,
+)
+async def empty_between(schedule: Any) -> bool:
+    """Two resizes without a record between them: what holds a key back stands two segments before it, not one."""
+    cluster, resizer = schedule.cluster, schedule.operators[0]
+    resizer.steps.clear()
+    while resizer.task is not None and not resizer.task.done():
+        await asyncio.sleep(0.05)
+
+    async def resize(wanted: int) -> None:
+        await cluster.loop.spawn(Process("operator of the story"), resizer._resize(wanted))
+
+    body = dict(cluster.topics())[TOPIC]
+    count = body.undeleted_partition_count
+    if count > 4:
+        count = body.base
+        await resize(count)
+    readers = [one.process for one in schedule.readers if one.alive]
+    writers = [one.process for one in schedule.writers if one.alive]
+    for process in readers:
+        cluster.loop.freeze(process)
+    await asyncio.sleep(0.6)
+    for process in writers:
+        cluster.loop.freeze(process)
+    await asyncio.sleep(0.3)  # what they have sent arrives
+    await resize(2 * count)
+    await resize(4 * count)
+    for process in writers:
+        cluster.loop.thaw(process)
+    await asyncio.sleep(0.6)
+    for process in readers:
+        cluster.loop.thaw(process)
+    await asyncio.sleep(1.5)
     return True

@@ -40,6 +40,7 @@ def test_what_is_aimed_at_comes_about_and_breaks_nothing() -> None:
         ("found: a broker is reminded of a replica that was deleted", ("C17",)),
         ("found: a truncation is not on the disk when the log goes on", ("A1", "C16")),
         ("a replica keeps its old log when its index is used again", ("B17", "B19", "A1")),
+        ("a gate looks at the segments just before, not beyond", ("B1",)),
     ],
 )
 def test_an_aimed_bug_is_caught_by_the_checker_of_its_rule(bug: str, checkers: tuple[str, ...]) -> None:
