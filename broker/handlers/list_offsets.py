@@ -72,6 +72,9 @@ def offset_of(
     if request.replica_id < 0 and partition.is_leader and asked.timestamp != EARLIEST:
         check_leader_is_caught_up(partition, ctx.version)
     timestamp, offset, epoch = find(partition, asked.timestamp, latest)
+    if request.replica_id == partition.leader_id and asked.timestamp == LATEST:
+        # Only a controller asks a leader in its own name, before it removes a partition: not even a marker may follow.
+        partition.retiring = partition.sealed and partition.log.log_start_offset == offset
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index, error_code=0, timestamp=timestamp, offset=offset, leader_epoch=epoch
     )

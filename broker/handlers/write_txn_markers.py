@@ -86,6 +86,8 @@ def append(replicas: ReplicaManager, partition: tuple[str, int], content: bytes)
         found = replicas.partition(*partition)
     except KafkaError as error:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(error)) from None
+    if found.retiring:  # nothing was ever begun here that it could end, and a removed log may not grow
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{found!r} is being removed")
     info = replicas.append_local(found, content, acks=ACKS_ALL, generation=None, origin="coordinator")
     return ReplicationWait(found, info.last_offset + 1)
 

@@ -124,6 +124,8 @@ class Partition:
         self.generation = 0
         self.gen_start: tuple[tuple[int, int], ...] = ()
         self.sealed = False
+        self.retiring = False
+        """Sealed, and its controller was told that nothing is left in it: it is removed as it is, or gets an epoch."""
         self.followers: dict[int, Follower] = {}
         self._led_before = False
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
@@ -188,6 +190,7 @@ class Partition:
         # A controller without generations sends -1, which is what a topic that was never resized has anyway.
         self.generation = max(state.generation, 0)
         self.gen_start = tuple((start.generation, start.leader_epoch) for start in state.gen_start)
+        self.retiring = False
         self.sealed = state.marked_for_deletion
 
     def start_over_at(self, offset: int) -> None:

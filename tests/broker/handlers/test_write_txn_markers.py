@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from broker.handlers.list_offsets import CONSUMER, LATEST
+from protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.apis.write_txn_markers import WriteTxnMarkersRequest
 from protocol.errors import ErrorCode
 from protocol.records.batch import iter_batches
@@ -109,6 +111,32 @@ def test_a_transaction_ends_also_where_a_resize_has_sealed_the_partition() -> No
         assert await end(cluster, marker(True)) == {T0: ErrorCode.NONE}
         assert partition.log.epochs.end_offset_for(0, partition.log.log_end_offset) == cut, "the marker is beyond it"
         assert partition.last_stable_offset == 2
+
+    run(scenario, 1)
+
+
+@pytest.mark.parametrize("asker", [CONSUMER, 1])
+def test_no_marker_follows_once_a_controller_knows_that_nothing_is_left(asker: int) -> None:
+    """R13: what is removed ends where its leader said; elsewhere, and in the next epoch, transactions end as ever."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        sealed = {"replicas": (1,), "generation": 1, "gen_start": ((0, 0), (1, 1)), "sealed": True}
+        await cluster.lead(1, replicas=(1,))
+        await coordinate_transactions(cluster, 1, [("t", 0)])
+        await cluster.lead(1, **sealed)  # type: ignore[arg-type]
+        partition = cluster.partition(1)
+        row = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=LATEST)
+        asked = ListOffsetsRequest(replica_id=asker, topics=[ListOffsetsTopic(name="t", partitions=[row])])
+        answer = await cluster.call(cluster[1], asked, version=9)
+        assert answer.topics[0].partitions[0].offset == 0
+        if asker == CONSUMER:
+            assert await end(cluster, marker(True)) == {T0: ErrorCode.NONE}
+            assert partition.log.log_end_offset == 1
+            return
+        assert await end(cluster, marker(True)) == {T0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert partition.log.log_end_offset == 0
+        await cluster.lead(1, **sealed)  # type: ignore[arg-type]
+        assert await end(cluster, marker(True)) == {T0: ErrorCode.NONE}
 
     run(scenario, 1)
 
