@@ -27,7 +27,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## the main job: flights resized under fire, audited by Spark, with a report (under 4 minutes)
 	$(BIN)/anabranch demo
 
-test: check  ## checks, then all tests that this machine can run (under 10 minutes on 2 cores)
+test: check  ## checks, then all tests that this machine can run (about 11 minutes on 2 cores)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: $(READY)  ## ruff, mypy --strict, import contracts
