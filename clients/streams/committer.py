@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -49,6 +49,8 @@ class Departure:
     task: Task
     lineage: Lineage
     opened: Segment
+    present: Collection[int]
+    """The partitions that the topic has."""
 
 
 @dataclass(slots=True)
@@ -267,7 +269,8 @@ class Committer:
         topic = changelog_topic(self._application_id, name)
         await self._prepare(topic, 1 + max(targets))
         await producer.wait_for_partitions(topic, 1 + max(targets))
-        ways, kept = handover.leaving(departure.lineage, opened, store.items(), murmur2, room)
+        lineage, present = departure.lineage, departure.present
+        ways, kept = handover.leaving(lineage, opened, store.items(), murmur2, room, present)
         deliveries = [Delivery(name, task.id.subtopology, target, rows) for target, rows in ways.items()]
         for way in deliveries:
             for key, value in way.rows.items():

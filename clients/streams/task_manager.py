@@ -177,7 +177,7 @@ class TaskManager(PartitionKeyRebalanceListener):
                     assert before is not None, "keys leave where a segment ends"
                     if any(handover.missing(lineage, before, one, present) for one in marks):
                         break
-                    found.append(Departure(task, lineage, opened))
+                    found.append(Departure(task, lineage, opened, present))
         return found
 
     def arrived(self, task: Task) -> bool:

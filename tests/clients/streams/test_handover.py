@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
+from collections.abc import Collection
 
 import pytest
 
@@ -24,7 +25,7 @@ class Application:
 
     def __init__(self, lineage: Lineage, rng: random.Random) -> None:
         self.lineage, self.rng = lineage, rng
-        self.partitions = range(max(count for _, count in lineage.history))
+        self.partitions: Collection[int] = range(max(count for _, count in lineage.history))
         self.stores: dict[int, dict[int, list[int]]] = defaultdict(dict)
         self.rows: dict[int, dict[bytes, bytes]] = defaultdict(dict)
         self.at = dict.fromkeys(self.partitions, 0)
@@ -70,7 +71,7 @@ class Application:
             store = self.stores[partition]
             room = self.rng.choice((1, 3, 1000))
             """A hand-over may take several transactions; others work in between."""
-            ways, kept = handover.leaving(lineage, opened, store.items(), lambda key: key, room)
+            ways, kept = handover.leaving(lineage, opened, store.items(), lambda key: key, room, self.partitions)
             for target, rows in ways.items():
                 assert not self.stores[target].keys() & rows.keys(), "two tasks have one key"
                 self.stores[target].update(rows)
@@ -115,6 +116,45 @@ def check(seed: int) -> None:
 def test_state_is_complete_wherever_its_key_goes(first: int) -> None:
     for seed in range(first, first + 100):
         check(seed)
+
+
+def test_state_does_not_follow_its_keys_into_a_partition_that_is_gone() -> None:
+    """A child that never got a record is removed as soon as it is merged, maybe before anybody handed over to it."""
+    removed = 0
+    for seed in range(300):
+        rng = random.Random(seed)
+        base, first = rng.choice(((1, 1), (1, 2), (1, 3), (1, 5), (3, 3), (3, 4)))
+        wide = rng.randint(first + 1, 14)
+        last = rng.randint(base, wide - 1)
+        application = Application(Lineage(base, [(0, first), (1, wide), (2, last)]), rng)
+        gone = {one for one in range(max(first, last), wide) if rng.random() < 0.7}
+        for segment in [one for one in application.logs if one.partition in gone]:
+            for key, number in application.logs.pop(segment):
+                application.expected[key].remove(number)
+        lineage = application.lineage
+        application.partitions = [one for one in range(wide) if one not in gone]
+        application.run()
+        assert not application.logs, "something waits for ever"
+        for key in KEYS:
+            holders = [one for one, store in application.stores.items() if key in store]
+            assert holders == ([lineage.address(key)] if application.expected[key] else [])
+            assert all(application.stores[one][key] == application.expected[key] for one in holders)
+        removed += len(gone)
+    assert removed > 300
+
+
+def test_a_topic_of_which_nothing_is_known_has_not_lost_its_partitions() -> None:
+    lineage = Lineage(1, [(0, 1), (1, 2), (2, 1)])
+    rows = [(key, key) for key in range(10)]
+    leaves = {key for key in range(10) if linear_hashing.address(key, 1, 2) == 1}
+
+    def left(present: Collection[int]) -> set[int]:
+        ways, _ = handover.leaving(lineage, Segment(0, 1), rows, lambda key: key, 100, present)
+        return set(ways[1])
+
+    assert left({0, 1}) == leaves
+    assert left(()) == leaves
+    assert left({0}) == set()
 
 
 def test_no_more_moves_than_has_to() -> None:
