@@ -33,6 +33,11 @@ async def new_offsets(
         ends = await segment_ends(network, topic)
         # The group may have read partitions that were drained and removed since: there is nothing to go back to.
         there = {one: at for one, at in before.items() if network.metadata.partition(name, one) is not None}
+        for one in there:
+            if any(segment not in ends for segment in list(topic.lineage.segments(one))[:-1]):
+                raise KafkaError(
+                    ErrorCode.OFFSET_NOT_AVAILABLE, f"{name}-{one} is being removed or made now: try again"
+                )
         for index, offset in list(targets.items()):
             for one, rewound in rewind_lineage(topic.lineage, ends, there, index, offset).items():
                 targets[one] = min(rewound, targets.get(one, rewound))
