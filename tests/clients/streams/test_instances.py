@@ -30,7 +30,7 @@ def flights() -> list[Flight]:
     try:
         return load(FLIGHTS)
     except DataMissing as missing:
-        pytest.skip(str(missing))
+        pytest.skip(f"NO FLIGHTS WERE AGGREGATED BY INSTANCES: {missing}")
 
 
 def test_the_aggregate_is_exact_through_kills_and_resizes(flights: list[Flight], tmp_path: Path) -> None:
