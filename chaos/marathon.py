@@ -67,6 +67,8 @@ class Course:
     faults: int = 150
     gates: bool = True
     """False: the readers do not wait for what came before, which must be noticed."""
+    head_start: int = 0
+    """How many records are stored before anybody reads; at most `LAG_MAX`."""
     audit: str | None = None
     """The topic in which readers write down their deliveries."""
 
@@ -192,6 +194,7 @@ class Runner:
 
     async def keep_reading(self, number: int) -> None:
         """Replace a member when it has ended, by failure or by crash."""
+        await self._reached(self.course.head_start)
         life = 0
         while not self.stopping:
             life += 1
