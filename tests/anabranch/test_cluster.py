@@ -25,7 +25,7 @@ from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicPro
 from protocol.errors import ErrorCode
 from protocol.records.batch_builder import BatchBuilder
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 def story(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -38,7 +38,7 @@ def test_data_and_sessions_survive_a_crash_of_the_server(arun: Run, tmp_path: Pa
                 os.kill(pid, 0)
             await server.start()
             assert server.hosts == hosts
-            async with asyncio.timeout(35):
+            async with asyncio.timeout(60):
                 await again.wait()
                 data, stat = await zk.get("/e")
             assert (data, stat.ephemeral_owner) == (b"mine", zk.session_id)

@@ -77,13 +77,13 @@ class Peer:
         """Write one frame."""
         self.writer.write(struct.pack(">i", len(frame)) + frame)
 
-    async def frame(self, timeout_s: float = 5) -> bytes:
+    async def frame(self, timeout_s: float = 60) -> bytes:
         """Read one frame."""
         async with asyncio.timeout(timeout_s):
             (length,) = struct.unpack(">i", await self.reader.readexactly(4))
             return await self.reader.readexactly(length)
 
-    async def closed(self, timeout_s: float = 5) -> bool:
+    async def closed(self, timeout_s: float = 60) -> bool:
         """Whether the server closes the connection."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -120,7 +120,7 @@ def request_frame(
     return struct.pack(">hhih", key, version, correlation_id, 1) + b"t" + (b"\0" if flexible else b"") + body
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 5) -> None:
+async def until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
     """Give the loop turns until the condition holds."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 the conditions are plain attributes of running code

@@ -31,7 +31,7 @@ EXACT, OF_DEFAULT, ANY = range(3)
 
 def story(scenario: Callable[[Cluster], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with Cluster(brokers=2) as cluster, asyncio.timeout(30):
+        async with Cluster(brokers=2) as cluster, asyncio.timeout(60):
             await scenario(cluster)
 
     asyncio.run(main())

@@ -118,7 +118,7 @@ def test_connections_that_come_too_fast_for_the_broker_are_served_later_and_in_t
                 for one in reversed(peers):
                     one.send(API_VERSIONS_V0)
                 for one in reversed(peers):
-                    await one.frame(timeout_s=30)
+                    await one.frame()
                 names = [one.writer.get_extra_info("sockname") for one in peers]
         assert [name for name, _ in served] == [f"{host}:{port}" for host, port in names]
         times = [at for _, at in served]
@@ -137,13 +137,13 @@ def test_a_connection_over_the_limit_of_its_address_is_closed_unheard() -> None:
                 for one in (*peers, other):
                     one.send(API_VERSIONS_V0)
                 for one in (*peers[:-1], other):
-                    await one.frame(timeout_s=30)
-                assert await peers[-1].closed(timeout_s=30)
-                await until(lambda: server.connection_count == 4, 30)
+                    await one.frame()
+                assert await peers[-1].closed()
+                await until(lambda: server.connection_count == 4)
                 server.connection_quotas.set_address_limits({})
                 async with peer(server.port) as late:
                     late.send(API_VERSIONS_V0)
-                    await late.frame(timeout_s=30)
+                    await late.frame()
 
     asyncio.run(scenario())
 
@@ -153,10 +153,10 @@ def test_a_server_stops_though_connections_wait() -> None:
         async with serving(quota_window_num=2, quota_window_size_seconds=60) as server:
             server.connection_quotas.per_second = 0
             async with peer(server.port) as one, peer(server.port) as two, peer(server.port) as gone:
-                await until(lambda: server.connection_count == 3, 30)
+                await until(lambda: server.connection_count == 3)
                 await gone.close()
                 await server.stop()
-                assert await one.closed(timeout_s=30) and await two.closed(timeout_s=30)
+                assert await one.closed() and await two.closed()
                 assert server.connection_count == 0
 
     asyncio.run(scenario())
@@ -172,16 +172,16 @@ def test_limits_take_effect_and_end_while_brokers_run() -> None:
             rates = [node.server.connection_quotas for node in cluster.nodes.values()]
             await alter(connection, {IP: None}, connection_creation_rate=1000)
             await alter(connection, {IP: HERE}, connection_creation_rate=0)
-            await until(lambda: all(one._limits == {DEFAULT: 1000, HERE: 0} for one in rates), 30)
+            await until(lambda: all(one._limits == {DEFAULT: 1000, HERE: 0} for one in rates))
             for node in cluster.nodes.values():
                 async with peer(node.port) as shut_out, peer_at(ELSEWHERE, node.port) as other:
                     for one in (shut_out, other):
                         one.send(API_VERSIONS_V0)
-                    await other.frame(timeout_s=30)
-                    assert await shut_out.closed(timeout_s=30)
+                    await other.frame()
+                    assert await shut_out.closed()
             await alter(connection, {IP: HERE}, connection_creation_rate=None)
             await alter(connection, {IP: None}, connection_creation_rate=None)
-            await until(lambda: not any(one.active for one in rates), 30)
+            await until(lambda: not any(one.active for one in rates))
             for value, limit in (("70", 70), (None, UNLIMITED)):
                 config = AlterableConfig(
                     name="max.connection.creation.rate", config_operation=0 if value else 1, value=value

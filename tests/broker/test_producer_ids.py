@@ -14,7 +14,7 @@ from protocol.errors import ErrorCode
 
 def test_blocks_come_from_the_controller() -> None:
     async def main() -> None:
-        async with Cluster(brokers=2) as cluster, asyncio.timeout(20):
+        async with Cluster(brokers=2) as cluster, asyncio.timeout(60):
             nodes = cluster.nodes
             (active,) = (n for n, node in nodes.items() if node.controller is not None and node.controller.active)
             other = next(n for n in nodes if n != active)

@@ -38,7 +38,7 @@ def test_a_node_tells_what_the_page_says() -> None:
     }
 
     async def main() -> None:
-        async with Cluster(brokers=1) as cluster, asyncio.timeout(20):
+        async with Cluster(brokers=1) as cluster, asyncio.timeout(60):
             (node,) = cluster.nodes.values()
             connection = await Connection.open("127.0.0.1", node.port, client_id="test")
             request = ApiVersionsRequest(client_software_name="test", client_software_version="1")

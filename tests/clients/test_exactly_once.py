@@ -20,7 +20,7 @@ from protocol.topic_partition import TopicPartition
 Story = Callable[[Cluster, Admin], Awaitable[None]]
 
 
-def against_a_cluster(story: Story, *, timeout_s: float = 60) -> None:
+def against_a_cluster(story: Story, *, timeout_s: float = 120) -> None:
     async def whole() -> None:
         async with (
             asyncio.timeout(timeout_s),

@@ -106,7 +106,7 @@ def play(story: Story, *, nodes: int = 2, **settings: Any) -> None:
             )
             network = Network(config, random.Random(1))
             try:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     await network.start()
                     await story(brokers, network)
             finally:

@@ -52,7 +52,7 @@ def test_logs_are_found_and_moved() -> None:
     async def story() -> None:
         cluster = Cluster(1)
         cluster._files[1] = {"/a": MemoryFiles(), "/b": MemoryFiles()}
-        async with asyncio.timeout(30), cluster, Admin(cluster.bootstrap_servers) as admin:
+        async with asyncio.timeout(60), cluster, Admin(cluster.bootstrap_servers) as admin:
             await admin.create_topics([NewTopic(name="t", partitions=1)])
             home, other = sorted(await admin.describe_log_dirs(1), key=lambda one: T0 not in one.replicas)
             outcome = await admin.alter_replica_log_dirs(1, {T0: other.path, TopicPartition("no", 0): other.path})

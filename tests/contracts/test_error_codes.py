@@ -27,7 +27,7 @@ class Worlds:
         return self._runner.run(self._run(one))
 
     async def _run(self, one: Case) -> set[int]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             if one.alone:
                 async with error_codes.world(one) as world:
                     return error_codes.codes_in(await one.scenario(world))

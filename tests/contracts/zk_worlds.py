@@ -22,13 +22,13 @@ from controller.zk.session import (
 )
 
 T = TypeVar("T")
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 
 
 class World(Protocol):
     """A ZooKeeper and the power to make its sessions suffer."""
 
-    async def connect(self, session_timeout_ms: int = 6000) -> ZkSession: ...
+    async def connect(self, session_timeout_ms: int = 30_000) -> ZkSession: ...
 
     async def expire(self, session: ZkSession) -> None: ...
 
@@ -47,7 +47,7 @@ class MemoryWorld:
     def __init__(self) -> None:
         self._server = MemoryZooKeeper()
 
-    async def connect(self, session_timeout_ms: int = 6000) -> ZkSession:
+    async def connect(self, session_timeout_ms: int = 30_000) -> ZkSession:
         return await self._server.connect(session_timeout_ms)
 
     async def expire(self, session: ZkSession) -> None:
@@ -126,7 +126,7 @@ class RealWorld:
         self._cables: dict[int, Cable] = {}
         self._sessions: list[ZkSession] = []
 
-    async def connect(self, session_timeout_ms: int = 6000) -> ZkSession:
+    async def connect(self, session_timeout_ms: int = 30_000) -> ZkSession:
         cable = Cable(self._port)
         await cable.mend()
         hosts = f"127.0.0.1:{cable.port}/{self._chroot}"

@@ -18,7 +18,7 @@ from controller.zk.session import ZkSession
 from protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from tests.controller.fake_broker import FakeBroker
 
-PATIENCE_S = 10
+PATIENCE_S = 60
 
 
 @dataclass

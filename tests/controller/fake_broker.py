@@ -80,7 +80,7 @@ class FakeBroker:
         await self._server.wait_closed()
 
     async def until(self, condition: Any) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()

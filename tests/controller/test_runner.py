@@ -73,7 +73,7 @@ def test_killed_after_any_act_of_a_resize_the_next_controller_finishes_it(initia
 
 
 async def until_published(cluster: TestCluster, name: str, count: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             changed = asyncio.Event()
             await cluster.client.get(paths.topic(name), lambda _, changed=changed: changed.set())

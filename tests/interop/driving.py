@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
-PATIENCE_S = 40.0
+PATIENCE_S = 90.0
 STOP_S = 20.0
 
 Record = tuple[str, str]

@@ -23,7 +23,7 @@ def beside_a_cluster(work: Callable[[str], None]) -> None:
 
     async def main() -> None:
         async with Cluster(3) as cluster:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await asyncio.get_running_loop().run_in_executor(None, work, cluster.bootstrap_servers)
 
     asyncio.run(main())

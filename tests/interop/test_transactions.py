@@ -257,7 +257,7 @@ async def crash_coordinators(cluster: Cluster, copier: Copier) -> None:
 
 async def apart(cluster: Cluster, copier: Copier) -> None:
     """Wait until preferred leaders have their leaderships back, so that the two coordinators are two brokers."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while leader_for(cluster, "__transaction_state", copier.name) in (  # noqa: ASYNC110 -- several brokers' doing
             -1,
             leader_for(cluster, "__consumer_offsets", "copy"),

@@ -18,7 +18,7 @@ from protocol.records.batch import iter_batches
 from protocol.records.record import iter_records
 
 T = TypeVar("T")
-PATIENCE_S = 40.0
+PATIENCE_S = 90.0
 
 
 class World:

@@ -63,7 +63,7 @@ def test_the_earliest_deadline_rings_first() -> None:
         alarm.start()
         alarm.set("soon", start_ms + 1)
         alarm.forget("never")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert [await rung.get(), await rung.get()] == ["soon", "late"]
         assert now_ms() >= start_ms + 20
         alarm.stop()
@@ -82,7 +82,7 @@ def test_a_clock_that_jumps_forward_holds_nothing_up() -> None:
         alarm.set("in ten minutes", now_ms() + 600_000)
         jumped_ms = 3_600_000
         alarm.set("soon", now_ms() + jumped_ms + 5)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert {await rung.get(), await rung.get()} == {"in ten minutes", "soon"}
         alarm.stop()
 

@@ -230,7 +230,7 @@ def run(
     scenario: Callable[[TransactionWorld], Awaitable[None]], brokers: int = 1, partitions: int = 3, **settings: Any
 ) -> None:
     async def main() -> None:
-        async with transaction_world(brokers, partitions, **settings) as world, asyncio.timeout(20):
+        async with transaction_world(brokers, partitions, **settings) as world, asyncio.timeout(60):
             await scenario(world)
 
     asyncio.run(main())

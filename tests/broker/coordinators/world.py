@@ -100,7 +100,7 @@ async def group_world(brokers: int, **settings: Any) -> AsyncIterator[GroupWorld
 
 def run(scenario: Callable[[GroupWorld], Awaitable[None]], brokers: int = 1, **settings: Any) -> None:
     async def main() -> None:
-        async with group_world(brokers, **settings) as world, asyncio.timeout(20):
+        async with group_world(brokers, **settings) as world, asyncio.timeout(60):
             await scenario(world)
 
     asyncio.run(main())

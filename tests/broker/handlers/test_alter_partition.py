@@ -67,7 +67,7 @@ def test_an_isr_with_a_dead_member_is_refused_in_the_words_of_the_version(versio
     """
 
     async def scenario() -> None:
-        async with asyncio.timeout(30), Cluster(2) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        async with asyncio.timeout(60), Cluster(2) as cluster, Admin(cluster.bootstrap_servers) as admin:
             await admin.create_topics([NewTopic(name="t", assignments={0: [LEADER, FOLLOWER]})])
             await admin.wait_for_topic("t", replicas=2)
             controller = cluster.nodes[LEADER]

@@ -37,7 +37,7 @@ async def exchange(url: str, head: str) -> tuple[str, str, str]:
     reader, writer = await asyncio.open_connection(where.hostname, where.port)
     try:
         writer.write(head.encode())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             answer = (await reader.read()).decode()
     finally:
         writer.close()

@@ -72,7 +72,7 @@ def test_stopping_does_not_wait_for_a_silent_client() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(endpoint.url.split(":")[2].split("/")[0]))
         while not endpoint._answering:  # noqa: ASYNC110 the server's side of the connection
             await asyncio.sleep(0.001)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await endpoint.stop()
             assert await reader.read() == b""
         writer.close()

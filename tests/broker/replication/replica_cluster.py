@@ -56,7 +56,7 @@ from protocol.records.record import iter_records
 from tests.broker.serving import claims
 
 NOW_MS = 1_700_000_000_000
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def topic_id_of(topic: str) -> bytes:

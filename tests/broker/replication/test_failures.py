@@ -98,7 +98,7 @@ def test_nothing_acknowledged_is_lost(seed: int) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         failures = Failures(cluster, seed)
         await cluster.lead(1)
-        async with asyncio.timeout(45):
+        async with asyncio.timeout(60):
             for _ in range(STEPS):
                 await failures.step()
             await failures.heal()

@@ -30,7 +30,7 @@ TOPIC = "t"
 Story = Callable[[Cluster, Admin], Awaitable[None]]
 
 
-def against_a_cluster(story: Story, *, brokers: int = 3, timeout_s: float = 40, **properties: str) -> None:
+def against_a_cluster(story: Story, *, brokers: int = 3, timeout_s: float = 120, **properties: str) -> None:
     async def whole() -> None:
         settings = {name.replace("_", "."): value for name, value in properties.items()}
         async with (
@@ -138,7 +138,7 @@ class History:
     def distinct(self) -> set[tuple[int, int]]:
         return {(one.partition, one.offset) for one in self.deliveries}
 
-    async def until(self, condition: Callable[[], object], timeout_s: float = 20) -> None:
+    async def until(self, condition: Callable[[], object], timeout_s: float = 60) -> None:
         """Wait for something to become true of what has happened."""
         async with asyncio.timeout(timeout_s):
             while not condition():

@@ -171,7 +171,7 @@ def test_r10_a_boundary_is_committed_when_it_is_reached() -> None:
             await resize(admin, 4)
             await send(producer, admin, 40)
             async with readers(history, 3, auto_commit_interval_ms=60_000):
-                await history.until(lambda: len(history.distinct) == 41, timeout_s=5)
+                await history.until(lambda: len(history.distinct) == 41)
                 history.judge(await lineage_of(admin), 41)
 
     against_a_cluster(story)
@@ -197,7 +197,7 @@ def test_r12_a_fetch_tells_of_a_resize(rule: bool, monkeypatch: pytest.MonkeyPat
             await history.until(lambda: len(history.distinct) == 2)
             await resize(admin, 2)
             if rule:
-                await history.until(lambda: reader.owned == {0, 1}, timeout_s=5)
+                await history.until(lambda: reader.owned == {0, 1})
             else:
                 with pytest.raises(TimeoutError):
                     await history.until(lambda: reader.owned == {0, 1}, timeout_s=1)

@@ -82,7 +82,7 @@ class World:
         return MetadataResponse(brokers=[broker], cluster_id="c", controller_id=1, topics=[topic])
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not condition():  # noqa: ASYNC110 -- what fetches leave behind has no event
                 await asyncio.sleep(0.002)
 

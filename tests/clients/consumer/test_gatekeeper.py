@@ -33,7 +33,7 @@ async def keeping(cluster: Cluster, changed: asyncio.Event) -> AsyncIterator[Gat
 
 
 async def ends(gate: TopicGate, changed: asyncio.Event, *segments: Segment) -> list[int]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while any(gate.end(segment) == UNKNOWN for segment in segments):
             changed.clear()
             await changed.wait()

@@ -22,7 +22,7 @@ from tests.clients.cluster_log import disorders, dump
 Story = Callable[[Cluster, Admin], Awaitable[None]]
 
 
-def against_a_cluster(story: Story, *, brokers: int = 3, timeout_s: float = 60) -> None:
+def against_a_cluster(story: Story, *, brokers: int = 3, timeout_s: float = 120) -> None:
     async def whole() -> None:
         async with (
             asyncio.timeout(timeout_s),
@@ -48,7 +48,7 @@ async def judge(admin: Admin, name: str, expected: int) -> None:
     assert described.lineage is not None
     records = await dump(admin.network, described)
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(records) < expected:
                 await asyncio.sleep(0.05)
                 records = await dump(admin.network, described)

@@ -106,7 +106,7 @@ def play(story: Callable[[Broker, Producer], Awaitable[None]], **settings: Any) 
     async def whole() -> Broker:
         broker = Broker()
         async with (
-            asyncio.timeout(20),
+            asyncio.timeout(60),
             serve(broker.answer) as broker.peer,
             Producer(broker.peer.address, linger_ms=0, **settings) as producer,
         ):

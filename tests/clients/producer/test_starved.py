@@ -24,7 +24,7 @@ KEYS = {index: next(b"key-%d" % n for n in range(100) if murmur2(b"key-%d" % n) 
 def with_a_starved_partition(story: Callable[[Cluster, Admin, Producer], Awaitable[None]], **settings: Any) -> None:
     async def whole() -> None:
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(60),
             Cluster(3, seed=1) as cluster,
             Admin(cluster.bootstrap_servers) as admin,
             Producer(
@@ -132,7 +132,7 @@ def test_it_asks_for_nothing_where_followers_are_not_waited_for(acks: int) -> No
 def test_records_without_a_key_avoid_partitions_without_a_leader() -> None:
     async def story() -> None:
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(60),
             Cluster(2, seed=1) as cluster,
             Admin(cluster.bootstrap_servers) as admin,
             Producer(cluster.bootstrap_servers, delivery_timeout_ms=2000) as producer,

@@ -90,7 +90,7 @@ class World:
 
 async def until(condition: Callable[[], bool], what: str) -> None:
     try:
-        async with asyncio.timeout(45):
+        async with asyncio.timeout(60):
             while not condition():  # noqa: ASYNC110 (what instances do is looked at from outside)
                 await asyncio.sleep(0.01)
     except TimeoutError:
