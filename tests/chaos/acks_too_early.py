@@ -1,16 +1,29 @@
 """`python -m tests.chaos.acks_too_early`: a product that acknowledges acks=all before anybody else has the record.
 
-For the question whether a chaos run would notice.
+For the question whether a chaos run would notice. Its followers are late besides, which alone breaks no promise: so
+whenever a leader dies under load there is something to lose, on the fastest machine and on the slowest.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from anabranch.main import main
+from broker.replication.fetcher import Fetcher
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.waiting import ReplicationWait
 from protocol.errors import ErrorCode
+
+LATE_S: Final = 0.7
+fetch_once = Fetcher._fetch_once
+
+
+async def fetch_late(fetcher: Fetcher) -> None:
+    """A follower that takes its time before each fetch."""
+    await asyncio.sleep(LATE_S)
+    await fetch_once(fetcher)
 
 
 async def no_wait(manager: ReplicaManager, waits: Sequence[ReplicationWait], timeout_ms: float) -> None:
@@ -20,5 +33,6 @@ async def no_wait(manager: ReplicaManager, waits: Sequence[ReplicationWait], tim
 
 
 if __name__ == "__main__":
+    Fetcher._fetch_once = fetch_late  # type: ignore[method-assign]
     ReplicaManager.wait_replicated = no_wait  # type: ignore[method-assign,assignment]
     main()
