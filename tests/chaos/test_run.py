@@ -25,7 +25,7 @@ def test_a_minute_of_faults_breaks_no_promise(tmp_path: Path) -> None:
     table = "\n".join(report(verdict))
     assert not verdict.anomalies, table
     assert len({one.name for one in verdict.fired}) >= 5, table
-    assert sum(send.outcome == "ok" for send in verdict.record.history.sends) > 500, table
+    assert sum(send.outcome == "ok" for send in verdict.record.history.sends) > 200, table
 
 
 def test_a_product_that_acknowledges_too_early_is_noticed(tmp_path: Path) -> None:
