@@ -63,7 +63,7 @@ class Fetcher:
         self._isolation_level = isolation_level
         self._loop = asyncio.get_running_loop()
         self._asking: dict[tuple[int, int], _Asked] = {}
-        self._resting: dict[TopicPartition, float] = {}
+        self._resting: dict[TopicPartition, asyncio.TimerHandle] = {}
         self._refusals: Counter[TopicPartition] = Counter()
         """In a row."""
         self._soon: asyncio.TimerHandle | None = None
@@ -75,6 +75,8 @@ class Fetcher:
         """Ask for nothing more; answers still to come are ignored."""
         self._closed = True
         self._end_listening()
+        for alarm in self._resting.values():
+            alarm.cancel()
 
     def poke(self) -> None:
         """Something may have become fetchable: ask every node for what it is not already being asked for."""
@@ -120,10 +122,10 @@ class Fetcher:
         answer.add_done_callback(functools.partial(self._answered, (node_id, channel), offsets))
 
     def _by_leader(self) -> dict[int, list[tuple[PartitionProgress, Topic, Partition]]]:
-        metadata, now = self._network.metadata, self._loop.time()
+        metadata = self._network.metadata
         rows: dict[int, list[tuple[PartitionProgress, Topic, Partition]]] = {}
         for progress in self._assignment:
-            if not progress.fetchable or self._resting.get(progress.partition, 0.0) > now:
+            if not progress.fetchable or progress.partition in self._resting:
                 continue
             topic = metadata.topics.get(progress.partition.topic)
             partition = topic.partitions.get(progress.partition.partition) if topic is not None else None
@@ -207,8 +209,14 @@ class Fetcher:
         """Leave a partition alone for a moment, and longer each time, so that a refusal is not asked for at once."""
         wait_s = min(REFUSED_BACKOFF_S * 2 ** self._refusals[partition], RETRY_BACKOFF_S)
         self._refusals[partition] = min(self._refusals[partition] + 1, 10)
-        self._resting[partition] = self._loop.time() + wait_s
-        self._loop.call_later(wait_s, self.poke)
+        if partition in self._resting:
+            self._resting[partition].cancel()
+        self._resting[partition] = self._loop.call_later(wait_s, self._rested, partition)
+
+    def _rested(self, partition: TopicPartition) -> None:
+        """The timer says so, not the clock: one that rang a moment early would find nothing to ask, and be the last."""
+        del self._resting[partition]
+        self.poke()
 
 
 def _asked_for(progress: PartitionProgress, offsets: Mapping[TopicPartition, int]) -> bool:
