@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Collection
 
 from clients.consumer.consumer import Consumer
@@ -56,6 +57,7 @@ class TaskManager(PartitionKeyRebalanceListener):
         self._offsets: dict[TopicPartition, int] = {}
         """What was committed last, or where reading began."""
         self._given_up = False
+        self._committing = False
         self._committed_at = self._loop.time()
         self.commit_due = self._loop.time()
         self._parked = {task: sum(self._checkpoints(task).values()) for task in directory.tasks() if self._known(task)}
@@ -99,12 +101,13 @@ class TaskManager(PartitionKeyRebalanceListener):
     async def commit(self) -> None:
         """Commit everything that was processed, and hand over what has left.
 
-        While the group rebalances that may be refused, and is put off for a while; but the group may wait for a dead
-        member for longer than a transaction may take.
+        While the group rebalances that may be refused, and is put off; a transaction for a while only, for the group
+        may wait for a dead member for longer than it may take.
         """
-        patience_s = self._config.transaction_timeout_ms / 2000
+        patience_s = self._config.transaction_timeout_ms / 2000 if self._config.exactly_once else math.inf
         put_off = self.consumer.rebalancing and self._loop.time() < self._committed_at + patience_s
-        if put_off or self._given_up:
+        # Offsets that reach a cut have the consumer ask for a flush: this is the commit that does it.
+        if put_off or self._given_up or self._committing:
             return
         departures = self._departures()
         leaving = {departure.task.id for departure in departures}
@@ -115,10 +118,14 @@ class TaskManager(PartitionKeyRebalanceListener):
         if not (offsets or departures or self.committer.open or any(task.changed for task in tasks)):
             self._catch_up_expected()
             return
-        async with self.restorer.idle:
-            deliveries = await self.committer.commit(tasks, offsets, departures)
-            self._offsets.update(offsets)
-            self.committer.moves.copied += self.restorer.copied(deliveries)
+        self._committing = True
+        try:
+            async with self.restorer.idle:
+                deliveries = await self.committer.commit(tasks, offsets, departures)
+                self._offsets.update(offsets)
+                self.committer.moves.copied += self.restorer.copied(deliveries)
+        finally:
+            self._committing = False
         if deliveries:
             self.commit_due = self._loop.time()  # there may be more than one transaction takes
             self.restorer.follow()

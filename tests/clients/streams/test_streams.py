@@ -42,7 +42,7 @@ def test_state_comes_from_the_disk_or_from_the_changelog(guarantee: str, tmp_pat
     story(act, tmp_path)
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once_v2"])
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
 def test_state_follows_its_keys_through_resizes(
     guarantee: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
