@@ -69,7 +69,7 @@ async def create(cluster: Cluster, name: str, partitions: int = 1, replicas: int
         assignments=[],
         configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
     )
-    response = await ask(cluster, active_controller(cluster), CreateTopicsRequest(topics=[topic], timeout_ms=10000))
+    response = await ask(cluster, active_controller(cluster), CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
     return response.topics[0]
 
 
@@ -101,7 +101,7 @@ def batch(value: bytes) -> bytes:
 async def produce(cluster: Cluster, name: str, value: bytes, *, at: int) -> tuple[int, int]:
     """acks=all to one broker; error code and offset."""
     data = TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=batch(value))])
-    response = await ask(cluster, at, ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), version=9)
+    response = await ask(cluster, at, ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[data]), version=9)
     row = response.responses[0].partition_responses[0]
     return row.error_code, row.base_offset
 
@@ -223,7 +223,7 @@ def test_topics_are_created_checked_and_deleted() -> None:
                 response = await ask(cluster, node_id, DescribeConfigsRequest(resources=[resource]))
                 assert [(one.name, one.value) for one in response.results[0].configs] == [("retention.ms", "1000")]
             topic_id = (await describe(cluster, "t")).topic_id
-            request = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id)], timeout_ms=10000)
+            request = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id)], timeout_ms=60_000)
             response = await ask(cluster, active_controller(cluster), request)
             assert (response.responses[0].name, response.responses[0].error_code) == ("t", 0)
             assert (await describe(cluster, "t")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -239,7 +239,7 @@ def test_validate_only_and_timeouts() -> None:
     async def scenario() -> None:
         async with Cluster(1) as cluster:
             topic = CreatableTopic(name="t", num_partitions=2, replication_factor=-1, assignments=[], configs=[])
-            request = CreateTopicsRequest(topics=[topic], timeout_ms=1000, validate_only=True)
+            request = CreateTopicsRequest(topics=[topic], timeout_ms=60_000, validate_only=True)
             row = (await ask(cluster, 1, request)).topics[0]
             assert (row.error_code, row.num_partitions) == (0, 2)
             assert (await describe(cluster, "t")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -259,13 +259,13 @@ def test_admin_requests_go_to_the_controller() -> None:
             other = active_controller(cluster) % 3 + 1
             grow = CreatePartitionsRequest(
                 topics=[CreatePartitionsTopic(name="t", count=2, assignments=None)],
-                timeout_ms=5000,
+                timeout_ms=60_000,
                 validate_only=False,
             )
             response = await ask(cluster, other, grow)
             assert response.results[0].error_code == ErrorCode.NOT_CONTROLLER
             topic = CreatableTopic(name="u", num_partitions=1, replication_factor=1, assignments=[], configs=[])
-            response = await ask(cluster, other, CreateTopicsRequest(topics=[topic], timeout_ms=1000))
+            response = await ask(cluster, other, CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
             assert response.topics[0].error_code == ErrorCode.NOT_CONTROLLER
             response = await ask(cluster, active_controller(cluster), grow)
             assert response.results[0].error_code == 0

@@ -90,7 +90,7 @@ class Victim:
         """Error code and base offset."""
         partition = PartitionProduceData(index=0, records=records)
         request = ProduceRequest(
-            acks=-1, timeout_ms=5000, topic_data=[TopicProduceData(name=TOPIC, partition_data=[partition])]
+            acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(name=TOPIC, partition_data=[partition])]
         )
         response: ProduceResponse = self.ask("Produce", PRODUCE_VERSION, request, connection)
         answer = response.responses[0].partition_responses[0]

@@ -48,7 +48,9 @@ def old_topic(victim: Victim) -> None:
 
 def produce(victim: Victim, version: int, records: bytes) -> int:
     data = PartitionProduceData(index=0, records=records)
-    request = ProduceRequest(acks=1, timeout_ms=5000, topic_data=[TopicProduceData(name=TOPIC, partition_data=[data])])
+    request = ProduceRequest(
+        acks=1, timeout_ms=60_000, topic_data=[TopicProduceData(name=TOPIC, partition_data=[data])]
+    )
     response: ProduceResponse = victim.ask("Produce", version, request, victim.witness)
     return response.responses[0].partition_responses[0].error_code
 

@@ -169,7 +169,7 @@ def batch(size: int) -> bytes:
 
 def produce(size: int, acks: int = 1) -> ProduceRequest:
     rows = [PartitionProduceData(index=0, records=batch(size))]
-    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=rows)])
+    return ProduceRequest(acks=acks, timeout_ms=60_000, topic_data=[TopicProduceData(name="t", partition_data=rows)])
 
 
 async def led(cluster: Cluster, connection: Connection) -> int:
@@ -177,7 +177,7 @@ async def led(cluster: Cluster, connection: Connection) -> int:
     topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
     for node in cluster.nodes:
         at = await connect(cluster, node)
-        created = await at.call(CreateTopicsRequest(topics=[topic], timeout_ms=5000))
+        created = await at.call(CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
         await at.close()
         if created.topics[0].error_code == ErrorCode.NONE:
             break
@@ -252,7 +252,7 @@ def test_busy_clients_are_slowed_down() -> None:
 
 def creating(name: str, partitions: int) -> CreateTopicsRequest:
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
-    return CreateTopicsRequest(topics=[topic], timeout_ms=5000)
+    return CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
 
 
 def test_changes_of_partitions_are_limited() -> None:
@@ -266,7 +266,7 @@ def test_changes_of_partitions_are_limited() -> None:
         exceeded = ErrorCode.THROTTLING_QUOTA_EXCEEDED
         for request, version in [
             (creating("b", 1), 7),
-            (DeleteTopicsRequest(topics=[DeleteTopicState(name="a", topic_id=ZERO_UUID)], timeout_ms=5000), 6),
+            (DeleteTopicsRequest(topics=[DeleteTopicState(name="a", topic_id=ZERO_UUID)], timeout_ms=60_000), 6),
             (growing("a", 31), 3),
         ]:
             at = await connect(cluster, active, "mine")  # the other connections are muted
@@ -288,7 +288,7 @@ def test_changes_of_partitions_are_limited() -> None:
 
 def growing(name: str, count: int) -> CreatePartitionsRequest:
     topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
-    return CreatePartitionsRequest(topics=[topic], timeout_ms=5000, validate_only=False)
+    return CreatePartitionsRequest(topics=[topic], timeout_ms=60_000, validate_only=False)
 
 
 @pytest.mark.parametrize("name", ["", "a", "a b", "ü/*+~", None])

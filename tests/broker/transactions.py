@@ -135,7 +135,7 @@ async def produce(
     request = ProduceRequest(
         transactional_id=transactional_id,
         acks=acks,
-        timeout_ms=5000,
+        timeout_ms=60_000,
         topic_data=[TopicProduceData(name="t", partition_data=[data])],
     )
     response = await cluster.call(cluster[broker_id], request, version=version)

@@ -245,9 +245,11 @@ def test_a_copy_has_everything_once(disturbance: str) -> None:
 
 def test_a_timed_out_commit_may_be_asked_for_again() -> None:
     async def story(cluster: Cluster, admin: Admin) -> None:
-        async with Producer(cluster.bootstrap_servers, transactional_id="id", max_block_ms=300) as producer:
+        async with Producer(cluster.bootstrap_servers, transactional_id="id") as producer:
             await producer.begin_transaction()
             await producer.send_and_wait("out", b"kept")
+            assert producer._transactor is not None
+            producer._transactor._max_block_ms = 300
             for node_id in (1, 2, 3):
                 await cluster.crash_broker(node_id)
             with pytest.raises(KafkaError) as refused:

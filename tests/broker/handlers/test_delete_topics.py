@@ -23,7 +23,7 @@ def test_a_replica_that_was_away_is_waited_for_and_deleted_when_it_is_back() -> 
             at = active_controller(cluster)
             watcher = cluster.nodes[at].services
             assert await watcher.metadata.wait_until(lambda image: away not in image.brokers, 5000)
-            request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=5000)
+            request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=60_000)
             assert (await ask(cluster, at, request)).responses[0].error_code == 0
             assert (await describe(cluster, "t")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             again = await create(cluster, "t", replicas=2)
@@ -46,7 +46,7 @@ def test_a_controller_that_has_not_heard_of_a_topic_yet_deletes_it() -> None:
             assert (await create(cluster, "t", replicas=1)).error_code == 0
             metadata = cluster.nodes[1].services.metadata
             metadata.image = replace(metadata.image, topics={})
-            request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=5000)
+            request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=60_000)
             assert (await ask(cluster, 1, request)).responses[0].error_code == 0
             while await cluster.nodes[1].services.session.exists(paths.topic("t")) is not None:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)

@@ -119,7 +119,9 @@ def test_one_refused_partition_does_not_spoil_its_neighbour() -> None:
             PartitionProduceData(index=0, records=batch("a")),
             PartitionProduceData(index=9, records=batch("b")),
         ]
-        request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=rows)])
+        request = ProduceRequest(
+            acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(name="t", partition_data=rows)]
+        )
         response = await cluster.call(cluster[1], request)
         codes = [row.error_code for row in response.responses[0].partition_responses]
         assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]

@@ -177,7 +177,7 @@ def test_transactional_records_need_a_transactional_id() -> None:
         topics = [("u", batch("plain")), ("t", transactional_batch("a"))]
         request = ProduceRequest(
             acks=1,
-            timeout_ms=1000,
+            timeout_ms=60_000,
             topic_data=[
                 TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=records)])
                 for name, records in topics
@@ -202,7 +202,7 @@ def test_one_request_is_of_one_producer() -> None:
         request = ProduceRequest(
             transactional_id=TRANSACTIONAL_ID,
             acks=1,
-            timeout_ms=1000,
+            timeout_ms=60_000,
             topic_data=[
                 TopicProduceData(
                     name=name,

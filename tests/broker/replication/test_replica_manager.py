@@ -273,7 +273,7 @@ def test_coordinators_append_read_and_hear_of_leadership() -> None:
         replicas.on_leader(lambda topic, index, epoch: heard.append(("leads", topic, index, epoch)))
         replicas.on_resign(lambda topic, index: heard.append(("resigns", topic, index)))
         await cluster.lead(1)
-        result = await replicas.append("t", 0, batch("a"), acks=-1, timeout_ms=5000)
+        result = await replicas.append("t", 0, batch("a"), acks=-1, timeout_ms=60_000)
         assert (result.base_offset, result.leader_epoch) == (0, 0)
         assert log_values(cluster.partition(3)) == ["a"]
         assert values(replicas.read_local("t", 0, 0, 1 << 20)) == ["a"]

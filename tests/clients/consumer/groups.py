@@ -21,8 +21,10 @@ from typing import Any
 
 from anabranch.cluster import Cluster
 from clients import Admin, Consumer, ConsumerRecord, NewTopic, PartitionKeyRebalanceListener, Producer, TopicPartition
+from clients.network import Network
+from protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.audit import HEADER, decode_header
-from protocol.errors import KafkaError
+from protocol.errors import ErrorCode, KafkaError
 from protocol.lineage import Lineage, Segment
 
 GROUP = "readers"
@@ -212,9 +214,9 @@ class Reader:
             "group_id": history.group,
             "auto_offset_reset": "earliest",
             "auto_commit_interval_ms": 50,
-            "session_timeout_ms": 6000,
+            "session_timeout_ms": 60_000,
             "heartbeat_interval_ms": 50,
-            "rebalance_timeout_ms": 10000,
+            "rebalance_timeout_ms": 60_000,
             "fetch_max_wait_ms": 50,
             "metadata_max_age_ms": 100,
             "listener": self.listener,
@@ -277,7 +279,7 @@ class Reader:
         await self.consumer.stop()
 
     async def crash(self) -> None:
-        """Gone without a commit and without a word; the coordinator is spared the wait for the session's end."""
+        """Gone without a commit and without a word; the coordinator hears at once that its session is over."""
         await self._end()
         owned = self.consumer.assignment()
         session = self.consumer._session
@@ -291,6 +293,8 @@ class Reader:
         await self.consumer._ownership.close()
         await self.consumer._gatekeeper.close()
         self.history.called(self.name, "crashed", owned)
+        async with Admin(self.history.cluster.bootstrap_servers) as admin:
+            await throw_out(admin._network, self.history.group, member_id)
 
     @property
     def owned(self) -> set[int]:
@@ -299,6 +303,13 @@ class Reader:
     @property
     def gated(self) -> set[int]:
         return {gate.segment.partition for gate in self.consumer.gates()}
+
+
+async def throw_out(network: Network, group_id: str, member_id: str) -> None:
+    """The coordinator no longer knows the member, as if its session had run out."""
+    request = LeaveGroupRequest(group_id=group_id, member_id=member_id, members=[MemberIdentity(member_id=member_id)])
+    response = await network.call(await network.coordinator(group_id), request)
+    assert response.error_code == ErrorCode.NONE
 
 
 @asynccontextmanager

@@ -35,7 +35,7 @@ async def events_of(cluster: Cluster, count: int) -> list[audit.Delivery]:
         "deliveries", bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest"
     ) as consumer:
         while len(found) < count:
-            for records in (await consumer.getmany(timeout_ms=2000)).values():
+            for records in (await consumer.getmany(timeout_ms=60_000)).values():
                 found += [one for record in records for one in audit.decode_events(record.value or b"", record.key)]
     return found
 
@@ -69,7 +69,7 @@ def test_each_delivery_is_told_and_stored_before_it_is_committed(monkeypatch: py
         ) as consumer:
             count = 0
             while count < 50:
-                batch = await consumer.getmany(timeout_ms=1000, max_records=7)
+                batch = await consumer.getmany(timeout_ms=60_000, max_records=7)
                 count += sum(len(records) for records in batch.values())
         events = await events_of(cluster, 50)
         assert len({(one.partition, one.offset) for one in events}) == 50

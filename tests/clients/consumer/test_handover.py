@@ -70,7 +70,7 @@ def test_a_callback_that_fails_is_heard_and_runs_again_before_anything_that_foll
         offsets: list[tuple[int, int]] = []
         while len(offsets) < 40:
             try:
-                batch = await consumer.getmany(timeout_ms=500)
+                batch = await consumer.getmany(timeout_ms=60_000)
             except LookupError as error:
                 failures.append(str(error.args[0]))
                 if failures[-1] == "maybe_revoked":
@@ -110,7 +110,7 @@ def test_callbacks_may_commit_and_seek() -> None:
         async with consumer_of(cluster, listener, automatic=False) as consumer:
             offsets: list[tuple[int, int]] = []
             while len(offsets) < 30:
-                batch = await consumer.getmany(timeout_ms=500)
+                batch = await consumer.getmany(timeout_ms=60_000)
                 offsets += [(one.partition, one.offset) for records in batch.values() for one in records]
             assert (0, 9) not in offsets
             assert listener.committed_at[0] == 20
@@ -125,7 +125,7 @@ def test_without_auto_commit_a_boundary_waits_for_the_application() -> None:
         async with consumer_of(cluster, Reader("m", history).listener, automatic=False) as consumer:
             count = 0
             while count < 20:
-                batch = await consumer.getmany(timeout_ms=500, max_records=3)
+                batch = await consumer.getmany(timeout_ms=60_000, max_records=3)
                 count += sum(len(records) for records in batch.values())
             for _ in range(5):
                 assert await consumer.getmany(timeout_ms=50) == {}, "it has not said that anything is processed"
@@ -136,7 +136,7 @@ def test_without_auto_commit_a_boundary_waits_for_the_application() -> None:
             assert await consumer.getmany(timeout_ms=50) == {}
             await consumer.commit({WHERE: 20})
             while count < 40:
-                batch = await consumer.getmany(timeout_ms=500)
+                batch = await consumer.getmany(timeout_ms=60_000)
                 assert batch
                 count += sum(len(records) for records in batch.values())
 
@@ -156,7 +156,7 @@ def test_the_applications_own_commit_at_a_boundary_is_preceded_by_the_flush() ->
         async with consumer_of(cluster, Watching(), automatic=False) as consumer:
             count = 0
             while count < 20:
-                batch = await consumer.getmany(timeout_ms=500, max_records=5)
+                batch = await consumer.getmany(timeout_ms=60_000, max_records=5)
                 count += sum(len(records) for records in batch.values())
                 await consumer.commit()
             assert seen[-1] < 20
@@ -178,14 +178,14 @@ def test_an_end_that_becomes_known_between_crossing_and_committing_is_not_commit
         async with consumer_of(cluster, Watching()) as consumer:
             count = 0
             while count < 20:
-                count += sum(map(len, (await consumer.getmany(timeout_ms=500)).values()))
+                count += sum(map(len, (await consumer.getmany(timeout_ms=60_000)).values()))
             while not consumer._deliveries.boundaries():  # asks for the end until it is known
                 consumer._news.clear()
                 await consumer._news.wait()
             await consumer._handover.commit_positions()
             assert history.committed(0) < 20
             assert not flushed
-            await consumer.getmany(timeout_ms=500)
+            await consumer.getmany(timeout_ms=60_000)
             assert flushed == [WHERE]
             assert history.committed(0) == 20
 
@@ -208,7 +208,7 @@ def test_who_goes_back_behind_a_boundary_flushes_and_commits_there_again(automat
 
             async def read(count: int) -> None:
                 while count > 0:
-                    batch = await consumer.getmany(timeout_ms=500, max_records=5)
+                    batch = await consumer.getmany(timeout_ms=60_000, max_records=5)
                     count -= sum(map(len, batch.values()))
                     if not automatic:
                         await consumer.commit()
@@ -218,7 +218,7 @@ def test_who_goes_back_behind_a_boundary_flushes_and_commits_there_again(automat
             consumer.seek(WHERE, 10)
             again = 0
             while again < 10:
-                again += sum(map(len, (await consumer.getmany(timeout_ms=500, max_records=5)).values()))
+                again += sum(map(len, (await consumer.getmany(timeout_ms=60_000, max_records=5)).values()))
             assert again == 10
             if not automatic:
                 assert await consumer.getmany(timeout_ms=50) == {}, "it has not said that these are processed"

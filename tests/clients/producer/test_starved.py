@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,8 +31,6 @@ def with_a_starved_partition(story: Callable[[Cluster, Admin, Producer], Awaitab
             Producer(
                 cluster.bootstrap_servers,
                 buffer_bytes=20_000,
-                max_block_ms=300,
-                delivery_timeout_ms=10_000,
                 **settings,
             ) as producer,
         ):
@@ -60,12 +59,10 @@ def test_the_buffer_no_longer_fills() -> None:
     async def story(cluster: Cluster, admin: Admin, producer: Producer) -> None:
         await until_known(producer)
         buffered = producer._accumulator.buffered_bytes
-        begin = asyncio.get_running_loop().time()
         for _ in range(200):
             with pytest.raises(KafkaError, match=r"t: fewer in-sync replicas .* in partition 0") as refused:
-                await producer.send("t", b"x" * 1000, KEYS[0])
+                producer.send("t", b"x" * 1000, KEYS[0]).send(None)  # refused at once: it never waits for anything
             assert refused.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
-        assert asyncio.get_running_loop().time() - begin < 0.3, "refused at once"
         assert producer._accumulator.buffered_bytes == buffered, "and not kept"
         # Everybody else is served, and records without a key know where to go.
         assert (await producer.send_and_wait("t", b"x", KEYS[1])).partition == 1
@@ -90,6 +87,7 @@ def test_the_buffer_no_longer_fills() -> None:
 
 def test_without_the_option_it_fills_and_stops_everybody() -> None:
     async def story(cluster: Cluster, admin: Admin, producer: Producer) -> None:
+        producer._config = replace(producer._config, max_block_ms=300)
         receipts = []
         with pytest.raises(KafkaError, match="room in the buffer") as blocked:
             for _ in range(200):
@@ -135,7 +133,7 @@ def test_records_without_a_key_avoid_partitions_without_a_leader() -> None:
             asyncio.timeout(60),
             Cluster(2, seed=1) as cluster,
             Admin(cluster.bootstrap_servers) as admin,
-            Producer(cluster.bootstrap_servers, delivery_timeout_ms=2000) as producer,
+            Producer(cluster.bootstrap_servers, delivery_timeout_ms=60_000) as producer,
         ):
             await admin.create_topics([NewTopic(name="t", assignments={0: [1], 1: [2]})])
             await admin.wait_for_topic("t")
