@@ -1,5 +1,5 @@
 """How every long-running command runs: the fastest loop there is, log lines on stderr, a clean stop on SIGINT and
-SIGTERM."""
+SIGTERM, and on SIGQUIT (`kill -3`) what its tasks wait for."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import gc
 import logging
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
@@ -20,6 +21,9 @@ def run(main: Callable[[], Coroutine[Any, Any, None]], *, log_level: str = "warn
         stream=sys.stderr, level=log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
     )
     with asyncio.Runner(loop_factory=fast_loop) as runner:
+        loop = runner.get_loop()
+        if threading.current_thread() is threading.main_thread():
+            loop.add_signal_handler(signal.SIGQUIT, _tell_waits, loop)
         runner.run(main())
 
 
@@ -30,6 +34,12 @@ def fast_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+def _tell_waits(loop: asyncio.AbstractEventLoop) -> None:
+    from anabranch.waits import tell_waits  # hardly ever needed
+
+    tell_waits(loop)
 
 
 def postpone_collection() -> None:
