@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
@@ -52,7 +53,8 @@ def small_cluster_settings(brokers: int) -> BrokerSettings:
 class Cluster:
     """Some brokers in this process. `port` 0 lets the system choose each broker's port.
 
-    Clients are sent to `advertised_host` if it is given, such as the name under which a container is reached.
+    Clients are sent to `advertised_host` if it is given, such as the name under which a container is reached. Brokers
+    stand in `racks` by turns.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Cluster:
         port: int = 0,
         data_dir: str | Path | None = None,
         properties: Mapping[str, str] | None = None,
+        racks: Sequence[str] = ("",),
         seed: int | None = None,
     ) -> None:
         settings = with_properties(small_cluster_settings(brokers), properties or {})
@@ -75,12 +78,13 @@ class Cluster:
             node_id: dataclasses.replace(
                 settings,
                 node_id=node_id,
+                rack=rack,
                 host=host,
                 advertised_host=advertised_host,
                 port=port + node_id - 1 if port else 0,
                 data_dir=str(Path(data_dir) / f"broker-{node_id}") if data_dir else "",
             )
-            for node_id in range(1, brokers + 1)
+            for node_id, rack in zip(range(1, brokers + 1), itertools.cycle(racks), strict=False)
         }
         self._files: dict[int, Files | Mapping[str, Files]] = {}
 

@@ -26,6 +26,7 @@ Examples:
   anabranch up --brokers 1 --port 0             one broker on a free port; the ready line tells which
   anabranch up --data-dir ./data                logs that outlive the process
   anabranch up --config num.partitions=4        any broker property
+  anabranch up --racks a,b --config replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector
   anabranch up --metrics-port 9464              metrics at http://127.0.0.1:9464/metrics
   anabranch up --processes --zookeeper local    one process per broker, and a real ZooKeeper (needs Java)
 """,
@@ -37,6 +38,7 @@ Examples:
 @click.option("--data-dir", type=click.Path(file_okay=False), help="Keep logs here instead of in memory.")
 @click.option("--processes", is_flag=True, help="One process per broker; needs --zookeeper.")
 @click.option("--zookeeper", metavar="local|HOST:PORT", help="With --processes: start one here, or use this one.")
+@click.option("--racks", metavar="NAME,...", help="Where brokers stand, by turns; consumers may then read nearby.")
 @click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A broker property; may be repeated.")
 @click.option(
     "--metrics-port",
@@ -52,6 +54,7 @@ def command(
     data_dir: str | None,
     processes: bool,
     zookeeper: str | None,
+    racks: str | None,
     config: tuple[str, ...],
     metrics_port: int | None,
     log_level: str,
@@ -67,6 +70,8 @@ def command(
         raise click.UsageError("--zookeeper goes with --processes; without them ZooKeeper lives in this process")
     if advertise and processes:
         raise click.UsageError("--advertise is for a cluster in one process; write --host with --processes")
+    if racks and processes:
+        raise click.UsageError("--racks is for a cluster in one process; else a node is started with broker.rack=NAME")
     if processes and not zookeeper:
         raise click.UsageError("--processes needs --zookeeper local (starts one, needs Java) or --zookeeper HOST:PORT")
     if processes and metrics_port == 0:
@@ -101,6 +106,7 @@ def command(
                 port=port,
                 data_dir=data_dir,
                 properties=properties,
+                racks=(racks or "").split(","),
             )
             run(lambda: serve(cluster, host, metrics_port), log_level=log_level)
     except ConfigError as error:

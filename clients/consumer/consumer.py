@@ -48,6 +48,9 @@ class Consumer:
     `isolation_level="read_committed"` hands out what belongs to no transaction, or to one that was committed. To copy
     exactly once, switch `enable_auto_commit` off and commit with `producer.send_offsets_to_transaction(offsets,
     consumer.group_metadata())`.
+
+    `client_rack` is where this consumer runs: leaders send it to an in-sync follower in the same rack, where brokers
+    have `replica.selector.class` set (KIP-392), and assignors know of it.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Consumer:
         *topics: str,
         bootstrap_servers: str | Sequence[str] = "127.0.0.1:9092",
         client_id: str = "anabranch",
+        client_rack: str = "",
         group_id: str | None = None,
         group_instance_id: str | None = None,
         auto_offset_reset: str = "latest",
@@ -81,6 +85,7 @@ class Consumer:
         if audit is not None and group_id is None:
             raise ValueError("an audit is of a group: give group_id together with audit")
         self._topics = topics
+        self._client_rack = client_rack
         self._group_id = group_id
         if isolation_level not in ISOLATION_LEVELS:
             raise ValueError(f"isolation_level is one of {', '.join(ISOLATION_LEVELS)}, not {isolation_level!r}")
@@ -179,6 +184,8 @@ class Consumer:
             max_wait_ms=self._fetch_max_wait_ms,
             on_arrival=self._wake,
             isolation_level=self._isolation_level,
+            client_rack=self._client_rack,
+            replica_lease_ms=self._network_config.metadata_max_age_ms,
         )
         self._gatekeeper.start()
 
@@ -424,6 +431,7 @@ class Consumer:
             rebalance_timeout_ms=rebalance_timeout_ms,
             assignors=self._assignors,
             group_instance_id=instance_id,
+            client_rack=self._client_rack,
         )
         return GroupSession(
             self._network,

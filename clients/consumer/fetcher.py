@@ -6,6 +6,7 @@ wait for its end: as long as the first request is parked, short ones ask for the
 No task runs here: an answer, a new connection or a new assignment leads to the next request. What comes back goes into
 the partitions' progress undecoded. The leader epoch of our metadata travels with each request, so that a leader which
 has moved on, or been resized, says so instead of answering (KIP-320, rule R12); that answer asks for fresh metadata.
+A consumer that says in which rack it is may be sent to a follower there (`read_replica`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Final, NamedTuple
 
 from clients.consumer.offsets import READ_UNCOMMITTED
 from clients.consumer.positions import Assignment, PartitionProgress
+from clients.consumer.read_replica import ReadReplicas
 from clients.metadata import Partition, Topic
 from clients.network import DATA, MORE_DATA, Network
 from protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -55,12 +57,16 @@ class Fetcher:
         max_wait_ms: int,
         on_arrival: Callable[[], None],
         isolation_level: int = READ_UNCOMMITTED,
+        client_rack: str = "",
+        replica_lease_ms: int = 300_000,
     ) -> None:
         self._network = network
         self._assignment = assignment
         self._max_wait_ms = max_wait_ms
         self._on_arrival = on_arrival
         self._isolation_level = isolation_level
+        self._client_rack = client_rack
+        self._read_replicas = ReadReplicas(replica_lease_ms / 1000)
         self._loop = asyncio.get_running_loop()
         self._asking: dict[tuple[int, int], _Asked] = {}
         self._resting: dict[TopicPartition, asyncio.TimerHandle] = {}
@@ -82,7 +88,7 @@ class Fetcher:
         """Something may have become fetchable: ask every node for what it is not already being asked for."""
         if self._closed:
             return
-        for node_id, wanted in self._by_leader().items():
+        for node_id, wanted in self._by_node().items():
             first, second = self._asking.get((node_id, DATA)), self._asking.get((node_id, MORE_DATA))
             in_flight = [one.offsets for one in (first, second) if one is not None]
             rows = [row for row in wanted if not any(_asked_for(row[0], offsets) for offsets in in_flight)]
@@ -121,8 +127,8 @@ class Fetcher:
         self._asking[node_id, channel] = _Asked(offsets, self._loop.time())
         answer.add_done_callback(functools.partial(self._answered, (node_id, channel), offsets))
 
-    def _by_leader(self) -> dict[int, list[tuple[PartitionProgress, Topic, Partition]]]:
-        metadata = self._network.metadata
+    def _by_node(self) -> dict[int, list[tuple[PartitionProgress, Topic, Partition]]]:
+        metadata, now_s = self._network.metadata, self._loop.time()
         rows: dict[int, list[tuple[PartitionProgress, Topic, Partition]]] = {}
         for progress in self._assignment:
             if not progress.fetchable or progress.partition in self._resting:
@@ -133,7 +139,8 @@ class Fetcher:
                 self._rest(progress.partition)
                 self._network.request_refresh()
                 continue
-            rows.setdefault(partition.leader, []).append((progress, topic, partition))
+            node_id = self._read_replicas.node_for(progress.partition, partition, metadata.nodes, now_s)
+            rows.setdefault(node_id, []).append((progress, topic, partition))
         return rows
 
     def _request(self, rows: Sequence[tuple[PartitionProgress, Topic, Partition]], max_wait_ms: int) -> FetchRequest:
@@ -156,6 +163,7 @@ class Fetcher:
             max_bytes=FETCH_BYTES_MAX,
             isolation_level=self._isolation_level,
             topics=list(topics.values()),
+            rack_id=self._client_rack,
         )
 
     def _answered(
@@ -168,6 +176,7 @@ class Fetcher:
         if error is not None:
             log.debug("fetch from node %d: %s", place[0], error)
             for partition in asked:
+                self._read_replicas.forget(partition)
                 self._rest(partition)
             self._network.request_refresh()
             return
@@ -188,6 +197,8 @@ class Fetcher:
         code = ErrorCode(data.error_code)
         if code is ErrorCode.NONE:
             self._refusals.pop(partition, None)
+            if data.preferred_read_replica >= 0:
+                self._prefer(partition, data.preferred_read_replica)
             progress.high_watermark = data.high_watermark
             progress.last_stable_offset = data.last_stable_offset
             aborted = data.aborted_transactions or () if self._isolation_level != READ_UNCOMMITTED else ()
@@ -197,13 +208,20 @@ class Fetcher:
                 log.warning("what the leader of %s sent makes no sense: %s", partition, error)
                 self._rest(partition)
                 return False
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        at_follower = self._read_replicas.forget(partition)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and not at_follower:
             progress.out_of_range = progress.fetch_offset == asked[partition]
             return progress.out_of_range
         log.debug("fetch of %s: %s", partition, code.name)
         self._rest(partition)
         self._network.request_refresh()
         return False
+
+    def _prefer(self, partition: TopicPartition, node_id: int) -> None:
+        """Read from a follower. Until metadata has it in sync too, the leader would name it at once again."""
+        self._read_replicas.prefer(partition, node_id, self._loop.time())
+        self._rest(partition)
+        self._network.request_refresh()
 
     def _rest(self, partition: TopicPartition) -> None:
         """Leave a partition alone for a moment, and longer each time, so that a refusal is not asked for at once."""

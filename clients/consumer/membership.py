@@ -116,6 +116,7 @@ class Membership:
         rebalance_timeout_ms: int,
         assignors: Sequence[PartitionAssignor],
         group_instance_id: str | None = None,
+        client_rack: str = "",
     ) -> None:
         self.group_id = group_id
         self.topics = tuple(sorted(topics))
@@ -130,6 +131,7 @@ class Membership:
         self._session_timeout_ms = session_timeout_ms
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self.instance_id = group_instance_id
+        self._client_rack = client_rack
         self.owner = ConsumerGroupMetadata(group_id, group_instance_id=group_instance_id)
         """Who this member was when it was last given partitions: what it hands out, it hands out as that one."""
         self._members: tuple[MemberView, ...] = ()
@@ -196,6 +198,7 @@ class Membership:
                 user_data=assignor.subscription_user_data(self.topics),
                 owned_partitions=by_topic(self._owned if keeps else ()),
                 generation_id=self.generation,
+                rack_id=self._client_rack or None,
             )
         )
 

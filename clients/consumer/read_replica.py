@@ -1,0 +1,39 @@
+"""From which replica a partition is read: its leader, or for a time one in the consumer's rack (KIP-392).
+
+The leader names a replica; it is believed for as long as metadata is, while metadata has it in sync, and until anything
+goes wrong there. Then the leader is asked again. Source: Kafka's `SubscriptionState.updatePreferredReadReplica`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from clients.metadata import Node, Partition
+from protocol.topic_partition import TopicPartition
+
+
+class ReadReplicas:
+    """The replicas that leaders have named."""
+
+    def __init__(self, lease_s: float) -> None:
+        self._lease_s = lease_s
+        self._named: dict[TopicPartition, tuple[int, float]] = {}
+
+    def node_for(self, where: TopicPartition, partition: Partition, nodes: Mapping[int, Node], now_s: float) -> int:
+        """The node to ask for a partition's records."""
+        named = self._named.get(where)
+        if named is None:
+            return partition.leader
+        node_id, until_s = named
+        if now_s < until_s and node_id in nodes and node_id in partition.isr:
+            return node_id
+        del self._named[where]
+        return partition.leader
+
+    def prefer(self, where: TopicPartition, node_id: int, now_s: float) -> None:
+        """The leader names a replica."""
+        self._named[where] = (node_id, now_s + self._lease_s)
+
+    def forget(self, where: TopicPartition) -> bool:
+        """Ask the leader again; whether another replica was asked until now."""
+        return self._named.pop(where, None) is not None
