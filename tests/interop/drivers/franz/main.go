@@ -128,7 +128,7 @@ func consume() {
 	if asked.Assignor == "cooperative" {
 		balancer = kgo.CooperativeStickyBalancer()
 	}
-	session := 10 * time.Second
+	session := 30 * time.Second
 	if asked.SessionMs > 0 {
 		session = time.Duration(asked.SessionMs) * time.Millisecond
 	}

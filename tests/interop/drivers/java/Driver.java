@@ -126,7 +126,7 @@ public class Driver {
             "group.id", text("group", ""),
             "auto.offset.reset", "earliest",
             "auto.commit.interval.ms", "200",
-            "session.timeout.ms", String.valueOf(number("session_ms", 10000)),
+            "session.timeout.ms", String.valueOf(number("session_ms", 30000)),
             "heartbeat.interval.ms", "500",
             "metadata.max.age.ms", "1000",
             "isolation.level", text("isolation", "read_uncommitted"),

@@ -52,9 +52,9 @@ async function sendOf(producer, messages) {
 async function consume() {
   const consumer = kafka.consumer({
     groupId: asked.group,
-    sessionTimeout: asked.session_ms || 10000,
+    sessionTimeout: asked.session_ms || 30000,
     heartbeatInterval: 500,
-    rebalanceTimeout: 10000,
+    rebalanceTimeout: 60000,
     metadataMaxAge: 1000,
     maxWaitTimeInMs: 500,
     readUncommitted: asked.isolation !== "read_committed",
