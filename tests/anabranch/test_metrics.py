@@ -27,7 +27,7 @@ def up(*words: str) -> Iterator[str]:
             yield process.stdout.readline().strip()
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(60)
 
 
 def read(url: str) -> str:

@@ -60,7 +60,6 @@ def test_a_spare_controller_rules_and_its_death_is_survived() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.timeout(90)
 def test_up_with_processes_prints_one_line_and_stops_cleanly() -> None:
     command = [sys.executable, "-m", "anabranch.main", "up", "--brokers", "2", "--port", "0"]
     command += ["--processes", "--zookeeper", "local", "--log-level", "warning"]

@@ -21,7 +21,7 @@ def test_their_code(anabranch_cluster):
     producer = Producer({"bootstrap.servers": anabranch_cluster.bootstrap_servers})
     sent = []
     producer.produce("orders", b"x", on_delivery=lambda error, message: sent.append((error, message.offset())))
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     assert sent == [(None, 0)]
     assert len(producer.list_topics("orders").topics["orders"].partitions) == 5
 """

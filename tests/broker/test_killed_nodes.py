@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 
 import pytest
@@ -45,24 +46,25 @@ class Writer:
             await asyncio.sleep(0.01)
 
 
-async def everything(bootstrap_servers: str) -> Counter[bytes | None]:
-    """All values of the topic, up to its present end."""
+async def everything(bootstrap_servers: str, wanted: list[bytes]) -> Counter[bytes | None]:
+    """All values of the topic, up to its present end; after a minute without the last of them, what there was."""
     found: Counter[bytes | None] = Counter()
+    missing = set(wanted)
     async with Consumer(
         "t", bootstrap_servers=bootstrap_servers, group_id="g", auto_offset_reset="earliest"
     ) as consumer:
-        idle = 0
-        while idle < 3 or not found:
-            records = [one for some in (await consumer.getmany(timeout_ms=700)).values() for one in some]
-            found.update(record.value for record in records)
-            idle = 0 if records else idle + 1
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(60):
+                while missing or any(consumer.position(one) < consumer.highwater(one) for one in consumer.assignment()):
+                    records = [one for some in (await consumer.getmany(timeout_ms=700)).values() for one in some]
+                    found.update(record.value for record in records)
+                    missing.difference_update(found)
     return found
 
 
-@pytest.mark.timeout(110)
 def test_what_was_acknowledged_survives_the_death_of_every_node() -> None:
     async def scenario() -> None:
-        async with asyncio.timeout(100), ProcessCluster(3, controllers=1, properties=PROPERTIES) as cluster:
+        async with asyncio.timeout(200), ProcessCluster(3, controllers=1, properties=PROPERTIES) as cluster:
             async with Admin(cluster.bootstrap_servers) as admin, Producer(cluster.bootstrap_servers) as producer:
                 await admin.create_topics([NewTopic(name="t", partitions=PARTITIONS, replication_factor=3)])
                 writer = Writer(producer)
@@ -80,7 +82,7 @@ def test_what_was_acknowledged_survives_the_death_of_every_node() -> None:
                 await writer.reach(300)
                 writer.stop.set()
                 await writing
-            found = await everything(cluster.bootstrap_servers)
+            found = await everything(cluster.bootstrap_servers, writer.acknowledged)
             assert len(writer.acknowledged) > 2000
             assert [value for value in writer.acknowledged if found[value] != 1] == []
 

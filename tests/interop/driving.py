@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 PATIENCE_S = 90.0
-STOP_S = 20.0
+STOP_S = 60.0
 
 Record = tuple[str, str]
 

@@ -30,12 +30,12 @@ def alter(admin: AdminClient, kind: ResourceType, name: str, **changes: str) -> 
         for key, value in changes.items()
     ]
     resource = ConfigResource(kind, name, incremental_configs=entries)
-    admin.incremental_alter_configs([resource])[resource].result(10)
+    admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def described(admin: AdminClient, kind: ResourceType, name: str) -> dict[str, ConfigEntry]:
     resource = ConfigResource(kind, name)
-    entries: dict[str, ConfigEntry] = admin.describe_configs([resource])[resource].result(10)
+    entries: dict[str, ConfigEntry] = admin.describe_configs([resource])[resource].result(60)
     return entries
 
 
@@ -44,14 +44,14 @@ def sends(servers: str, size_bytes: int) -> int:
     codes: list[int] = []
     producer = Producer({"bootstrap.servers": servers, "message.max.bytes": 100_000})
     producer.produce("t", b"x" * size_bytes, on_delivery=lambda error, _: codes.append(error.code() if error else 0))
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     return codes[0]
 
 
 def test_librdkafka_changes_a_topic_and_its_producers_feel_it() -> None:
     def work(servers: str) -> None:
         admin = AdminClient({"bootstrap.servers": servers})
-        admin.create_topics([NewTopic("t", 1, 3)])["t"].result(10)
+        admin.create_topics([NewTopic("t", 1, 3)])["t"].result(60)
         assert sends(servers, 5000) == 0
         alter(admin, ResourceType.TOPIC, "t", max_message_bytes="1000")
         entry = described(admin, ResourceType.TOPIC, "t")["max.message.bytes"]
@@ -74,7 +74,7 @@ def test_librdkafka_changes_a_topic_and_its_producers_feel_it() -> None:
 def test_librdkafka_changes_a_broker_and_topics_inherit_it() -> None:
     def work(servers: str) -> None:
         admin = AdminClient({"bootstrap.servers": servers})
-        admin.create_topics([NewTopic("t", 1, replica_assignment=[[1]])])["t"].result(10)
+        admin.create_topics([NewTopic("t", 1, replica_assignment=[[1]])])["t"].result(60)
         for broker in ("1", "2", "3"):
             alter(admin, ResourceType.BROKER, broker, message_max_bytes="1000")
             entry = described(admin, ResourceType.BROKER, broker)["message.max.bytes"]
@@ -119,9 +119,9 @@ def test_librdkafka_is_told_what_is_wrong_with_a_topic() -> None:
         assert admin.create_topics([NewTopic("a_b", 1, 1)])["a_b"].exception(10).args[0].code() == 17
         wrong = NewPartitions("a.b", 2, replica_assignment=[[1, 2]])
         assert admin.create_partitions([wrong])["a.b"].exception(10).args[0].code() == 39
-        admin.create_partitions([NewPartitions("a.b", 2)], validate_only=True)["a.b"].result(10)
-        admin.create_partitions([NewPartitions("a.b", 2, replica_assignment=[[3]])])["a.b"].result(10)
-        cluster = admin.describe_cluster(include_authorized_operations=True).result(10)
+        admin.create_partitions([NewPartitions("a.b", 2)], validate_only=True)["a.b"].result(60)
+        admin.create_partitions([NewPartitions("a.b", 2, replica_assignment=[[3]])])["a.b"].result(60)
+        cluster = admin.describe_cluster(include_authorized_operations=True).result(60)
         assert len(cluster.nodes) == 3 and len(cluster.authorized_operations) == 7
 
     beside_a_cluster(work)

@@ -33,11 +33,11 @@ def test_librdkafka_elects_leaders() -> None:
     def work(servers: str) -> None:
         admin = AdminClient({"bootstrap.servers": servers})
         for created in admin.create_topics([NewTopic("t", 1, 3)]).values():
-            created.result(10)
+            created.result(60)
         asked = [ConfluentPartition("t", 0), ConfluentPartition("t", 9)]
-        outcome = admin.elect_leaders(ElectionType.PREFERRED, asked).result(10)
+        outcome = admin.elect_leaders(ElectionType.PREFERRED, asked).result(60)
         assert {one.partition: error.code() for one, error in outcome.items()} == {0: 84, 9: 3}
-        assert admin.elect_leaders(ElectionType.UNCLEAN, None).result(10) == {}
+        assert admin.elect_leaders(ElectionType.UNCLEAN, None).result(60) == {}
 
     beside_a_cluster(work)
 
@@ -49,7 +49,7 @@ def test_kafka_python_moves_replicas_and_sees_them_move() -> None:
     def work(servers: str) -> None:
         creator = AdminClient({"bootstrap.servers": servers})
         for created in creator.create_topics([NewTopic("t", 1, 2)]).values():
-            created.result(10)
+            created.result(60)
         admin = KafkaAdminClient(bootstrap_servers=servers.split(","))
         try:
             partition = TopicPartition("t", 0)

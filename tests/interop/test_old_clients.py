@@ -45,7 +45,7 @@ class OldKafkaPython:
         )
         try:
             for future in [producer.send(topic, key=key, value=value) for key, value in records]:
-                future.get(timeout=30)
+                future.get(timeout=60)
         finally:
             producer.close(timeout=5)
 
@@ -54,7 +54,7 @@ class OldKafkaPython:
         from kafka import KafkaConsumer
 
         seen: list[Record] = []
-        enough = within(30, lambda: len(seen) >= count)
+        enough = within(60, lambda: len(seen) >= count)
         consumer = KafkaConsumer(
             topic,
             bootstrap_servers=servers,
@@ -88,13 +88,13 @@ class OldLibrdkafka:
         )
         for key, value in records:
             producer.produce(topic, key=key, value=value, on_delivery=lambda error, _: error and failures.append(error))
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         assert not failures
 
     def consume(self, servers: str, topic: str, count: int) -> list[Record]:
         """Read in a group from the beginning, and commit."""
         seen: list[Record] = []
-        enough = within(30, lambda: len(seen) >= count)
+        enough = within(60, lambda: len(seen) >= count)
         Confluent().consume(servers, topic, f"group-{topic}", seen, enough, **AS_IN_2015)
         return seen
 
@@ -116,7 +116,7 @@ def servers() -> Iterator[str]:
         assert line.startswith("ready bootstrap="), line
         yield line.strip().partition("bootstrap=")[2]
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("compression", CODECS)
@@ -132,7 +132,7 @@ def test_old_and_new_clients_read_each_others_records(servers: str, name: str, c
     assert old.consume(servers, f"{topic}-new", COUNT) == written
 
     seen: list[Record] = []
-    Confluent().consume(servers, topic, f"new-{topic}", seen, within(30, lambda: len(seen) >= COUNT))
+    Confluent().consume(servers, topic, f"new-{topic}", seen, within(60, lambda: len(seen) >= COUNT))
     assert seen == written
 
 
@@ -144,7 +144,7 @@ def test_librdkafka_says_why_it_cannot_read_zstd(servers: str) -> None:
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "none", **AS_IN_2015})
     consumer.assign([TopicPartition("new-codec", 0, 0)])
     try:
-        done = within(20, lambda: False)
+        done = within(60, lambda: False)
         while (message := consumer.poll(0.2)) is None:
             assert not done(), "no error came"
         assert message.error().code() == KafkaError.UNSUPPORTED_COMPRESSION_TYPE

@@ -25,7 +25,7 @@ def servers() -> Iterator[str]:
             yield line.strip().partition("=")[2]
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(60)
 
 
 @pytest.fixture

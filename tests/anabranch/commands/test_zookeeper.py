@@ -38,7 +38,7 @@ def test_it_serves_until_told_to_stop(tmp_path: Path, anabranch: Command) -> Non
             assert anabranch("health", "--role", "zookeeper", address).exit_code == 0
         finally:
             process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     assert anabranch("health", "--role", "zookeeper", address).exit_code == 1
     assert list((tmp_path / "data").iterdir())
 

@@ -2,9 +2,9 @@
 
     python -m tests.broker.storage.killed_writer DIRECTORY ROUNDS SEED
 
-Each round forks a writer, lets it work for some milliseconds, and kills it with SIGKILL. The writer opens two logs the
-way a broker does: `t-0`, to which it appends numbered batches of an idempotent producer, and `c-0`, compacted, where it
-overwrites keys. It flushes, checkpoints, rolls, compacts, retains and now and then stops cleanly. What it
+Each round forks a writer, lets it say some things, and kills it with SIGKILL wherever it is then. The writer opens two
+logs the way a broker does: `t-0`, to which it appends numbered batches of an idempotent producer, and `c-0`, compacted,
+where it overwrites keys. It flushes, checkpoints, rolls, compacts, retains and now and then stops cleanly. What it
 says through its pipe is what it acknowledged. The next writer checks what it finds against that before it goes on;
 the parent prints one line of figures, or what was lost.
 """
@@ -38,6 +38,9 @@ TOPIC_ID = bytes(range(16))
 PRODUCER = 7
 KEYS = 40
 RECORDS = 3
+ENOUGH_BYTES = 6_000
+"""So much it says at most before it is killed, some 200 things: by work, not by time, the same on every machine."""
+SILENCE_S = 60.0
 CONFIGS = {
     "t": TopicConfig(segment_bytes=30_000, index_interval_bytes=500),
     "c": TopicConfig(segment_bytes=12_000, index_interval_bytes=500, cleanup_policy="compact"),
@@ -149,16 +152,12 @@ def one_round(directory: str, seed: int, promised: Promised) -> None:
         child(directory, seed, promised, writer)
     os.close(writer)
     content = b""
-    patience_s = random.Random(seed).uniform(0.005, 0.08)
-    deadline = None
-    while True:
-        timeout_s = 20.0 if deadline is None else max(0.0, deadline - time.monotonic())
-        ready, _, _ = select.select([reader], [], [], timeout_s)
+    enough = random.Random(seed).randrange(1, ENOUGH_BYTES)
+    while len(content) < enough:
+        ready, _, _ = select.select([reader], [], [], SILENCE_S)
         data = os.read(reader, 1 << 16) if ready else b""
         content += data
-        if deadline is None and data:  # it has opened its logs
-            deadline = time.monotonic() + patience_s
-        if not data or (deadline is not None and time.monotonic() >= deadline):
+        if not data:
             break
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)

@@ -201,7 +201,7 @@ def test_a_log_directory_killed_200_times_loses_nothing_acknowledged(tmp_path: P
         [sys.executable, "-m", "tests.broker.storage.killed_writer", str(tmp_path), "200", "7"],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=220,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     figures = re.match(r"200 kills, (\d+) records and (\d+) values acknowledged, none lost; (.*)", ran.stdout)

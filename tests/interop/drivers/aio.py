@@ -73,7 +73,7 @@ async def consume(asked: Arguments) -> None:
         auto_offset_reset="earliest",
         enable_auto_commit=True,
         auto_commit_interval_ms=200,
-        session_timeout_ms=asked.session_ms or 10000,
+        session_timeout_ms=asked.session_ms or 30000,
         heartbeat_interval_ms=500,
         metadata_max_age_ms=1000,
         isolation_level=asked.isolation or "read_uncommitted",

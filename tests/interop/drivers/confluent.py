@@ -58,7 +58,7 @@ def consumer_of(asked: Arguments) -> Consumer:
         "auto.commit.interval.ms": 200,
         "partition.assignment.strategy": "cooperative-sticky" if asked.assignor == "cooperative" else "range",
         "isolation.level": asked.isolation or "read_uncommitted",
-        "session.timeout.ms": asked.session_ms or 10000,
+        "session.timeout.ms": asked.session_ms or 30000,
         "heartbeat.interval.ms": 500,
         "topic.metadata.refresh.interval.ms": 1000,
         **(OLD if asked.old else {}),

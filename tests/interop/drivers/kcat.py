@@ -50,7 +50,7 @@ def consume(asked: Arguments) -> None:
     properties: dict[str, object] = {
         "auto_offset_reset": "earliest",
         "auto_commit_interval_ms": 200,
-        "session_timeout_ms": asked.session_ms or 10000,
+        "session_timeout_ms": asked.session_ms or 30000,
         "heartbeat_interval_ms": 500,
         "topic_metadata_refresh_interval_ms": 1000,
         "isolation_level": asked.isolation or "read_uncommitted",
