@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from clients.streams.task_assignor import STRATEGIES
+
 EXACTLY_ONCE: Final = "exactly_once_v2"
 AT_LEAST_ONCE: Final = "at_least_once"
 GUARANTEES: Final = (EXACTLY_ONCE, AT_LEAST_ONCE)
@@ -43,6 +45,10 @@ class StreamsConfig:
     """HOST:PORT that other instances are told of."""
     client_tags: dict[str, str] = field(default_factory=dict)
     """Where this instance runs: zone, rack, whatever."""
+    client_rack: str = ""
+    """Where inputs are read from if brokers select replicas by rack (KIP-392)."""
+    rack_aware_assignment_strategy: str = "none"
+    """min_traffic: tasks go to where the replicas of their inputs are, among equal shares (KIP-925)."""
     rack_aware_assignment_tags: tuple[str, ...] = ()
     """The tags in which copies of a task are kept apart (KIP-708); the leader's count."""
 
@@ -51,6 +57,10 @@ class StreamsConfig:
             raise ValueError(f"processing_guarantee is one of {GUARANTEES}, not {self.processing_guarantee!r}")
         if self.task_assignor not in TASK_ASSIGNORS:
             raise ValueError(f"task_assignor is one of {TASK_ASSIGNORS}, not {self.task_assignor!r}")
+        if self.rack_aware_assignment_strategy not in STRATEGIES:
+            raise ValueError(
+                f"rack_aware_assignment_strategy is one of {STRATEGIES}, not {self.rack_aware_assignment_strategy!r}"
+            )
         if self.rebalance_protocol not in ("eager", "cooperative"):
             raise ValueError(f"rebalance_protocol is eager or cooperative, not {self.rebalance_protocol!r}")
 

@@ -79,6 +79,7 @@ def make_assignor(
             max_warmup_replicas=config.max_warmup_replicas,
             num_standby_replicas=config.num_standby_replicas,
             probing_rebalance_interval_ms=config.probing_rebalance_interval_ms,
+            rack_aware_assignment_strategy=config.rack_aware_assignment_strategy,
             rack_aware_assignment_tags=config.rack_aware_assignment_tags,
         ),
     )

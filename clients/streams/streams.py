@@ -132,6 +132,7 @@ class Streams:
             *self.built.sources,
             bootstrap_servers=config.bootstrap_servers,
             client_id=config.client_id,
+            client_rack=config.client_rack,
             group_id=config.application_id,
             group_instance_id=config.group_instance_id,
             auto_offset_reset=config.auto_offset_reset,

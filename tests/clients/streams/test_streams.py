@@ -282,6 +282,6 @@ def test_two_instances_do_not_share_a_directory(tmp_path: Path) -> None:
 
 
 def test_settings_that_make_no_sense_are_named(tmp_path: Path) -> None:
-    for setting in ("processing_guarantee", "task_assignor", "rebalance_protocol"):
+    for setting in ("processing_guarantee", "task_assignor", "rebalance_protocol", "rack_aware_assignment_strategy"):
         with pytest.raises(ValueError, match=setting):
             StreamsConfig(application_id="a", bootstrap_servers="h:1", state_dir=tmp_path, **{setting: "no"})  # type: ignore[arg-type]

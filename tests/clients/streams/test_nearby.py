@@ -1,0 +1,52 @@
+"""Goal: an application whose instances say where they run works on what is stored there.
+
+Method: two brokers and two instances in two racks, and partitions that have one replica each: without the strategy, or
+without the racks, tasks are dealt out in turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from anabranch.cluster import Cluster
+from clients import Admin, NewTopic, Producer
+from clients.streams.streams import Streams
+from clients.streams.tasks import State
+from tests.clients.streams.world import World, counts, until
+from tests.conftest import run_strictly
+
+RACK_OF = {0: "a", 1: "a", 2: "b", 3: "b"}
+
+
+def test_tasks_go_where_the_replicas_of_their_inputs_are(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            asyncio.timeout(100),
+            Cluster(brokers=2, racks=("a", "b"), seed=1) as cluster,
+            Admin(cluster.bootstrap_servers) as admin,
+            Producer(cluster.bootstrap_servers, linger_ms=1) as producer,
+        ):
+            world = World(cluster, admin, producer, tmp_path)
+            where = {index: [1 if rack == "a" else 2] for index, rack in RACK_OF.items()}
+            await admin.create_topics([NewTopic(name="in", assignments=where)])
+            await admin.wait_for_topic("in")
+            await world.topics("out")
+            async with at(world, "a") as first, at(world, "b") as second:
+                await until(
+                    lambda: partitions(first) == {0, 1} and partitions(second) == {2, 3}, "each has what is near"
+                )
+                await world.feed(200)
+                await world.counted(first, second)
+
+    run_strictly(scenario())
+
+
+def at(world: World, rack: str) -> Streams:
+    """An instance in a rack."""
+    return world.instance(counts(), rack, client_rack=rack, rack_aware_assignment_strategy="min_traffic")
+
+
+def partitions(one: Streams) -> set[int]:
+    """Of the input, those whose tasks run here."""
+    return {task.partition for task, running in one.tasks.items() if running.state is State.RUNNING}
