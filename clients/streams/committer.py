@@ -238,9 +238,13 @@ class Committer:
             receipts: dict[str, list[asyncio.Future[RecordMetadata]]] = {}
             for name, store in task.stores.items():
                 topic, rows = changelog_topic(self._application_id, name), []
+                marks = store.marks.items() - task.disk.marks(name).items()
+                if store.changes or marks:
+                    # Somebody else may have made the topic wider, who handed over what this task began with.
+                    await producer.wait_for_partitions(topic, 1 + task.id.partition)
                 for key, value in store.changes.items():
                     rows.append(await producer.send(topic, value, key, partition=task.id.partition))
-                for key, mark in store.marks.items() - task.disk.marks(name).items():
+                for key, mark in marks:
                     rows.append(
                         await producer.send(topic, mark, key, partition=task.id.partition, headers=MARK_HEADERS)
                     )
