@@ -75,7 +75,7 @@ def test_an_owner_that_crashes_in_the_middle_of_a_hand_over() -> None:
             await resize(admin, 2)
             await send(producer, admin, 200, keys=4)
             # The owner reads to just before the cut and never commits; its commit would open the child.
-            async with readers(history, 2, batch=50, auto_commit_interval_ms=60_000, pause_s=0.001) as members:
+            async with readers(history, 2, batch=50, auto_commit_interval_ms=60_000, pause_s=0.05) as members:
                 await history.until(lambda: any(0 in one.owned for one in members))
                 owner = next(one for one in members if 0 in one.owned)
                 other = next(one for one in members if one is not owner)
@@ -410,7 +410,7 @@ def test_rewinding_below_a_cut_stops_there_again() -> None:
             await send(producer, admin, 20)
             async with readers(history, 1) as (reader,):
                 await history.until(lambda: len(history.distinct) == 40)
-                reader.go_on.clear()
+                await reader.pause()
                 before = sum(isinstance(one, Callback) and one.name == "maybe_revoked" for one in history.events)
                 reader.consumer.seek(TopicPartition(TOPIC, 0), 10)
                 reader.go_on.set()

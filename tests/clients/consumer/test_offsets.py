@@ -89,7 +89,7 @@ def test_r20_a_child_is_read_from_its_start_by_whoever_gets_it(rule: bool, monke
                 await history.until(lambda: sorted(len(one.owned) for one in members) == [0, 1])
                 await history.until(lambda: history.committed(0) == 10)
                 for one in members:
-                    one.go_on.clear()
+                    await one.pause()
                 await resize(admin, 2)
                 await send(producer, admin, 40)
                 for one in members:
