@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from anabranch.demo.children import Child, Line
+from anabranch.waits import END
 from clients import Consumer, ConsumerRecord, Producer
 
 READY_TIMEOUT_S = 60.0
+QUIET_S = 60.0
+"""Nothing happens any more when for so long nothing has happened, on a slow machine too."""
+ACCOUNT_BYTES = 12_000
+ACCOUNT_PATIENCE_S = 5.0
 
 
 class Instance:
@@ -83,17 +89,36 @@ class Instance:
         """The state that followed its keys from here."""
         return dict(self.status.get("moves", {}))
 
-    async def until(self, condition: Callable[[Instance], bool], what: str, *, timeout_s: float = 90) -> None:
-        """Wait until what it says of itself satisfies a condition."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not condition(self):
-                    if self._child is not None and self._child.ended:
-                        raise AssertionError(f"{self.name} ended: {self._child.log_tail()}")
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
-            text = f"{self.name}: {what} not within {timeout_s:g} s; {self.status}"
-            raise AssertionError(text + ("" if self._child is None else self._child.log_tail())) from None
+    async def until(self, condition: Callable[[Instance], bool], what: str, *, quiet_s: float = QUIET_S) -> None:
+        """Wait until what it says of itself satisfies a condition. AssertionError when it says nothing new for long."""
+        loop = asyncio.get_running_loop()
+        status, heard = self.status, loop.time()
+        while not condition(self):
+            self.must_live()
+            if self.status is not status:
+                status, heard = self.status, loop.time()
+            if loop.time() > heard + quiet_s:
+                raise AssertionError(f"{self.name}: not {what}, and nothing new for {quiet_s:g} s; {status}")
+            await asyncio.sleep(0.02)
+
+    def must_live(self) -> None:
+        """AssertionError if it has ended by itself."""
+        if self._child is not None and self._child.ended:
+            raise AssertionError(f"{self.name} has ended: {self._child.log_tail()}")
+
+    async def account(self) -> list[str]:
+        """What there is to say when it does not do what it should: its status, its newest log lines, what it awaits."""
+        lines = [f"said last: {self.status}"]
+        if self._child is None:
+            return [*lines, "is not there"]
+        self._child.signal(signal.SIGQUIT)
+        begun = asyncio.get_running_loop().time()
+        while END not in self._child.log_tail() and not self._child.ended:
+            if asyncio.get_running_loop().time() > begun + ACCOUNT_PATIENCE_S:
+                lines.append("does not answer a signal")
+                break
+            await asyncio.sleep(0.02)
+        return [*lines, "has ended" if self._child.ended else "lives", self._child.log_tail(ACCOUNT_BYTES)]
 
     def _hear(self, _: str, line: Line) -> None:
         if line.get("event") == "status":
@@ -139,20 +164,18 @@ class Output:
     async def __aexit__(self, *_: object) -> None:
         await self._consumer.stop()
 
-    async def follow(self, until: Callable[[Output], bool], *, timeout_s: float = 120) -> None:
-        """Read on until a condition holds. AssertionError when it does not come true in time."""
+    async def follow(self, until: Callable[[Output], bool], *, quiet_s: float = QUIET_S) -> None:
+        """Read on until a condition holds. AssertionError when nothing has come for long, and it does not."""
         loop = asyncio.get_running_loop()
         heard = loop.time()
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not until(self):
-                    batches = await self._consumer.getmany(timeout_ms=50)
-                    heard = loop.time() if batches else heard
-                    self.idle_s = loop.time() - heard
-                    for rows in batches.values():
-                        self._take(rows)
-        except TimeoutError:
-            raise AssertionError(f"the output is not complete within {timeout_s:g} s: {len(self.table)} keys") from None
+        while not until(self):
+            batches = await self._consumer.getmany(timeout_ms=50)
+            heard = loop.time() if batches else heard
+            self.idle_s = loop.time() - heard
+            for rows in batches.values():
+                self._take(rows)
+            if self.idle_s > quiet_s:
+                raise AssertionError(f"the output is not complete, and nothing has come for {quiet_s:g} s")
 
     def _take(self, rows: Iterable[ConsumerRecord]) -> None:
         for record in rows:

@@ -120,7 +120,7 @@ async def downtimes(bootstrap: str, directory: Path, *, keys: int, live: int) ->
         with working(f"{keys:,} keys of state"):
             await first.start()
             await send_all(producer, "clicks", ((b"key-%07d" % number, PAGE) for number in range(keys)))
-            await first.until(lambda one: one.status.get("processed", 0) >= keys, "all keys", timeout_s=600)
+            await first.until(lambda one: one.status.get("processed", 0) >= keys, "all keys", quiet_s=300)
             await first.stop()
         found = []
         for mode, settings in MODES.items():
@@ -145,7 +145,7 @@ async def _scale_out(
     chosen = [b"key-%07d" % (number * (keys // live)) for number in range(live)]
     gaps = Gaps()
     await first.start()
-    await first.until(lambda one: len(one.running) == PARTITIONS, "everything runs", timeout_s=300)
+    await first.until(lambda one: len(one.running) == PARTITIONS, "everything runs", quiet_s=300)
     feeding = asyncio.create_task(_feed(producer, chosen))
     try:
         await asyncio.sleep(SETTLE_S)
@@ -154,8 +154,8 @@ async def _scale_out(
         await second.start()
         half = PARTITIONS // 2
         await asyncio.gather(
-            second.until(lambda one: len(one.running) == half, "half of the tasks run there", timeout_s=300),
-            first.until(lambda one: len(one.running) == half, "half of the tasks run here", timeout_s=300),
+            second.until(lambda one: len(one.running) == half, "half of the tasks run there", quiet_s=300),
+            first.until(lambda one: len(one.running) == half, "half of the tasks run here", quiet_s=300),
         )
         took_s = time.perf_counter() - begun
         await asyncio.sleep(SETTLE_S)
@@ -166,7 +166,7 @@ async def _scale_out(
     restored = second.status.get("restored", 0)
     await _drain(bootstrap, gaps, until_ms=int(time.time() * 1000))
     await second.stop()
-    await first.until(lambda one: len(one.running) == PARTITIONS, "everything runs again", timeout_s=300)
+    await first.until(lambda one: len(one.running) == PARTITIONS, "everything runs again", quiet_s=300)
     await first.stop()
     return Downtime(mode, {key: gaps.longest_ms.get(key, 0) for key in chosen}, took_s, restored)
 
@@ -190,7 +190,7 @@ async def _drain(bootstrap: str, gaps: Gaps, *, until_ms: int) -> None:
     """Read what was put out lately; the rest of the topic belongs to earlier runs."""
     async with Output(bootstrap, "counts", since_ms=gaps.since_ms - int(1000 * SETTLE_S)) as output:
         output.on_record = gaps.note
-        await output.follow(lambda one: one.idle_s > 1.0 and one.records > 0, timeout_s=120)
+        await output.follow(lambda one: one.idle_s > 1.0 and one.records > 0, quiet_s=120)
 
 
 async def exactness(bootstrap: str, directory: Path, *, flights: int) -> dict[str, Any]:
@@ -217,7 +217,7 @@ async def exactness(bootstrap: str, directory: Path, *, flights: int) -> dict[st
         moments.append("1 instance")
         await feeding
         async with Output(bootstrap, "flights-per-aircraft") as output:
-            await output.follow(lambda seen: seen.table == expected, timeout_s=300)
+            await output.follow(lambda seen: seen.table == expected, quiet_s=120)
         moves = {name: sum(each.moves.get(name, 0) for each in instances) for name in ("deliveries", "keys", "held")}
         for each in instances:
             await each.stop()

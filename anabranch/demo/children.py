@@ -101,11 +101,17 @@ class Child:
         if self._reader is not None:
             await self._reader
 
-    def log_tail(self) -> str:
+    def signal(self, number: int) -> None:
+        """Send it a signal, if it lives."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    def log_tail(self, size_bytes: int = LOG_TAIL_BYTES) -> str:
         """The last lines of its log."""
         if not self._log_path.exists():
             return ""
-        return self._log_path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+        return self._log_path.read_bytes()[-size_bytes:].decode(errors="replace")
 
     @property
     def ended(self) -> bool:

@@ -20,6 +20,8 @@ from clients.streams.streams import Streams
 from clients.streams.task_manager import StreamsError
 from clients.streams.tasks import State
 from clients.streams.topology import Topology
+from protocol import linear_hashing
+from protocol.hashing import murmur2
 from tests.clients.streams.world import World, counts, story, until
 
 
@@ -72,10 +74,26 @@ def test_state_follows_its_keys_through_resizes(
     story(act, tmp_path)
 
 
-def moved(world: World, before: int, after: int) -> int:
-    from protocol import linear_hashing
-    from protocol.hashing import murmur2
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
+def test_a_task_that_begins_where_its_changelog_was_just_made_can_be_committed(guarantee: str, tmp_path: Path) -> None:
+    """Only to such tasks records come: nothing else tells the producer that there are more partitions now."""
 
+    async def act(world: World) -> None:
+        await world.feed(500)
+        async with world.instance(counts(), processing_guarantee=guarantee) as one:
+            await world.counted(one)
+            await world.admin.create_partitions("in", 8)
+            await until(lambda: one.moves.deliveries == 4, "what moves has moved")
+            for key in [key for key in world.expected if linear_hashing.address(murmur2(key), 1, 8) >= 4]:
+                world.expected[key] += 1
+                await world.producer.send("in", b"", key)
+            await world.counted(one)
+            await until(lambda: not any(task.changed for task in one.tasks.values()), "all is committed")
+
+    story(act, tmp_path)
+
+
+def moved(world: World, before: int, after: int) -> int:
     hashes = [murmur2(key) for key in world.expected]
     return sum(linear_hashing.address(one, 1, before) != linear_hashing.address(one, 1, after) for one in hashes)
 
