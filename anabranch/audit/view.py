@@ -3,51 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Group
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from anabranch.audit.findings import in_words
 from anabranch.audit.sight import Sight
+from anabranch.report.screen import Screen
 from anabranch.report.timeline import middle
 
-PLAIN_EVERY_S: Final = 5.0
 HAND_OFFS_SHOWN: Final = 5
 BARS: Final = "▁▂▃▄▅▆▇█"
 PLACES: Final = (("before", "handed out before"), ("delivered", "then"), ("next", "handed out next"))
 
 
-class View:
+class View(Screen):
     """Shows one audit."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
-        self._plain_due_s = 0.0
-
-    def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
 
     def tick(self, sight: Sight, now_s: float) -> None:
         """Show where things stand."""
-        if self._live is not None:
-            self._live.update(screen(sight, now_s))
-        elif now_s >= self._plain_due_s:
-            self._plain_due_s = now_s + PLAIN_EVERY_S
-            self.console.print(line(sight, now_s))
+        self.show(now_s, whole=lambda: screen(sight, now_s), line=lambda: line(sight, now_s))
 
     def tell(self, story: Mapping[str, Any]) -> None:
         """A violation, whole."""

@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-from collections import deque
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from anabranch.demo.story import Story
+from anabranch.report.screen import Screen
 from anabranch.report.timeline import Moment
 
-MOMENTS_SHOWN: Final = 12
-PLAIN_EVERY_S: Final = 5.0
 MARKS: Final = {"resize": "green", "kill": "red", "restart": "cyan", "controller": "magenta", "phase": "bold"}
 
 
-class View:
+class View(Screen):
     """Shows one story at a time, and every moment as it comes."""
 
     def __init__(self, console: Console) -> None:
-        self.console = console
+        super().__init__(console)
         self._story: Story | None = None
-        self._began_s = 0.0
-        self._moments: deque[tuple[float, Moment]] = deque(maxlen=MOMENTS_SHOWN)
-        self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
-        self._plain_due_s = 0.0
-
-    def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
 
     def follow(self, story: Story) -> None:
         """From now on this story."""
@@ -49,23 +30,21 @@ class View:
 
     def tell(self, moment: Moment, at_s: float) -> None:
         """Something happened, `at_s` seconds after the start."""
-        self._moments.append((at_s, moment))
         self.console.print(Text(f"{at_s:7.2f} s  "), Text(moment.text, style=MARKS.get(moment.kind, "")), sep="")
 
     def tick(self, now_s: float) -> None:
         """Show where things stand."""
         story = self._story
-        if story is None:
-            return
-        if self._live is not None:
-            self._live.update(_screen(story))
-        elif now_s >= self._plain_due_s:
-            self._plain_due_s = now_s + PLAIN_EVERY_S
-            closed = sum(len(gates) for gates in story.gates.values())
-            self.console.print(
-                f"{now_s:7.2f} s  {story.topic}: {story.acked:,} of {story.total:,} acknowledged, "
-                f"{story.delivered:,} delivered, {closed} gates closed, audit: {audited(story)}"
-            )
+        if story is not None:
+            self.show(now_s, whole=lambda: _screen(story), line=lambda: _line(story, now_s))
+
+
+def _line(story: Story, now_s: float) -> str:
+    closed = sum(len(gates) for gates in story.gates.values())
+    return (
+        f"{now_s:7.2f} s  {story.topic}: {story.acked:,} of {story.total:,} acknowledged, "
+        f"{story.delivered:,} delivered, {closed} gates closed, audit: {audited(story)}"
+    )
 
 
 def audited(story: Story) -> str:

@@ -1,0 +1,40 @@
+"""Where things stand, while something runs: a live screen on a terminal, a line now and then anywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+PLAIN_EVERY_S: Final = 5.0
+
+
+class Screen:
+    """Shows the latest state; what is printed to `console` besides scrolls by above it."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+        self._plain_due_s = 0.0
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, now_s: float, *, whole: Callable[[], RenderableType], line: Callable[[], str]) -> None:
+        """The state as a terminal shows it, or in one line."""
+        if self._live is not None:
+            self._live.update(whole())
+        elif now_s >= self._plain_due_s:
+            self._plain_due_s = now_s + PLAIN_EVERY_S
+            self.console.print(line())
