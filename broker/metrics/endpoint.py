@@ -28,7 +28,7 @@ log: Final = logging.getLogger(__name__)
 
 PATH: Final = "/metrics"
 HEAD_BYTES_MAX: Final = 16384
-PATIENCE_S: Final = 5.0
+PATIENCE_S: Final = 30.0
 """For a client that connects and then says, or reads, nothing."""
 TEXT: Final = "text/plain; charset=utf-8"
 
