@@ -259,7 +259,7 @@ def test_changes_of_partitions_are_limited() -> None:
     async def scenario(cluster: Cluster) -> None:
         (active,) = (n for n, node in cluster.nodes.items() if node.controller is not None and node.controller.active)
         mine = await connect(cluster, active, "mine")
-        await alter(mine, {CLIENT_ID: "mine"}, controller_mutation_rate=1.0)
+        await alter(mine, {CLIENT_ID: "mine"}, controller_mutation_rate=0.1)
         await until_limited(cluster)
         first = await mine.call(creating("a", 30))
         assert (first.topics[0].error_code, first.throttle_time_ms) == (0, 0), "a burst may go below zero"
@@ -273,11 +273,11 @@ def test_changes_of_partitions_are_limited() -> None:
             answer = await at.call(request, version=version)
             (row,) = getattr(answer, "topics", None) or getattr(answer, "responses", None) or answer.results
             assert ErrorCode(row.error_code) is exceeded
-            assert 15_000 < answer.throttle_time_ms <= 20_000
+            assert 200_000 < answer.throttle_time_ms <= 300_000
             await at.close()
         old = await connect(cluster, active, "mine")
         answer = await old.call(creating("c", 1), version=5)
-        assert answer.topics[0].error_code == 0 and answer.throttle_time_ms > 15_000, "older clients only wait"
+        assert answer.topics[0].error_code == 0 and answer.throttle_time_ms > 200_000, "older clients only wait"
         other = await connect(cluster, active, "other")
         assert (await other.call(creating("d", 50))).topics[0].error_code == 0
         for one in (mine, old, other):

@@ -182,7 +182,7 @@ def test_no_image_breaks_r12(steps: list[tuple[int, int]], generation: int, late
 def test_waiters_wake_when_their_condition_holds() -> None:
     async def scenario() -> None:
         cache = MetadataCache()
-        waiting = asyncio.ensure_future(cache.wait_until(lambda image: 2 in image.brokers, 5000))
+        waiting = asyncio.ensure_future(cache.wait_until(lambda image: 2 in image.brokers, 60_000))
         await asyncio.sleep(0)
         cache.apply(update())
         await asyncio.sleep(0)

@@ -218,9 +218,13 @@ def test_no_request_is_taken_up_while_answers_pile_up() -> None:
 
 def test_idle_connections_are_closed() -> None:
     async def scenario() -> None:
-        async with serving(connections_max_idle_ms=100) as server, peer(server.port) as one:
+        async with serving() as server, peer(server.port) as one:
             one.send(API_VERSIONS_V0)
             await one.frame()
+            server._idle_s = 0.1  # not while it was still being served
+            assert server._sweep is not None
+            server._sweep.cancel()
+            server._schedule_sweep()
             assert await one.closed()
             await until(lambda: server.connection_count == 0)
 

@@ -59,7 +59,7 @@ def test_a_node_whose_session_expires_registers_anew_and_recovers_its_replicas(r
             await expire(old_session, zookeeper_hosts)  # type: ignore[arg-type]
             for other in cluster.nodes.values():
                 assert await other.services.metadata.wait_until(
-                    lambda image: victim in image.brokers and image.brokers[victim].epoch > epoch, 10000
+                    lambda image: victim in image.brokers and image.brokers[victim].epoch > epoch, 60_000
                 ), "everybody knows the new life"
             while node.services.fence.broker_epoch <= epoch:  # noqa: ASYNC110 its own word comes a moment later
                 await asyncio.sleep(0.001)

@@ -177,7 +177,8 @@ class World:
 @contextlib.asynccontextmanager
 async def world(one: Case) -> Any:
     """A cluster of the make that a case wants."""
-    async with Cluster(one.brokers, properties=dict(one.properties), seed=1) as cluster:
+    properties = {"offsets.commit.timeout.ms": "60000", **one.properties}
+    async with Cluster(one.brokers, properties=properties, seed=1) as cluster:
         made = World(cluster)
         try:
             yield made

@@ -269,7 +269,7 @@ async def test_ephemerals_vanish_when_their_session_closes(world: World) -> None
 
 @in_both_worlds
 async def test_an_expired_session_is_dead_for_good(world: World) -> None:
-    zk, other = await world.connect(session_timeout_ms=1000), await world.connect()
+    zk, other = await world.connect(), await world.connect()
     await zk.create("/e", ephemeral=True)
     events, watch, gone = Seen[SessionEvent](), Seen[WatchEvent](), Seen[WatchEvent]()
     zk.on_session(events)
@@ -331,7 +331,7 @@ async def test_an_answer_may_be_lost_although_the_request_was_carried_out(world:
 @in_both_worlds
 async def test_a_session_cut_off_for_too_long_is_expired_and_learns_it_late(world: World) -> None:
     """The zombie: until it is connected again it does not know that somebody else may hold its place."""
-    zk, other = await world.connect(session_timeout_ms=600), await world.connect()
+    zk, other = await world.connect(session_timeout_ms=3000), await world.connect()
     await zk.create("/leader", ephemeral=True)
     events, vacant = Seen[SessionEvent](), Seen[WatchEvent]()
     zk.on_session(events)

@@ -130,7 +130,7 @@ class RealWorld:
         cable = Cable(self._port)
         await cable.mend()
         hosts = f"127.0.0.1:{cable.port}/{self._chroot}"
-        session = await open_kazoo(hosts, session_timeout_ms=session_timeout_ms)
+        session = await open_kazoo(hosts, session_timeout_ms=session_timeout_ms, connect_timeout_ms=60_000)
         self._sessions.append(session)
         self._cables[session.session_id] = cable
         return session

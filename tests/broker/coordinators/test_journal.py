@@ -15,7 +15,7 @@ OFFSET_KEY = OffsetCommitKey(group="g", topic="t", partition=1)
 GROUP_KEY = GroupMetadataKey(group="g")
 
 
-def journal(world: GroupWorld, timeout_ms: int = 1000) -> Journal:
+def journal(world: GroupWorld, timeout_ms: int = 60_000) -> Journal:
     return Journal(world[1].replicas, timeout_ms=timeout_ms, clock_ms=world.clock_ms)
 
 

@@ -184,12 +184,12 @@ def test_unclean_elections_can_be_allowed_when_they_are_needed() -> None:
             behind, *in_sync = sorted(cluster.nodes, key=lambda one: one == active_controller(cluster))
             await cluster.crash_broker(behind)
             last = cluster.nodes[in_sync[-1]].services.metadata
-            await last.wait_until(lambda image: behind not in image.topics["t"].partitions[0].isr, 5000)
+            await last.wait_until(lambda image: behind not in image.topics["t"].partitions[0].isr, 60_000)
             for node_id in in_sync:
                 await cluster.crash_broker(node_id)
             await cluster.start_broker(behind)
             services = cluster.nodes[behind].services
-            assert await services.metadata.wait_until(lambda image: "t" in image.topics, 5000)
+            assert await services.metadata.wait_until(lambda image: "t" in image.topics, 60_000)
             assert services.metadata.image.topics["t"].partitions[0].leader == -1
             change = resource(BROKER, "", one("unclean.leader.election.enable", "true"))
             assert await alter(cluster, change, node_id=behind) == [0]

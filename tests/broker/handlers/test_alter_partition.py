@@ -75,7 +75,7 @@ def test_an_isr_with_a_dead_member_is_refused_in_the_words_of_the_version(versio
             connection = await Connection.open("127.0.0.1", controller.port, client_id="broker-1")
             asker = Asker(cluster, connection)
             await cluster.crash_broker(FOLLOWER)
-            await controller.services.metadata.wait_until(lambda image: FOLLOWER not in image.brokers, 10000)
+            await controller.services.metadata.wait_until(lambda image: FOLLOWER not in image.brokers, 60_000)
             before = await asker.state()
             assert (await asker.ask(version, {LEADER: -1, FOLLOWER: -1})).error_code == code
             assert await asker.state() == before

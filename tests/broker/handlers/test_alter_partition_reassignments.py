@@ -61,7 +61,7 @@ def test_a_partition_moves_with_its_records_while_more_come_in() -> None:
                     offset += 1
             node = cluster.nodes[after[0]]
             assert await node.services.metadata.wait_until(
-                lambda image: image.topics["t"].partitions[0].replicas == tuple(after), 5000
+                lambda image: image.topics["t"].partitions[0].replicas == tuple(after), 60_000
             )
             row = (await describe(cluster, "t", after[0])).partitions[0]
             assert set(row.isr_nodes) == set(after) and row.leader_id in after

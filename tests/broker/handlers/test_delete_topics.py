@@ -22,7 +22,7 @@ def test_a_replica_that_was_away_is_waited_for_and_deleted_when_it_is_back() -> 
             await cluster.crash_broker(away)
             at = active_controller(cluster)
             watcher = cluster.nodes[at].services
-            assert await watcher.metadata.wait_until(lambda image: away not in image.brokers, 5000)
+            assert await watcher.metadata.wait_until(lambda image: away not in image.brokers, 60_000)
             request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=60_000)
             assert (await ask(cluster, at, request)).responses[0].error_code == 0
             assert (await describe(cluster, "t")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

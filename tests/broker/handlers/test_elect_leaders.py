@@ -50,7 +50,9 @@ def test_a_leader_at_any_price() -> None:
             await cluster.crash_broker(first)
             await cluster.start_broker(second)
             witness = next(iter(cluster.nodes.values())).services.metadata
-            assert await witness.wait_until(lambda image: second in image.brokers and first not in image.brokers, 5000)
+            assert await witness.wait_until(
+                lambda image: second in image.brokers and first not in image.brokers, 60_000
+            )
             controller = await settled_controller(cluster)
             assert await elect(cluster, at=controller) == (0, 80)
             assert await elect(cluster, unclean=True, at=controller) == (0, 0)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from anabranch.cluster import Cluster
+from broker.replication import replica_manager
 from broker.storage.files import MemoryFiles, OsFiles
 from clients import Consumer, Producer
 from protocol.apis.alter_replica_log_dirs import (
@@ -81,7 +84,9 @@ def test_a_move_while_records_come_and_go() -> None:
     story(scenario)
 
 
-def test_a_move_goes_on_after_a_restart_and_with_the_topic_it_is_over() -> None:
+def test_a_move_goes_on_after_a_restart_and_with_the_topic_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_manager, "MOVE_INTERVAL_MS", 3_600_000)
+
     async def scenario() -> None:
         async with with_directories("/a", "/b") as cluster:
             assert (await create(cluster, "t", replicas=1)).error_code == 0
@@ -96,6 +101,7 @@ def test_a_move_goes_on_after_a_restart_and_with_the_topic_it_is_over() -> None:
             assert (await described(cluster))[target].topics[0].partitions[0].offset_lag == 20
             assert len(replicas.moves) == 1, "the first piece is copied after a pause"
             await cluster.stop_broker(1)
+            monkeypatch.undo()
             await cluster.start_broker(1)
             while (await described(cluster))[target].topics == []:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)

@@ -55,6 +55,7 @@ def test_who_says_too_much_or_too_little_is_let_go(monkeypatch: pytest.MonkeyPat
     async def scenario() -> None:
         async with Endpoint("127.0.0.1", 0) as endpoint:
             assert await exchange(endpoint.url, "GET /metrics HTTP/1.1\r\n") == ("", "", "")
+            monkeypatch.undo()
             with_much = "GET /metrics HTTP/1.1\r\n" + "X: y\r\n" * HEAD_BYTES_MAX
             with contextlib.suppress(ConnectionResetError):  # it was still talking
                 assert (await exchange(endpoint.url, with_much))[0] == ""

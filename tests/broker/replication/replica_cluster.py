@@ -362,7 +362,7 @@ class ReplicaCluster:
         *,
         acks: int = -1,
         generation: int = -1,
-        timeout_ms: int = 5000,
+        timeout_ms: int = 60_000,
         topic: str = "t",
         version: int | None = None,
     ) -> PartitionProduceResponse:
@@ -381,7 +381,7 @@ class ReplicaCluster:
 
 
 def produce_request(
-    records: bytes, acks: int = -1, generation: int = -1, timeout_ms: int = 5000, *, topic: str = "t"
+    records: bytes, acks: int = -1, generation: int = -1, timeout_ms: int = 60_000, *, topic: str = "t"
 ) -> ProduceRequest:
     data = PartitionProduceData(index=0, records=records, generation=generation)
     return ProduceRequest(
