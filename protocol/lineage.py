@@ -73,6 +73,12 @@ class Lineage:
         """The lineage after one more resize, in either direction."""
         return Lineage(self.base, [*self.history, (generation, count)])
 
+    def until(self, generation: int) -> Lineage:
+        """The lineage as it was at an earlier generation."""
+        if generation >= self.generation:
+            return self
+        return Lineage(self.base, [(begun, count) for begun, count in self.history if begun <= generation])
+
     def class_generations(self, partition: int) -> tuple[int, ...]:
         """The generations in which the partition's keys changed, rising. Empty if it was never part of the topic."""
         known = self._class_generations.get(partition)

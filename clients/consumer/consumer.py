@@ -329,6 +329,14 @@ class Consumer:
         """
         return self._deliveries.segment(self._assignment[partition])
 
+    def assigned_lineage(self, topic: str) -> Lineage | None:
+        """What resizes had done to a topic when the assignment was made; None in a topic without order."""
+        known = self._network.metadata.topics.get(topic)
+        made_from = self._assignment.generations.get(topic)
+        if known is None or known.lineage is None or made_from is None or known.generation < made_from:
+            return None
+        return known.lineage.until(made_from)
+
     def partitions_of(self, topic: str) -> Collection[int]:
         """The partitions that a topic has now, those included that are to be removed when they are empty."""
         known = self._network.metadata.topics.get(topic)
@@ -376,6 +384,12 @@ class Consumer:
             raise ValueError("committed offsets need a group_id")
         offset = await self._session.committed_when_stable(partition)
         return None if offset < 0 else offset
+
+    async def stable(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Those of which no open transaction is about to commit an offset for the group."""
+        if self._session is None:
+            raise ValueError("committed offsets need a group_id")
+        return (await self._session.committed(sorted(partitions))).keys()
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """As whom this member reads, for `producer.send_offsets_to_transaction`: a later generation refuses it.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -49,8 +49,6 @@ class Departure:
     task: Task
     lineage: Lineage
     opened: Segment
-    present: Collection[int]
-    """The partitions that the topic has."""
 
 
 @dataclass(slots=True)
@@ -147,11 +145,16 @@ class Committer:
             await self.abort(error)
 
     async def commit(
-        self, tasks: Sequence[Task], offsets: Mapping[TopicPartition, int], departures: Sequence[Departure]
+        self,
+        tasks: Sequence[Task],
+        offsets: Mapping[TopicPartition, int],
+        departures: Sequence[Departure],
+        member: ConsumerGroupMetadata | None = None,
     ) -> list[Delivery]:
         """All that the tasks did since the last commit, up to these offsets; what was handed over.
 
-        `TasksMigrated` when it is void. Nothing else may use the tasks meanwhile.
+        `TasksMigrated` when it is void. Nothing else may use the tasks meanwhile. With a `member` it counts only if the
+        group still has that generation, and is asked when all is stored; otherwise whoever this instance is by then.
         """
         try:
             producer = await self._begin()
@@ -159,7 +162,7 @@ class Committer:
                 deliveries = await self._hand_over(producer, departures)
                 written = await self._log_changes(producer, tasks)
                 if offsets:
-                    await producer.send_offsets_to_transaction(offsets, self._group())
+                    await self._send_offsets(producer, offsets, member)
                 await self._end(producer)
                 self._settle(tasks, written, transactional=True)
             else:
@@ -169,7 +172,7 @@ class Committer:
                     receipt.result()
                 self._sent.clear()
                 self._settle(tasks, written, transactional=False)
-                deliveries = await self._hand_over_apart(tasks, offsets, departures)
+                deliveries = await self._hand_over_apart(tasks, offsets, departures, member)
                 if offsets:
                     await self._commit_offsets(offsets)
         except (AbortableError, FatalError) as error:
@@ -231,6 +234,13 @@ class Committer:
             else:
                 return
 
+    async def _send_offsets(
+        self, producer: Producer, offsets: Mapping[TopicPartition, int], member: ConsumerGroupMetadata | None
+    ) -> None:
+        if member is not None:
+            await producer.flush()
+        await producer.send_offsets_to_transaction(offsets, member or self._group())
+
     async def _log_changes(self, producer: Producer, tasks: Sequence[Task]) -> list[_Logged]:
         """Write what has changed to the changelogs: the last value of each key."""
         logged: list[_Logged] = []
@@ -273,8 +283,7 @@ class Committer:
         topic = changelog_topic(self._application_id, name)
         await self._prepare(topic, 1 + max(targets))
         await producer.wait_for_partitions(topic, 1 + max(targets))
-        lineage, present = departure.lineage, departure.present
-        ways, kept = handover.leaving(lineage, opened, store.items(), murmur2, room, present)
+        ways, kept = handover.leaving(departure.lineage, opened, store.items(), murmur2, room)
         deliveries = [Delivery(name, task.id.subtopology, target, rows) for target, rows in ways.items()]
         for way in deliveries:
             for key, value in way.rows.items():
@@ -292,7 +301,11 @@ class Committer:
         return deliveries
 
     async def _hand_over_apart(
-        self, tasks: Sequence[Task], offsets: Mapping[TopicPartition, int], departures: Sequence[Departure]
+        self,
+        tasks: Sequence[Task],
+        offsets: Mapping[TopicPartition, int],
+        departures: Sequence[Departure],
+        member: ConsumerGroupMetadata | None,
     ) -> list[Delivery]:
         """Where commits are not transactions, hand-overs still are."""
         if not departures:
@@ -302,7 +315,7 @@ class Committer:
             await producer.begin_transaction()
             deliveries = await self._hand_over(producer, departures)
             written = await self._log_changes(producer, tasks)
-            await producer.send_offsets_to_transaction(offsets, self._group())
+            await self._send_offsets(producer, offsets, member)
             await self._end(producer)
         finally:
             await producer.stop()

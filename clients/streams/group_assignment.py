@@ -5,7 +5,8 @@ another member still owns a partition is left out, all of it, and the member tha
 once (KIP-429). If the task has state here it is a standby in between, so that its store is not closed.
 
 A probing rebalance is asked of one member of the leader's own process. Nothing is remembered from one assignment to the
-next. Source: StreamsPartitionAssignor of Kafka Streams.
+next. Source: StreamsPartitionAssignor of Kafka Streams. Tasks of removed partitions, which Kafka does not have, go
+along with the task that has their keys now (`removed_tasks`).
 """
 
 from __future__ import annotations
@@ -66,10 +67,12 @@ def assign_group(
     config: AssignorConfig,
     now_ms: int,
     racks: Mapping[TopicPartition, Collection[str]] | None = None,
+    removed: Mapping[TaskId, TaskId] | None = None,
 ) -> GroupAssignment:
     """The whole assignment.
 
-    `leader` is the leader's process; no `end_offsets` means that they could not be had; `racks` are those of replicas.
+    `leader` is the leader's process; no `end_offsets` means that they could not be had; `racks` are those of replicas;
+    `removed` are tasks whose partition is gone, each with the task that it goes along with.
     """
     end_sums = end_sums_of(changelogs, end_offsets)
     task_of = {partition: task for task, partitions in tasks.items() for partition in partitions}
@@ -81,7 +84,7 @@ def assign_group(
     every = Tasks(every=frozenset(tasks), stateful=frozenset(changelogs), racks=replicas)
     placement = assignor(list(clients.values()), every, config)
     probing_at_ms = now_ms + config.probing_rebalance_interval_ms if placement.probing else None
-    writer = _Writer(group, tasks, every, placement)
+    writer = _Writer(group, tasks, every, placement, removed or {})
     for process_id, process in group.processes.items():
         asks_at_ms = probing_at_ms if process_id == leader else None
         writer.write(process, clients[process_id], asks_at_ms)
@@ -104,8 +107,16 @@ def refuse_group(members: Sequence[MemberView], code: AssignorError, version: in
 class _Writer:
     """Writes the assignments of all members of all processes."""
 
-    def __init__(self, group: Group, tasks: TaskPartitions, every: Tasks, placement: Placement) -> None:
+    def __init__(
+        self,
+        group: Group,
+        tasks: TaskPartitions,
+        every: Tasks,
+        placement: Placement,
+        removed: Mapping[TaskId, TaskId],
+    ) -> None:
         self._group = group
+        self._removed = removed
         self._tasks = tasks
         self._every = every
         self._placement = placement
@@ -154,12 +165,15 @@ class _Writer:
     def _encoded(
         self, partitions: Mapping[TopicPartition, TaskId], copies: Sequence[TaskId], next_rebalance_ms: int
     ) -> MemberAssignment:
-        assigned = sorted(partitions)
+        assigned, given = sorted(partitions), set(partitions.values())
         info = AssignmentInfo(
             version=self._group.version,
             commonly_supported_version=self._group.commonly_supported_version,
             active_tasks=[partitions[partition] for partition in assigned],
-            standby_tasks={task: self._tasks[task] for task in sorted(copies)},
+            standby_tasks={
+                **{task: self._tasks[task] for task in sorted(copies)},
+                **{task: () for task, heir in self._removed.items() if heir in given},
+            },
             partitions_by_host=self._hosts,
             standby_partitions_by_host=self._standby_hosts,
             next_rebalance_ms=next_rebalance_ms,

@@ -11,13 +11,16 @@ copy, which reads the same changelog). Therefore:
     a crash at any moment leaves the state of each key in one place, and from the marks one sees what is still due
     handing over late does no harm: the keys that left get nothing new where they were, and wait where they are going
 
+A partition that is merged and empty is removed at once, maybe between what it gets and what it gives. Its task lives on
+until both is done (`removed_tasks.py`), so nothing here depends on which partitions there are.
+
 The consumer's gates order the records of a key; the marks order its state. Gates alone would not do: offsets up to a
 cut may be committed by somebody who has not heard of the cut yet. Pure; the graph is `protocol/lineage.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from clients.streams.changelog import Marks
@@ -49,22 +52,16 @@ def leaving(
     items: Iterable[tuple[Key, Value]],
     hash_of: Callable[[Key], int],
     room: int,
-    present: Collection[int],
 ) -> tuple[dict[int, dict[Key, Value]], int | None]:
     """At most `room` of the keys that leave where `opened` begins, by target; how many stay, None if not all left.
 
-    A late hand-over meets keys that have come since, from partitions that have nothing to do with it: they stay. And
-    it meets partitions that are gone, to which nothing is given if it can be helped.
+    A late hand-over meets keys that have come since, from partitions that have nothing to do with it: they stay.
     """
     ways: dict[int, dict[Key, Value]] = {target: {} for target in receivers(lineage, opened)}
     base, count = lineage.base, lineage.count_at(opened.generation)
-    known = opened.partition in present  # or nothing is: one missed answer must not look like a removal
     kept = 0
     for key, value in items:
-        key_hash = hash_of(key)
-        target = linear_hashing.address(key_hash, base, count)
-        if known and target in ways and target not in present:
-            target = _past(lineage, opened, target, key_hash)
+        target = linear_hashing.address(hash_of(key), base, count)
         if target not in ways:
             kept += 1
         elif room == 0:
@@ -75,32 +72,12 @@ def leaving(
     return ways, kept
 
 
-def _past(lineage: Lineage, opened: Segment, gone: int, key_hash: int) -> int:
-    """Where a key goes instead of to a partition that was removed before it got anything: nobody would pass it on.
-
-    To where it went next, if that is here, or waits for a hand-over from here anyhow: this one, or one to come.
-    """
-    after = lineage.next(Segment(gone, opened.generation))
-    if after is None:
-        return gone
-    target = linear_hashing.address(key_hash, lineage.base, lineage.count_at(after.generation))
-    here = opened.partition
-    if after.generation in lineage.class_generations(here):
-        own = receivers(lineage, Segment(here, after.generation))
-        target = here if target in own else target
-    return target if target == here or target in receivers(lineage, opened) else gone
-
-
-def missing(lineage: Lineage, segment: Segment, marks: Marks, present: Collection[int]) -> list[Segment]:
-    """The segments whose keys have to arrive before this one is processed, and have not.
-
-    A partition that is gone was empty, and nobody owns its task: waiting for it would be for ever. What has not been
-    handed to it yet passes it over (`leaving`); what had been, and was not passed on in time, is lost.
-    """
+def missing(lineage: Lineage, segment: Segment, marks: Marks) -> list[Segment]:
+    """The segments whose keys have to arrive before this one is processed, and have not."""
     return [
         source
         for opened in lineage.segments(segment.partition)
         if opened.generation <= segment.generation
         for source in lineage.predecessors(opened)
-        if marks.arrived.get(source.partition, -1) < opened.generation and source.partition in present
+        if marks.arrived.get(source.partition, -1) < opened.generation
     ]

@@ -42,6 +42,7 @@ from clients.streams.partition_grouper import (
     changelog_counts,
     changelogs_of_tasks,
     partitions_of_tasks,
+    removed_tasks,
     repartition_counts,
 )
 from clients.streams.subscription_info import SubscriptionInfo, encode_subscription_info
@@ -74,6 +75,8 @@ class AssignedTasks:
     active: Mapping[TaskId, Sequence[TopicPartition]] = dataclasses.field(default_factory=dict)
     standby: Mapping[TaskId, Collection[TopicPartition]] = dataclasses.field(default_factory=dict)
     """Copies to keep, warm-ups included, with the source partitions of each task."""
+    removed: Collection[TaskId] = ()
+    """Tasks to finish whose partition is gone."""
     partitions_by_host: Hosted = dataclasses.field(default_factory=dict)
     standby_partitions_by_host: Hosted = dataclasses.field(default_factory=dict)
     error: AssignorError = AssignorError.NONE
@@ -186,6 +189,7 @@ class StreamsPartitionAssignor(PartitionAssignor):
             self._config,
             self._now_ms(),
             racks_of(metadata) if self._config.rack_aware_assignment_strategy != "none" else None,
+            removed_tasks(self._topology, metadata.topics, group.owned),
         )
 
     async def _end_offsets(
@@ -213,7 +217,8 @@ class StreamsPartitionAssignor(PartitionAssignor):
         self._on_tasks(
             AssignedTasks(
                 active=active,
-                standby=info.standby_tasks,
+                standby={task: partitions for task, partitions in info.standby_tasks.items() if partitions},
+                removed=frozenset(task for task, partitions in info.standby_tasks.items() if not partitions),
                 partitions_by_host=info.partitions_by_host,
                 standby_partitions_by_host=info.standby_partitions_by_host,
                 generation=generation,

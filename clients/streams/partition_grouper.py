@@ -14,7 +14,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
+from clients.metadata import Topic
 from clients.streams.task import TaskId
+from protocol import linear_hashing
 from protocol.topic_partition import TopicPartition
 from protocol.values import value
 
@@ -127,3 +129,24 @@ def changelog_counts(changelogs: Mapping[TaskId, Sequence[TopicPartition]]) -> d
         for topic, index in partitions:
             counts[topic] = max(counts.get(topic, 0), index + 1)
     return counts
+
+
+def removed_tasks(
+    topology: SubtopologyTopics, topics: Mapping[str, Topic], owned: Collection[TopicPartition]
+) -> dict[TaskId, TaskId]:
+    """The tasks with state whose partitions are gone and owned by nobody, each with the one that has their keys now.
+
+    State of several topics is not resized, so there is one topic.
+    """
+    found: dict[TaskId, TaskId] = {}
+    for number, part in enumerate(topology):
+        name = next(iter(part.source_topics))
+        topic = topics.get(name)
+        if topic is None or topic.lineage is None or len(part.source_topics) > 1 or not part.changelog_topics:
+            continue
+        lineage = topic.lineage
+        for index in range(lineage.count, max(count for _, count in lineage.history)):
+            if index not in topic.partitions and TopicPartition(name, index) not in owned:
+                heir = linear_hashing.ancestor(index, lineage.count, lineage.base)
+                found[TaskId(number, index)] = TaskId(number, heir)
+    return found

@@ -38,6 +38,7 @@ class Restorer:
         tasks: Mapping[TaskId, Task],
         reader: ChangelogReader,
         *,
+        look: Callable[[], Awaitable[None]],
         positions_known: Callable[[Task], bool],
         arrived: Callable[[Task], bool],
         run: Callable[[Task], None],
@@ -49,6 +50,8 @@ class Restorer:
         self._application_id = application_id
         self._tasks = tasks
         self._reader = reader
+        self._look = look
+        """Asks for what has to be known before `positions_known` can say so, where the consumer does not."""
         self._positions_known = positions_known
         self._arrived = arrived
         self._run_task = run
@@ -78,6 +81,7 @@ class Restorer:
                 pass
             self._news.clear()
             try:
+                await self._look()
                 await self._aim()
                 await self._read()
             except (ConnectionError, TimeoutError, KafkaError) as error:
@@ -154,8 +158,8 @@ class Restorer:
             await asyncio.sleep(0 if task.state is State.CATCHING_UP else self._loop.time() - begun)
 
     async def _start_over(self, partition: TopicPartition) -> None:
-        task, name = self._owner(partition)
         begins = await self._reader.begins([partition])
+        task, name = self._owner(partition)
         if task is None or partition not in begins:
             return
         checkpoint = task.stores[name].checkpoint.offset

@@ -93,6 +93,7 @@ class Streams:
             config.application_id,
             manager.tasks,
             reader,
+            look=manager.look,
             positions_known=manager.positions_known,
             arrived=manager.arrived,
             run=manager.begin,
@@ -103,7 +104,9 @@ class Streams:
         )
         await reader.start()
         self._exit.push_async_callback(reader.stop)
-        self._consumer = manager.consumer = self._make_consumer(manager, Leading(topics, reader))
+        self._consumer = manager.consumer = manager.removed.consumer = self._make_consumer(
+            manager, Leading(topics, reader)
+        )
         self._committer = manager.committer = Committer(
             config.application_id,
             f"{config.application_id}-{self._directory.process_id.hex()}",

@@ -19,6 +19,7 @@ from clients.streams.assignment_info import AssignorError
 from clients.streams.committer import LOST_MEMBERSHIP, Committer, Departure, TasksMigrated
 from clients.streams.config import StreamsConfig
 from clients.streams.partition_assignor import AssignedTasks
+from clients.streams.removed_tasks import RemovedTasks
 from clients.streams.restorer import Restorer
 from clients.streams.state_directory import StateDirectory
 from clients.streams.subscription_info import RUNNING
@@ -50,6 +51,7 @@ class TaskManager(PartitionKeyRebalanceListener):
         self._loop = asyncio.get_running_loop()
         self.tasks: dict[TaskId, Task] = {}
         self._assigned = AssignedTasks()
+        self.removed = RemovedTasks(built)
         self._suspended: set[TaskId] = set()
         """Tasks that ran until an eager rebalance began."""
         self._expected: set[TaskId] = set()
@@ -88,11 +90,7 @@ class TaskManager(PartitionKeyRebalanceListener):
 
         Which may have to wait for the end of a rebalance; until then nothing of them is processed.
         """
-        for partition in partitions:
-            task = self.task_of(partition)
-            if task.state is State.RUNNING and not self.arrived(task):
-                self._pause(task)
-                self._expected.add(task.id)
+        self._expect_arrivals()
         await self.commit()
         self._catch_up_expected()
 
@@ -109,8 +107,13 @@ class TaskManager(PartitionKeyRebalanceListener):
         # Offsets that reach a cut have the consumer ask for a flush: this is the commit that does it.
         if put_off or self._given_up or self._committing:
             return
-        departures = self._departures()
+        self._close_finished()
+        self._expect_arrivals()
+        departures, member = self._departures(), None
         leaving = {departure.task.id for departure in departures}
+        if any(task in self.removed for task in leaving):
+            member = self.removed.member()
+            leaving |= self._witness()
         tasks = [task for task in self.tasks.values() if task.state is State.RUNNING or task.id in leaving]
         offsets = self._progressed(tasks, leaving)
         self._committed_at = self._loop.time()
@@ -121,7 +124,7 @@ class TaskManager(PartitionKeyRebalanceListener):
         self._committing = True
         try:
             async with self.restorer.idle:
-                deliveries = await self.committer.commit(tasks, offsets, departures)
+                deliveries = await self.committer.commit(tasks, offsets, departures, member)
                 self._offsets.update(offsets)
                 self.committer.moves.copied += self.restorer.copied(deliveries)
         finally:
@@ -136,7 +139,11 @@ class TaskManager(PartitionKeyRebalanceListener):
         mine = self.consumer.assignment()
         positions = {one: self.consumer.position(one) for task in tasks for one in task.partitions if one in mine}
         agreed = {one for task in tasks if task.id in leaving for one in task.partitions}
-        return {one: at for one, at in positions.items() if at >= 0 and (at != self._offsets.get(one) or one in agreed)}
+        return {
+            one: at
+            for one, at in positions.items()
+            if at >= 0 and (at != self._offsets.get(one) or one in agreed) and self._is_there(one)
+        }
 
     def task_of(self, partition: TopicPartition) -> Task:
         """The task that reads a partition here."""
@@ -146,7 +153,7 @@ class TaskManager(PartitionKeyRebalanceListener):
         """Nothing since the last commit has happened: forget it, and read the input again from there."""
         log.warning("going back to the last commit: %s", error)
         for task in self.tasks.values():
-            if task.state is State.RUNNING or task.changed:
+            if task.state is not State.STANDBY:  # one that was about to hand over has marks that do not count
                 task.aborted()
                 self._pause(task)
         for partition in self.consumer.assignment():
@@ -166,37 +173,64 @@ class TaskManager(PartitionKeyRebalanceListener):
     def _departures(self) -> list[Departure]:
         """The hand-overs that are due, of tasks whose state is complete up to the cut."""
         found: list[Departure] = []
-        mine = self.consumer.assignment()
         for task in self.tasks.values():
-            if task.state is State.STANDBY or (task.state is State.CATCHING_UP and not task.restored):
+            if not task.stores or not _complete(task):
                 continue
-            for partition in task.partitions:
-                known = self.consumer.segment(partition) if task.stores and partition in mine else None
-                if known is None:
-                    continue
-                lineage, segment = known
+            marks = task.marks()
+            for lineage, segment in self._read_to(task):
                 _refuse_resized_join(task, lineage)
-                marks = task.marks()
-                present = self.consumer.partitions_of(partition.topic)
                 for generation in handover.due(lineage, segment, min(one.departed for one in marks)):
-                    opened = Segment(partition.partition, generation)
+                    opened = Segment(task.id.partition, generation)
                     before = lineage.previous(opened)
                     assert before is not None, "keys leave where a segment ends"
-                    if any(handover.missing(lineage, before, one, present) for one in marks):
+                    if any(handover.missing(lineage, before, one) for one in marks):
                         break
-                    found.append(Departure(task, lineage, opened, present))
+                    found.append(Departure(task, lineage, opened))
         return found
 
+    def _read_to(self, task: Task) -> list[tuple[Lineage, Segment]]:
+        """The segments that a task's input is in; a removed partition's last one, if its task may be finished now."""
+        if task.id in self.removed:
+            ended = self.removed.read_to(task.id) if self.removed.member() and self._witness() else None
+            return [ended] if ended else []
+        mine = self.consumer.assignment()
+        known = [self.consumer.segment(one) for one in task.partitions if one in mine and self._is_there(one)]
+        return [one for one in known if one is not None]
+
+    def _is_there(self, partition: TopicPartition) -> bool:
+        """Whether a partition was not removed: nothing can be committed for it then."""
+        present = self.consumer.partitions_of(partition.topic)
+        return not present or partition.partition in present
+
+    def _witness(self) -> set[TaskId]:
+        """A task, if there is one, whose offset can be committed once more, so that the group is asked to agree."""
+        mine = self.consumer.assignment()
+        for task in self.tasks.values():
+            there = [one for one in task.partitions if one in mine and self._is_there(one)]
+            if _complete(task) and any(self.consumer.position(one) >= 0 for one in there):
+                return {task.id}
+        return set()
+
+    def _close_finished(self) -> None:
+        """Tasks of removed partitions end when everything is passed on."""
+        given = [task for task in self.tasks.values() if task.id in self.removed]
+        for task in given:
+            if task.restored and self.removed.finished(task):
+                log.info("%s is finished: its partition is gone", task.id)
+                self._close(task.id)
+                self.restorer.follow()
+
     def arrived(self, task: Task) -> bool:
-        """Whether everything that a resize sends to a task has come, for what it is about to read."""
+        """Whether a task reads something, and everything has come that a resize sends to it before."""
+        if task.id in self.removed:
+            return False
         for partition in task.partitions:
             known = self.consumer.segment(partition) if partition in self.consumer.assignment() else None
             if known is None:
                 continue
             _refuse_resized_join(task, known[0])
-            present = self.consumer.partitions_of(partition.topic)
             for marks in task.marks():
-                if handover.missing(*known, marks, present):
+                if handover.missing(*known, marks):
                     return False
         return True
 
@@ -204,6 +238,8 @@ class TaskManager(PartitionKeyRebalanceListener):
 
     def positions_known(self, task: Task) -> bool:
         """Whether the input is ready, and with it everything decided that the owner before had begun."""
+        if task.id in self.removed:
+            return self.removed.decided(task.id)
         mine = self.consumer.assignment()
         there = [one for one in task.partitions if one in mine]
         known = bool(there) and all(self.consumer.position(one) >= 0 for one in there)
@@ -211,6 +247,10 @@ class TaskManager(PartitionKeyRebalanceListener):
             for one in there:
                 self._offsets.setdefault(one, self.consumer.position(one))
         return known
+
+    async def look(self) -> None:
+        """Ask the group for what no position tells."""
+        await self.removed.look(self.tasks.values())
 
     def begin(self, task: Task) -> None:
         """Let a task process: everything is there."""
@@ -237,24 +277,23 @@ class TaskManager(PartitionKeyRebalanceListener):
         if assigned.error is not AssignorError.NONE:
             raise StreamsError(f"the leader of the group has no assignment: {assigned.error.name}")
         self._assigned = assigned
+        self.removed.assign(assigned)
 
     def _take_tasks(self) -> None:
         """Have exactly the tasks that were assigned: those that run go on, new ones catch up, others are closed."""
         self._suspended.clear()
-        active = set(self._assigned.active)
+        active, removed = set(self._assigned.active), self.removed.to_do()
         standby = {task for task in self._assigned.standby if task not in active}
-        for task_id in self.tasks.keys() - active - standby:
-            task = self.tasks.pop(task_id)
-            self._parked[task_id] = sum(one.checkpoint.offset for one in task.stores.values())
-            task.close()
-        for task_id in sorted(active | standby):
-            wanted = State.CATCHING_UP if task_id in active else State.STANDBY
+        for task_id in self.tasks.keys() - active - standby - removed:
+            self._close(task_id)
+        for task_id in sorted(active | standby | removed):
+            wanted = State.STANDBY if task_id in standby else State.CATCHING_UP
             task_or_none = self.tasks.get(task_id)
             if task_or_none is None:
                 self.tasks[task_id] = self._open(task_id, wanted)
             elif wanted is State.STANDBY:
                 task_or_none.stand_by()
-            elif task_or_none.state is State.STANDBY:
+            elif task_or_none.state is State.STANDBY or task_id in removed:
                 task_or_none.catch_up()
         for task_id in active:
             if self.tasks[task_id].state is not State.RUNNING:
@@ -267,6 +306,11 @@ class TaskManager(PartitionKeyRebalanceListener):
         if task is None:
             task = self.tasks[task_id] = self._open(task_id, State.STANDBY)
         return task
+
+    def _close(self, task_id: TaskId) -> None:
+        task = self.tasks.pop(task_id)
+        self._parked[task_id] = sum(one.checkpoint.offset for one in task.stores.values())
+        task.close()
 
     def _open(self, task_id: TaskId, state: State) -> Task:
         self._parked.pop(task_id, None)
@@ -287,6 +331,13 @@ class TaskManager(PartitionKeyRebalanceListener):
                 self._suspended.add(task.id)
             task.stand_by()
         self.restorer.follow()
+
+    def _expect_arrivals(self) -> None:
+        """Tasks to which keys are about to come process nothing more. Nobody tells of a segment without records."""
+        for task in self.tasks.values():
+            if task.state is State.RUNNING and task.stores and not self.arrived(task):
+                self._pause(task)
+                self._expected.add(task.id)
 
     def _catch_up_expected(self) -> None:
         tasks = [self.tasks[task] for task in self._expected & self.tasks.keys()]
@@ -315,6 +366,11 @@ class TaskManager(PartitionKeyRebalanceListener):
 
     def _checkpoints(self, task: TaskId) -> dict[str, int]:
         return self._directory.checkpoints(task, self._built.subtopologies[task.subtopology].stores)
+
+
+def _complete(task: Task) -> bool:
+    """Whether a task's stores hold all that was committed up to its position."""
+    return task.state is State.RUNNING or (task.state is State.CATCHING_UP and task.restored)
 
 
 def _refuse_resized_join(task: Task, lineage: Lineage) -> None:

@@ -316,15 +316,19 @@ class Operator(Application):
     async def run(self) -> None:
         for count in self.counts[1:]:
             await asyncio.sleep(self.pause_s * (0.5 + self.rng.random()))
-            while not self.stopping:
-                try:
-                    async with self._admin() as admin:
-                        if (await admin.describe_topic(self.topic)).live == tuple(range(count)):
-                            break
-                        await admin.create_partitions(self.topic, count, allow_shrink=True)
-                    break
-                except CLIENT_FAILURES as error:
-                    self.tell(f"resize to {count}: {error}")
-                    await asyncio.sleep(0.3)
-            self.resized += 1
-            self.tell(f"resized to {count}")
+            await self.resize(count)
+
+    async def resize(self, count: int) -> None:
+        """Insist until there are so many."""
+        while not self.stopping:
+            try:
+                async with self._admin() as admin:
+                    if (await admin.describe_topic(self.topic)).live == tuple(range(count)):
+                        break
+                    await admin.create_partitions(self.topic, count, allow_shrink=True)
+                break
+            except CLIENT_FAILURES as error:
+                self.tell(f"resize to {count}: {error}")
+                await asyncio.sleep(0.3)
+        self.resized += 1
+        self.tell(f"resized to {count}")

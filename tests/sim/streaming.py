@@ -5,13 +5,14 @@ output as 1, 2, 3, ... with nothing left out, repeated or out of order, up to th
 and output are one. Instances are the real `Streams`, with their stores in a real directory; killing one leaves there
 what its last write left.
 
-    python -m tests.sim.streaming [SEED] [--schedules 300] [--no-resizes]
+    python -m tests.sim.streaming [SEED] [--schedules 300] [--no-resizes | --removals]
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import logging
 import sys
@@ -120,6 +121,7 @@ class Feeder(Application):
         self.pause_s = pause_s
         self.sent: Counter[bytes] = Counter()
         self.outstanding = 0
+        self.resting = False
 
     async def run(self) -> None:
         async with Producer(
@@ -133,6 +135,9 @@ class Feeder(Application):
             rng=self.chance("producer"),
         ) as producer:
             while not self.stopping:
+                if self.resting:
+                    await asyncio.sleep(0.05)
+                    continue
                 key = self.rng.choice(self.keys)
                 self.outstanding += 1
                 stored = await producer.send(INPUT, b"", key, timestamp_ms=self.clock_ms())
@@ -281,10 +286,18 @@ class Streaming:
         counted[key] = count
 
 
-def play(seed: int, *, resizes: bool = True, tell: bool = False) -> tuple[int, list[str], Counter[str]]:
+def play(
+    seed: int, *, resizes: bool = True, removals: bool = False, tell: bool = False
+) -> tuple[int, list[str], Counter[str]]:
     """One schedule: what is wrong, and what happened."""
-    with tempfile.TemporaryDirectory(prefix="streaming-") as directory:
-        schedule = Streaming(seed, Path(directory), resizes=resizes)
+    from tests.sim.resizing import removals_soon
+    from tests.sim.streaming_removals import Removals
+
+    with tempfile.TemporaryDirectory(prefix="streaming-") as directory, contextlib.ExitStack() as settings:
+        if removals:
+            settings.enter_context(removals_soon())
+        where = Path(directory)
+        schedule = Removals(seed, where) if removals else Streaming(seed, where, resizes=resizes)
         violations = schedule.run()
     fired = Counter(schedule.cluster.fired)
     fired["records"] = sum(schedule.feeder.sent.values())
@@ -306,16 +319,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--no-resizes", dest="resizes", action="store_false", help="leave the input as wide as it is")
+    parser.add_argument("--removals", action="store_true", help="merge and remove partitions that never got a record")
     options = parser.parse_args(arguments)
+    kind = {"resizes": options.resizes, "removals": options.removals}
     logging.getLogger().setLevel(logging.CRITICAL)
     if options.seed is not None:
-        _, violations, fired = play(options.seed, resizes=options.resizes, tell=True)
+        _, violations, fired = play(options.seed, **kind, tell=True)
         print("\n".join(violations) or "no violation")
         return 1 if violations else 0
     began, fired, guilty = time.monotonic(), Counter[str](), 0
     with pool(options.processes) as workers:
         seeds = range(options.first, options.first + options.schedules)
-        for seed, violations, happened in workers.map(partial(play, resizes=options.resizes), seeds):
+        for seed, violations, happened in workers.map(partial(play, **kind), seeds):
             fired += happened
             guilty += bool(violations)
             if violations:

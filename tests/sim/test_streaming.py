@@ -1,15 +1,18 @@
 """A Streams application through kills, crashes and cuts: each key is counted 1, 2, 3, nothing left out or repeated.
 
-The long form is `python -m tests.sim.streaming`, with resizes of the input.
+The long forms are `python -m tests.sim.streaming`, with resizes of the input, and `--removals`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from tests.sim.streaming import play
+from tests.sim.resizing import removals_soon
+from tests.sim.streaming import Instance, play
+from tests.sim.streaming_removals import Removals, removed
 
 SCHEDULES = 2
 
@@ -23,3 +26,59 @@ def test_some_schedules_are_without_violation() -> None:
         fired += happened
     assert fired["records"] > 200
     assert fired["client killed"] and fired["process killed"]
+
+
+class OutlivedPartitions(Removals):
+    """Two partitions get state and no record, and are removed while nobody lives who could pass it on."""
+
+    def __init__(self, directory: Path, heir: int) -> None:
+        super().__init__(0, directory)
+        self.heir = heir
+        self.operator.counts = [1]
+        self.delivered = 0
+
+    async def _life(self) -> None:
+        cluster, before, after = self.cluster, self.instances[0], self.instances[self.heir]
+        await cluster.start()
+        await self.operator.create()
+        await self.output.create()
+        for application in (self.feeder, before):
+            application.start()
+        await cluster.until(lambda: len(self.feeder.sent) == len(self.feeder.keys), 60, "every key is known")
+        self.feeder.resting = True
+        await self._resize(3)
+        await cluster.until(lambda: deliveries(before) == 2, 60, "both children have their state")
+        before.kill()
+        await self._resize(1)
+        await removed(cluster, 1)
+        after.start()
+        self.feeder.resting = False
+        many = 2 * sum(self.feeder.sent.values())
+        await cluster.until(lambda: sum(self.feeder.sent.values()) >= many, 60, "all keys come again")
+        self.delivered = deliveries(after)
+        await self._heal()
+        await self._rest()
+
+
+def deliveries(instance: Instance) -> int:
+    streams = instance.streams
+    return streams.moves.deliveries if streams is not None and hasattr(streams, "_committer") else 0
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("heir", [0, 1], ids=["the same instance", "another instance"])
+def test_state_is_passed_on_though_its_partition_is_gone(heir: int, tmp_path: Path) -> None:
+    with removals_soon():
+        schedule = OutlivedPartitions(tmp_path, heir)
+        assert not schedule.run()
+    assert schedule.delivered == 2
+
+
+@pytest.mark.timeout(300)
+def test_some_schedules_with_removals_are_without_violation() -> None:
+    removals = 0
+    for seed in range(SCHEDULES):
+        _, violations, happened = play(seed, removals=True)
+        assert not violations, f"python -m tests.sim.streaming --removals {seed}"
+        removals += happened["removals"]
+    assert removals

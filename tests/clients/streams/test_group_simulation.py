@@ -34,9 +34,9 @@ def test_three_hundred_schedules() -> None:
 
 def without_probing(assign: Callable[..., Any]) -> Callable[..., Any]:
     def assigned(*arguments: Any) -> Any:
-        *first, assignor, config, now_ms, racks = arguments
+        *first, assignor, config, now_ms, racks, removed = arguments
         blind = lambda *asked: dataclasses.replace(assignor(*asked), probing=False)  # noqa: E731
-        return assign(*first, blind, config, now_ms, racks)
+        return assign(*first, blind, config, now_ms, racks, removed)
 
     return assigned
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Collection
 
 import pytest
 
@@ -25,7 +24,7 @@ class Application:
 
     def __init__(self, lineage: Lineage, rng: random.Random) -> None:
         self.lineage, self.rng = lineage, rng
-        self.partitions: Collection[int] = range(max(count for _, count in lineage.history))
+        self.partitions = range(max(count for _, count in lineage.history))
         self.stores: dict[int, dict[int, list[int]]] = defaultdict(dict)
         self.rows: dict[int, dict[bytes, bytes]] = defaultdict(dict)
         self.at = dict.fromkeys(self.partitions, 0)
@@ -49,7 +48,7 @@ class Application:
     def process(self, partition: int) -> bool:
         """Go through the segment that is due, if what it needs has arrived."""
         segment = self.segment(partition)
-        if handover.missing(self.lineage, segment, self.marks(partition), self.partitions):
+        if handover.missing(self.lineage, segment, self.marks(partition)):
             return False
         if segment not in self.logs and self.at[partition] + 1 >= len(self.lineage.segments(partition)):
             return False
@@ -66,12 +65,12 @@ class Application:
             opened = Segment(partition, generation)
             before = lineage.previous(opened)
             assert before is not None
-            if handover.missing(lineage, before, self.marks(partition), self.partitions):
+            if handover.missing(lineage, before, self.marks(partition)):
                 break
             store = self.stores[partition]
             room = self.rng.choice((1, 3, 1000))
             """A hand-over may take several transactions; others work in between."""
-            ways, kept = handover.leaving(lineage, opened, store.items(), lambda key: key, room, self.partitions)
+            ways, kept = handover.leaving(lineage, opened, store.items(), lambda key: key, room)
             for target, rows in ways.items():
                 assert not self.stores[target].keys() & rows.keys(), "two tasks have one key"
                 self.stores[target].update(rows)
@@ -118,45 +117,6 @@ def test_state_is_complete_wherever_its_key_goes(first: int) -> None:
         check(seed)
 
 
-def test_state_does_not_follow_its_keys_into_a_partition_that_is_gone() -> None:
-    """A child that never got a record is removed as soon as it is merged, maybe before anybody handed over to it."""
-    removed = 0
-    for seed in range(300):
-        rng = random.Random(seed)
-        base, first = rng.choice(((1, 1), (1, 2), (1, 3), (1, 5), (3, 3), (3, 4)))
-        wide = rng.randint(first + 1, 14)
-        last = rng.randint(base, wide - 1)
-        application = Application(Lineage(base, [(0, first), (1, wide), (2, last)]), rng)
-        gone = {one for one in range(max(first, last), wide) if rng.random() < 0.7}
-        for segment in [one for one in application.logs if one.partition in gone]:
-            for key, number in application.logs.pop(segment):
-                application.expected[key].remove(number)
-        lineage = application.lineage
-        application.partitions = [one for one in range(wide) if one not in gone]
-        application.run()
-        assert not application.logs, "something waits for ever"
-        for key in KEYS:
-            holders = [one for one, store in application.stores.items() if key in store]
-            assert holders == ([lineage.address(key)] if application.expected[key] else [])
-            assert all(application.stores[one][key] == application.expected[key] for one in holders)
-        removed += len(gone)
-    assert removed > 300
-
-
-def test_a_topic_of_which_nothing_is_known_has_not_lost_its_partitions() -> None:
-    lineage = Lineage(1, [(0, 1), (1, 2), (2, 1)])
-    rows = [(key, key) for key in range(10)]
-    leaves = {key for key in range(10) if linear_hashing.address(key, 1, 2) == 1}
-
-    def left(present: Collection[int]) -> set[int]:
-        ways, _ = handover.leaving(lineage, Segment(0, 1), rows, lambda key: key, 100, present)
-        return set(ways[1])
-
-    assert left({0, 1}) == leaves
-    assert left(()) == leaves
-    assert left({0}) == set()
-
-
 def test_no_more_moves_than_has_to() -> None:
     """4 -> 8 -> 3: half of the keys move, then those of five partitions."""
     rng = random.Random(1)
@@ -178,11 +138,10 @@ def test_no_more_moves_than_has_to() -> None:
 def test_a_partition_waits_for_those_whose_keys_it_gets() -> None:
     lineage = Lineage(1, [(0, 1), (1, 2), (2, 1)])
     nothing = Marks({}, -1)
-    assert handover.missing(lineage, Segment(0, 0), nothing, {0, 1}) == []
-    assert handover.missing(lineage, Segment(1, 1), nothing, {0, 1}) == [Segment(0, 0)]
-    assert handover.missing(lineage, Segment(1, 1), Marks({0: 1}, -1), {0, 1}) == []
-    assert handover.missing(lineage, Segment(0, 2), nothing, {0, 1}) == [Segment(1, 1)]
-    assert handover.missing(lineage, Segment(0, 2), nothing, {0}) == [], "what is gone was drained"
+    assert handover.missing(lineage, Segment(0, 0), nothing) == []
+    assert handover.missing(lineage, Segment(1, 1), nothing) == [Segment(0, 0)]
+    assert handover.missing(lineage, Segment(1, 1), Marks({0: 1}, -1)) == []
+    assert handover.missing(lineage, Segment(0, 2), nothing) == [Segment(1, 1)]
     assert handover.due(lineage, Segment(0, 0), -1) == []
     assert handover.due(lineage, Segment(0, 1), -1) == [1]
     assert handover.due(lineage, Segment(0, 2), -1) == [1]
