@@ -18,9 +18,9 @@ import itertools
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
+from anabranch.lifetime import Startable
 from broker.app import Node
 from broker.config import BrokerSettings, with_properties
 from broker.storage.files import files_of
@@ -50,7 +50,7 @@ def small_cluster_settings(brokers: int) -> BrokerSettings:
     )
 
 
-class Cluster:
+class Cluster(Startable):
     """Some brokers in this process. `port` 0 lets the system choose each broker's port.
 
     Clients are sent to `advertised_host` if it is given, such as the name under which a container is reached. Brokers
@@ -127,19 +127,6 @@ class Cluster:
     async def crash_broker(self, node_id: int) -> None:
         """Stop a broker without a word: the others learn of it by the end of its session."""
         await self.nodes.pop(node_id).stop(controlled=False)
-
-    async def __aenter__(self) -> Cluster:
-        try:
-            await self.start()
-        except BaseException:
-            await self.stop()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     async def _start(self, node_id: int) -> None:
         settings = self._settings[node_id]

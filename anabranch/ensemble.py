@@ -7,11 +7,10 @@ port and its data. Three of them stay in service as long as two run.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
+from anabranch.lifetime import Startable
 from anabranch.processes import free_ports
 from anabranch.zookeeper import LocalZooKeeper, ZooKeeperUnavailable
 
@@ -19,7 +18,7 @@ HOST: Final = "127.0.0.1"
 START_TRIES: Final = 3
 
 
-class LocalEnsemble:
+class LocalEnsemble(Startable):
     """`size` servers, numbered from 1; `async with` starts and stops them."""
 
     def __init__(self, directory: str | Path, size: int = 3, *, tick_ms: int = 500) -> None:
@@ -75,17 +74,3 @@ class LocalEnsemble:
     async def stop(self) -> None:
         """End all servers; nobody needs their farewell."""
         await asyncio.gather(*(server.kill() for server in self.servers.values()))
-
-    async def __aenter__(self) -> LocalEnsemble:
-        try:
-            await self.start()
-        except BaseException:
-            with contextlib.suppress(Exception):
-                await self.stop()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()

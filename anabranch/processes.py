@@ -18,9 +18,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
+from anabranch.lifetime import Startable
 from anabranch.zookeeper import dying_with_us
 from broker.config import ConfigError
 
@@ -163,7 +163,7 @@ class NodeProcess:
             return log_file.read().decode(errors="replace")
 
 
-class ProcessCluster:
+class ProcessCluster(Startable):
     """Brokers 1..n and spare controllers 100.. as processes.
 
     `zookeeper` "local" starts one; anything else is an ensemble that is there. `port` 0 takes free ports. `first_start`
@@ -277,19 +277,6 @@ class ProcessCluster:
             for node in self.brokers:
                 while node.running and await known_brokers(node.host, node.port) != count:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)  # other processes set no event here
-
-    async def __aenter__(self) -> ProcessCluster:
-        try:
-            await self.start()
-        except BaseException:
-            await self.stop()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
 
 async def known_brokers(host: str, port: int) -> int:

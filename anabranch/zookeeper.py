@@ -22,6 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from anabranch.lifetime import Startable
+
 MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 JARS: Final = (
     "zookeeper-*.jar",
@@ -107,7 +109,7 @@ def why_unavailable() -> str | None:
     return None
 
 
-class LocalZooKeeper:
+class LocalZooKeeper(Startable):
     """One standalone server; `async with` (or plain `with`, outside of a loop) starts and stops it."""
 
     def __init__(
@@ -182,15 +184,6 @@ class LocalZooKeeper:
     async def kill(self) -> None:
         """Kill the server as a crash would; `start` brings it back with its port and data."""
         await self._end(signal.SIGKILL)
-
-    async def __aenter__(self) -> LocalZooKeeper:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     def __enter__(self) -> LocalZooKeeper:
         asyncio.run(self.start())

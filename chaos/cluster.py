@@ -14,10 +14,10 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from anabranch.ensemble import LocalEnsemble
+from anabranch.lifetime import Startable
 from anabranch.processes import FIRST_CONTROLLER_ID, SMALL_CLUSTER, NodeProcess, free_ports, known_brokers
 from chaos import session
 from chaos.proxy import Proxy
@@ -28,7 +28,7 @@ POLL_S: Final = 0.05
 
 
 @dataclass
-class ChaosCluster:
+class ChaosCluster(Startable):
     """`async with` starts and stops everything. `module` is what nodes run: a test may change the product there."""
 
     directory: Path
@@ -156,19 +156,6 @@ class ChaosCluster:
         await asyncio.gather(*(node.kill() for node in self.nodes.values()))
         await self.proxy.close()
         await self.ensemble.stop()
-
-    async def __aenter__(self) -> ChaosCluster:
-        try:
-            await self.start()
-        except BaseException:
-            await self.stop()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
 
 async def serve(directory: Path, *, brokers: int, controllers: int, zookeepers: int, say: Callable[[str], None]) -> int:

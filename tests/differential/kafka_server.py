@@ -15,9 +15,9 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
+from anabranch.lifetime import Startable
 from anabranch.processes import free_ports, known_brokers
 from anabranch.zookeeper import LocalZooKeeper, dying_with_us, java_command
 
@@ -48,7 +48,7 @@ def why_absent() -> str | None:
     return None if shutil.which("java") else "there is no java"
 
 
-class KafkaCluster:
+class KafkaCluster(Startable):
     """Brokers 1..n of Apache Kafka with a ZooKeeper of their own; `async with` starts and stops them."""
 
     def __init__(self, brokers: int = 1, *, properties: Mapping[str, str] | None = None) -> None:
@@ -116,16 +116,3 @@ class KafkaCluster:
                 stdout=output,
                 stderr=output,
             )
-
-    async def __aenter__(self) -> KafkaCluster:
-        try:
-            await self.start()
-        except BaseException:
-            await self.stop()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
