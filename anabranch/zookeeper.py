@@ -62,7 +62,7 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d %p %c{1}: %m%n
 """
 ANYWHERE: Final = "0.0.0.0"
-START_TIMEOUT_S: Final = 30.0
+START_TIMEOUT_S: Final = 90.0
 ANSWER_TIMEOUT_S: Final = 2.0
 STOP_TIMEOUT_S: Final = 10.0
 POLL_S: Final = 0.02
