@@ -31,7 +31,7 @@ from controller.zk.memory import MemoryZooKeeper
 if TYPE_CHECKING:
     from broker.storage.files import Files
 
-READY_TIMEOUT_MS: Final = 10000
+READY_TIMEOUT_MS: Final = 60000
 OFFSETS_PARTITIONS: Final = 8
 """Of each internal topic: enough for a small cluster, and a sixth of the logs that Kafka's 50 would mean."""
 
