@@ -75,10 +75,7 @@ def test_state_is_passed_on_though_its_partition_is_gone(heir: int, tmp_path: Pa
 
 
 @pytest.mark.timeout(300)
-def test_some_schedules_with_removals_are_without_violation() -> None:
-    removals = 0
-    for seed in range(SCHEDULES):
-        _, violations, happened = play(seed, removals=True)
-        assert not violations, f"python -m tests.sim.streaming --removals {seed}"
-        removals += happened["removals"]
-    assert removals
+def test_a_schedule_with_removals_is_without_violation() -> None:
+    _, violations, happened = play(0, removals=True)
+    assert not violations, "python -m tests.sim.streaming --removals 0"
+    assert happened["removals"]
