@@ -55,7 +55,12 @@ class TestCluster:
         return broker
 
     async def add_controller(self, node_id: int = 100, **settings: Any) -> Controller:
-        settings = {"retry_backoff_ms": 5, "preferred_election_delay_ms": 1, **settings}
+        settings = {
+            "retry_backoff_ms": 5,
+            "preferred_election_delay_ms": 1,
+            "drained_check_interval_ms": 3_600_000,
+            **settings,
+        }
         session = await self.connect()
         controller = Controller(
             session,

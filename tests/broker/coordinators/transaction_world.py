@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import cached_property
 from typing import Any
 
 from broker.coordinators.transaction_coordinator import TransactionCoordinator
@@ -27,7 +28,8 @@ from protocol.internal_topics import TRANSACTION_STATE_TOPIC, decode_transaction
 from protocol.records.batch import iter_batches
 from protocol.records.control import ControlType, read_control
 from protocol.records.record import iter_records
-from tests.broker.replication.replica_cluster import NOW_MS, Assigned, ReplicaCluster, TestBroker, topic_id_of, until
+from tests.broker.coordinators.steady_clock import SteadyClock
+from tests.broker.replication.replica_cluster import Assigned, ReplicaCluster, TestBroker, topic_id_of, until
 
 TOPIC = "t"
 Identity = tuple[int, int]
@@ -39,8 +41,12 @@ class TransactionWorld(ReplicaCluster):
     late_ms: int = 0
     """Moves the wall clock forward."""
 
+    @cached_property
+    def steady_ms(self) -> SteadyClock:
+        return SteadyClock()
+
     def clock_ms(self) -> int:
-        return NOW_MS + int(asyncio.get_running_loop().time() * 1000) + self.late_ms
+        return self.steady_ms() + self.late_ms
 
     async def start(self, broker_id: int, files: MemoryFiles | None = None) -> TestBroker:
         broker = await super().start(broker_id, files)

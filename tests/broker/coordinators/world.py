@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import cached_property
 from typing import Any
 
 from broker.coordinators.group_coordinator import GroupCoordinator
@@ -29,7 +30,8 @@ from protocol.apis.offset_fetch import (
 from protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from protocol.errors import ErrorCode
 from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
-from tests.broker.replication.replica_cluster import NOW_MS, Assigned, ReplicaCluster, TestBroker, until
+from tests.broker.coordinators.steady_clock import SteadyClock
+from tests.broker.replication.replica_cluster import Assigned, ReplicaCluster, TestBroker, until
 
 TOPIC = "t"
 FOR_EVER_MS = 600_000
@@ -42,8 +44,12 @@ class GroupWorld(ReplicaCluster):
     late_ms: int = 0
     """Moves the wall clock forward."""
 
+    @cached_property
+    def steady_ms(self) -> SteadyClock:
+        return SteadyClock()
+
     def clock_ms(self) -> int:
-        return NOW_MS + int(asyncio.get_running_loop().time() * 1000) + self.late_ms
+        return self.steady_ms() + self.late_ms
 
     async def start(self, broker_id: int, files: MemoryFiles | None = None) -> TestBroker:
         broker = await super().start(broker_id, files)
@@ -85,7 +91,12 @@ class GroupWorld(ReplicaCluster):
 @asynccontextmanager
 async def group_world(brokers: int, **settings: Any) -> AsyncIterator[GroupWorld]:
     session = await MemoryZooKeeper().connect()
-    world = GroupWorld(session, {"offsets_topic_num_partitions": 1, "group_initial_rebalance_delay_ms": 0} | settings)
+    patient = {
+        "offsets_topic_num_partitions": 1,
+        "group_initial_rebalance_delay_ms": 0,
+        "offsets_commit_timeout_ms": 60_000,
+    }
+    world = GroupWorld(session, patient | settings)
     try:
         for broker_id in range(1, brokers + 1):
             await world.start(broker_id)
