@@ -9,11 +9,17 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from anabranch.zookeeper import LocalZooKeeper, why_unavailable
 
 T = TypeVar("T")
 Runner = Callable[[Coroutine[Any, Any, T]], T]
+
+settings.register_profile(
+    "steady", deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
+)
+settings.load_profile("steady")  # before any test is made: the same examples everywhere, however long they take
 
 
 def pytest_report_header() -> str:
