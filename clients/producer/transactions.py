@@ -56,6 +56,8 @@ GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
 ADD_PARTITIONS_VERSION_MAX: Final = 3
 """Versions 4 and 5 are for brokers, which verify many transactions at once."""
+UNKNOWN_ATTEMPTS: Final = 6
+"""How often to send the offset of a partition that is not known there: the broker may be young, or the partition gone."""
 
 
 class State(enum.Enum):
@@ -126,6 +128,8 @@ class Transactions:
         self._added: set[TopicPartition] = set()
         self._groups: set[str] = set()
         self._offsets: deque[_Offsets] = deque()
+        self._unknown = 0
+        """How often an offset was refused because its partition is unknown."""
         self._open: Question | None = None
 
     # what the application wants
@@ -271,6 +275,9 @@ class Transactions:
         if verdict in (Verdict.MOVED, Verdict.UNCERTAIN):
             return verdict
         self._open = None
+        if question.step is Step.COMMIT_OFFSETS and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self._unknown += 1
+            verdict = Verdict.LATER if self._unknown < UNKNOWN_ATTEMPTS else Verdict.ABORTABLE
         text = f"{question.step.value} of {self.transactional_id!r}{where and f', {where}'}"
         if verdict is Verdict.FENCED:
             self._fail(ProducerFenced(ErrorCode.PRODUCER_FENCED, text))
@@ -312,6 +319,7 @@ class Transactions:
         self._added.clear()
         self._groups.clear()
         self._offsets.clear()
+        self._unknown = 0
         assert not self._bump or self.state is State.ABORTING, "a transaction with a failed batch is not committed"
         if self._bump or self._lost:
             self._bump = self._lost = False

@@ -13,7 +13,7 @@ from itertools import product
 import pytest
 
 from clients.group_metadata import ConsumerGroupMetadata
-from clients.producer.transactions import LEGAL, State, Transactions
+from clients.producer.transactions import LEGAL, UNKNOWN_ATTEMPTS, State, Transactions
 from clients.producer.verdicts import (
     VERDICTS,
     AbortableError,
@@ -221,6 +221,28 @@ def test_offsets_of_an_old_member_abort_and_keep_the_epoch(code: ErrorCode) -> N
     question = transactions.next(settled=True)
     assert question is not None
     assert (question.step, question.request.committed) == (Step.END, False)
+
+
+def test_the_offset_of_a_removed_partition_is_not_sent_for_ever() -> None:
+    """A coordinator may not know of a new partition yet; what it still does not know after a while is gone."""
+    transactions, coordinator = begun()
+    transactions.add_offsets({SOURCE: 5}, GROUP)
+    question = transactions.next(settled=False)
+    assert question is not None
+    transactions.answered(question, coordinator.answer(question))
+    for attempt in range(1, UNKNOWN_ATTEMPTS + 1):
+        question = transactions.next(settled=False)
+        assert question is not None
+        assert question.step is Step.COMMIT_OFFSETS
+        verdict = transactions.answered(question, coordinator.answer(question, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        assert verdict is (Verdict.LATER if attempt < UNKNOWN_ATTEMPTS else Verdict.ABORTABLE)
+    transactions.abort()
+    ask(transactions, coordinator)
+    assert coordinator.ended == [False]
+    transactions.begin()
+    transactions.add_offsets({SOURCE: 5}, GROUP)
+    ask(transactions, coordinator, settled=False)
+    assert not transactions.offsets_pending
 
 
 @pytest.mark.parametrize(("step", "code"), [*product(Step, ErrorCode)])
