@@ -57,7 +57,7 @@ TRANSACTION_KEY: Final = 1
 ADD_PARTITIONS_VERSION_MAX: Final = 3
 """Versions 4 and 5 are for brokers, which verify many transactions at once."""
 UNKNOWN_ATTEMPTS: Final = 6
-"""How often to send the offset of a partition that is not known there: the broker may be young, or the partition gone."""
+"""How often to send the offset of an unknown partition: the broker may be young, or the partition gone."""
 
 
 class State(enum.Enum):
