@@ -67,10 +67,10 @@ class RemovedTasks:
     async def look(self, tasks: Collection[Task]) -> None:
         """Ask the group where that is not known yet."""
         asked = {one.partitions[0]: one.id for one in tasks if one.id in self and one.id not in self._decided}
-        given = self._given
+        generation = self._generation
         if asked:
             stable = await self.consumer.stable(asked)
-            if given is self._given:
+            if generation == self._generation:
                 self._decided |= {asked[partition] for partition in stable}
 
     def member(self) -> ConsumerGroupMetadata | None:
