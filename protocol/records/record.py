@@ -7,7 +7,7 @@ KIP-98, `DefaultRecord` of Kafka.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from protocol.errors import DecodeError
 from protocol.records.batch import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD_BYTES, Buffer, read_header
@@ -130,23 +130,57 @@ def _records(  # noqa: PLR0915 -- one flat loop: a call per field would halve th
 
 
 def _read_headers(data: bytes, position: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    count, position = decode_varint(data, position)
+    """Records that are audited have a header each: what is common is read in line here, too."""
+    length = data[position]
+    position += 1
+    if length < 128:
+        count = length >> 1 ^ -(length & 1)
+    else:
+        count, position = decode_varint(data, position - 1)
     if not 0 <= count <= len(data):
         raise DecodeError(f"a record with {count} headers", buffer=data, position=position)
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
-        length, position = decode_varint(data, position)
+        length = data[position]
+        position += 1
+        if length < 128:
+            length = length >> 1 ^ -(length & 1)
+        else:
+            length, position = decode_varint(data, position - 1)
         if length < 0 or position + length > len(data):
             raise DecodeError(f"a header key of {length} bytes", buffer=data, position=position)
         try:
-            key = data[position : position + length].decode()
+            key = _names[data[position : position + length]]
         except UnicodeDecodeError:
             raise DecodeError("a header key is not UTF-8", buffer=data, position=position) from None
         position += length
-        length, position = decode_varint(data, position)
+        length = data[position]
+        position += 1
+        if length < 128:
+            length = length >> 1 ^ -(length & 1)
+        else:
+            length, position = decode_varint(data, position - 1)
         value = None
         if length >= 0:
             value = data[position : position + length]
             position += length
         headers.append((key, value))
     return tuple(headers), position
+
+
+class _Names(dict[bytes, str]):
+    """Header keys as text: an application has a few of them, which come with every record."""
+
+    def __missing__(self, raw: bytes) -> str:
+        name = raw.decode()
+        if len(raw) <= NAME_BYTES_MAX:
+            if len(self) >= NAMES_MAX:
+                self.clear()
+            self[raw] = name
+        return name
+
+
+NAME_BYTES_MAX: Final = 64
+NAMES_MAX: Final = 1024
+"""What is remembered of peers who never send the same name twice."""
+_names: Final = _Names()

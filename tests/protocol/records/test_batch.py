@@ -23,7 +23,7 @@ from protocol.records.batch import (
 )
 from protocol.records.batch_builder import BatchBuilder
 from protocol.records.compression import Compression
-from protocol.records.record import Record, iter_records
+from protocol.records.record import NAME_BYTES_MAX, NAMES_MAX, Record, _names, iter_records
 
 NAMES = [codec.name.lower() for codec in Compression]
 
@@ -106,6 +106,16 @@ def test_size_is_known_before_the_batch_is_built(records: list[Record]) -> None:
         builder.append(record.key, record.value, record.headers, record.timestamp_ms)
     assert builder.size_bytes == len(builder.build())
     assert builder.record_count == len(records)
+
+
+def test_header_keys_that_are_always_new_are_read_and_not_all_remembered() -> None:
+    names = [f"name-{number}" for number in range(2 * NAMES_MAX)] + ["x" * 65, "ü", ""]
+    batch = build([Record(0, 0, None, None, tuple((name, None) for name in names))])
+    for _ in range(2):
+        [found] = iter_records(batch)
+        assert [name for name, _ in found.headers] == names
+    assert len(_names) <= NAMES_MAX
+    assert all(len(raw) <= NAME_BYTES_MAX for raw in _names)
 
 
 @pytest.mark.parametrize("compression", NAMES)
