@@ -19,7 +19,7 @@ from tests.conftest import run_strictly
 from tests.controller.cluster import TestCluster
 from tests.controller.held_link import HeldLink
 
-SESSION_TIMEOUT_MS = 6000
+SESSION_TIMEOUT_MS = 30_000
 
 
 class RealZooKeeper:

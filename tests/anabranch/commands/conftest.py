@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -26,6 +27,15 @@ def servers() -> Iterator[str]:
         finally:
             process.terminate()
             process.wait(60)
+
+
+def healthy(anabranch: Command, *words: str) -> Result:
+    """What `anabranch health` says in the end: asked again for a minute, as by whoever looks after a server."""
+    deadline_s = time.monotonic() + 60
+    while True:
+        result = anabranch("health", *words)
+        if result.exit_code == 0 or time.monotonic() > deadline_s:
+            return result
 
 
 @pytest.fixture

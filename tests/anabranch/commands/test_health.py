@@ -7,13 +7,13 @@ import socket
 import pytest
 
 from anabranch.zookeeper import LocalZooKeeper
-from tests.anabranch.commands.conftest import Command
+from tests.anabranch.commands.conftest import Command, healthy
 
 
 def test_a_broker_in_service(servers: str, anabranch: Command) -> None:
     for role in ("broker", "controller"):
-        healthy = anabranch("health", "--role", role, servers)
-        assert (healthy.exit_code, healthy.output) == (0, f"{servers} is in service\n")
+        result = healthy(anabranch, "--role", role, servers)
+        assert (result.exit_code, result.output) == (0, f"{servers} is in service\n")
 
 
 def test_nobody_there(anabranch: Command) -> None:
@@ -31,7 +31,7 @@ def test_somebody_else_there(servers: str, anabranch: Command) -> None:
 
 @pytest.mark.zookeeper
 def test_a_zookeeper_in_service(local_zookeeper: LocalZooKeeper, anabranch: Command) -> None:
-    assert anabranch("health", "--role", "zookeeper", local_zookeeper.hosts).exit_code == 0
+    assert healthy(anabranch, "--role", "zookeeper", local_zookeeper.hosts).exit_code == 0
     assert anabranch("health", local_zookeeper.hosts).exit_code == 1
 
 

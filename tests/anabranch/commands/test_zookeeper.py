@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.zookeeper import why_unavailable
-from tests.anabranch.commands.conftest import Command
+from tests.anabranch.commands.conftest import Command, healthy
 
 
 @pytest.mark.zookeeper
@@ -35,7 +35,7 @@ def test_it_serves_until_told_to_stop(tmp_path: Path, anabranch: Command) -> Non
             line = process.stdout.readline()
             assert line.startswith("ready zookeeper=127.0.0.1:")
             address = line.strip().partition("=")[2]
-            assert anabranch("health", "--role", "zookeeper", address).exit_code == 0
+            assert healthy(anabranch, "--role", "zookeeper", address).exit_code == 0
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
