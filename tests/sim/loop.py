@@ -18,6 +18,7 @@ import contextvars
 import gc
 import heapq
 import logging
+import math
 import random
 import sys
 from collections import deque
@@ -109,6 +110,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[float, int, SimHandle]] = []
         self._ready: deque[SimHandle] = deque()
         self._over = False
+        self.hasty = False
+        """Whether timers ring a moment early, as uvloop's do, whose clock counts milliseconds: that one rings does not
+        prove that its time has come."""
         self.current: Process | None = None
         self.tasks: list[tuple[asyncio.Task[Any], Process | None]] = []
         self.failures: list[str] = []
@@ -137,6 +141,8 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> SimHandle:
         handle = self._handle(when, callback, args, context)
         self._sequence += 1
+        if self.hasty and (early := math.nextafter(when, 0)) > self._now:
+            when = early
         heapq.heappush(self._timers, (when, self._sequence, handle))
         return handle
 

@@ -129,6 +129,21 @@ def test_a_killed_process_does_nothing_more_not_even_its_finally_clauses() -> No
     World().run(story)
 
 
+def test_a_hasty_loop_rings_too_early_for_the_clock_and_never_for_ever() -> None:
+    early: list[float] = []
+
+    async def story(world: World) -> None:
+        world.loop.hasty = True
+        due = world.loop.time() + 0.1
+        while (left := due - world.loop.time()) > 0:
+            early.append(left)
+            await asyncio.sleep(left)
+
+    World().run(story)
+    assert early[0] == 0.1
+    assert 0 < early[1] < 1e-15, "it rang, and it was not time yet"
+
+
 def test_a_frozen_process_goes_on_where_it_was() -> None:
     ticks: list[float] = []
 
