@@ -116,10 +116,10 @@ def test_heartbeats_go_on_while_the_application_finishes() -> None:
         history = History(cluster)
         async with Producer(cluster.bootstrap_servers, audit=True) as producer:
             await send(producer, admin, 10)
-            async with readers(history, 1) as (busy,):
+            async with readers(history, 1, auto_commit_interval_ms=60_000) as (busy,):
                 await history.until(lambda: len(history.distinct) == 10)
-                busy.go_on.clear()
-                await history.until(lambda: busy.consumer._commit_due > 0)
+                await busy.pause()
+                assert busy.consumer._commit_due > 0
                 member_id = session_of(busy.consumer).membership.member_id
                 async with consumer_of(cluster) as second:
                     waiting = asyncio.create_task(second.getmany(timeout_ms=100))
@@ -131,6 +131,7 @@ def test_heartbeats_go_on_while_the_application_finishes() -> None:
                         await history.until(
                             lambda before=before: slot.group.members.by_id[member_id].session_deadline_ms != before
                         )
+                    assert not session_of(busy.consumer).stable
                     busy.go_on.set()
                     await waiting
                     assert len(second.assignment()) == 1
