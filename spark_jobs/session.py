@@ -7,6 +7,7 @@ is quick to start, and ends when we do. Under `spark-submit` there is a JVM alre
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
@@ -89,6 +90,7 @@ class AuditSpark:
         # The JVM closes this server's connection when it ends, which is no error worth a traceback on the terminal.
         accumulators: Any = context._accumulatorServer
         accumulators.handle_error = lambda *_: None
+        logging.getLogger().addFilter(_is_told_once)
         context.setLogLevel("WARN")
         if not self.is_local:
             context.addPyFile(str(shipping.pack(self._temporary)))
@@ -142,6 +144,8 @@ class AuditSpark:
             "spark.app.name": "anabranch-audit",
             "spark.sql.adaptive.enabled": "false",
             "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+            # Some workers are told of it and others not: two daemons, then, each with pandas and all that it preloads.
+            "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
             "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
             "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
             # A bucket is one row; counting rows would read the whole of it once more at each write.
@@ -188,6 +192,11 @@ class AuditSpark:
             "spark.python.daemon.module": "spark_jobs.daemon",
             "spark.sql.shuffle.partitions": str(min(cores, LOCAL_PARTITIONS_MAX)),
         }
+
+
+def _is_told_once(record: logging.LogRecord) -> bool:
+    """Py4J logs that a call to a JVM failed, and raises it: a batch that we end in the middle is no news to anybody."""
+    return record.msg != "Exception while sending command."
 
 
 def submitted() -> bool:

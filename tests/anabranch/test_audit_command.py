@@ -91,24 +91,19 @@ def needs_java() -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("needs_java")
-def test_the_verdict_is_the_exit_status(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
-    for topic, places in (("good", [(0, 0, 0), (1, 0, 1)]), ("bad", [(1, 0, 1), (0, 0, 0)])):
-        live.produce(live.create(topic, 2), deliveries(b"k", places))
-    runs = {
-        topic: spawn("--bootstrap-servers", live.servers, "--topic", topic, "--out", str(tmp_path / topic))
-        for topic in ("good", "bad")
-    }
-    for topic, status in (("good", 0), ("bad", 1)):
-        out, err = runs[topic].communicate(timeout=250)
-        assert (runs[topic].returncode, err) == (status, ""), err
-        assert any(line.startswith("│ out of order") and str(status) in line for line in out.splitlines()), out
-        assert json.loads((tmp_path / topic / topic / "verdict.json").read_text())["clean"] is not bool(status)
-        assert "Order audit" in (tmp_path / topic / topic / "report.html").read_text()
-        assert_nothing_survives(runs[topic].pid)
-        assert [file.name for file in (tmp_path / topic / topic / "violations").glob("*")] == (
-            ["batch-000000.parquet"] if status else []
-        )
-        assert not (tmp_path / topic / "spark-temporary").exists()
+def test_a_violation_is_the_exit_status(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
+    """Of the batch job, in a process. `tests.spark_jobs.test_work` has the stream's, in a Spark that others use too."""
+    live.produce(live.create("bad", 2), deliveries(b"k", [(1, 0, 1), (0, 0, 0)]))
+    process = spawn("--bootstrap-servers", live.servers, "--topic", "bad", "--backfill", "--out", str(tmp_path))
+    out, err = process.communicate(timeout=250)
+    assert (process.returncode, err) == (1, ""), err
+    assert any(line.startswith("│ out of order") and "1" in line for line in out.splitlines()), out
+    assert_nothing_survives(process.pid)
+    written = tmp_path / "bad" / "backfill"
+    assert json.loads((written / "verdict.json").read_text())["clean"] is False
+    assert "Order audit" in (written / "report.html").read_text()
+    assert [file.name for file in (written / "violations").glob("*")] == ["all.parquet"]
+    assert not (tmp_path / "spark-temporary").exists()
 
 
 @pytest.mark.spark

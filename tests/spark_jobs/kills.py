@@ -38,6 +38,7 @@ MASTER: Final = "local[2,4]"
 STARTS_MAX: Final = 5
 """Spark gives a Python process ten seconds to start, which a busy machine may not have."""
 PATIENCE_S: Final = 300.0
+BUSY_PATIENCE_S: Final = 2.0
 
 
 def told(target: Target) -> list[str]:
@@ -74,22 +75,16 @@ class Driver:
 
     def kill(self, what: str, rng: random.Random) -> bool:
         """Kill the driver, or a Python worker; whether there was one."""
+        if what == WORKER:
+            return kill_worker(self._process.pid, rng)
         family = _descendants(self._process.pid)
-        if what == DRIVER:
-            victims = [self._process.pid, *family]
-        else:
-            python = [pid for pid in family if b"spark_jobs.daemon" in _command(pid)]
-            forked = [pid for pid in python if not _descendants(pid)]  # the daemon itself has them for children
-            victims = [rng.choice(forked)] if forked else []
-        for pid in victims:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if what == DRIVER:
-            self.wait()
-            # A successor must not meet a JVM that has not noticed yet that it is dead.
-            while any(_command(pid) for pid in family):
-                time.sleep(0.05)
-        return bool(victims)
+        for pid in (self._process.pid, *family):
+            _kill(pid)
+        self.wait()
+        # A successor must not meet a JVM that has not noticed yet that it is dead.
+        while any(_command(pid) for pid in family):
+            time.sleep(0.05)
+        return True
 
     def wait(self) -> int:
         """How the process ended."""
@@ -108,6 +103,23 @@ class Driver:
         with self._moved:
             self._ended = True
             self._moved.notify_all()
+
+
+def kill_worker(driver: int, rng: random.Random) -> bool:
+    """Kill a Python worker of a driver, by its process id: one that is at work, if one is within a moment.
+
+    Whether there was any.
+    """
+    python = [pid for pid in _descendants(driver) if b"spark_jobs.daemon" in _command(pid)]
+    forked = [pid for pid in python if not _descendants(pid)]  # the daemon itself has them for children
+    busy: list[int] = []
+    deadline = time.monotonic() + BUSY_PATIENCE_S
+    while forked and not busy and time.monotonic() < deadline:
+        time.sleep(0.005)
+        busy = [pid for pid in forked if _is_running(pid)]
+    if forked:
+        _kill(rng.choice(busy or forked))
+    return bool(forked)
 
 
 def disturb(target: Target, victims: Iterator[str], rng: random.Random) -> int:
@@ -195,6 +207,11 @@ def drive(target: Target) -> int:
     return 0
 
 
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
 def _descendants(pid: int) -> list[int]:
     """Processes that a process started, and those that they did."""
     found, waiting = [], [pid]
@@ -206,6 +223,14 @@ def _descendants(pid: int) -> list[int]:
                 found += children
                 waiting += children
     return found
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text[text.rindex(")") + 2] == "R"
 
 
 def _command(pid: int) -> bytes:

@@ -1,25 +1,54 @@
-"""A driver and a Python worker are killed once each. The long form: `python -m tests.spark_jobs.kills --times 20`."""
+"""A driver is killed, and Python workers are. The long form: `python -m tests.spark_jobs.kills --times 20`."""
 
 from __future__ import annotations
 
+import os
 import random
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from spark_jobs import audit
 from spark_jobs.audit import Target
-from spark_jobs.session import java
+from spark_jobs.session import TASK_FAILURES
 from tests.spark_jobs import kills
 from tests.spark_jobs.live import LiveCluster
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(java() is None, reason="NO SPARK: there is no Java on this machine")
-def test_an_audit_whose_driver_and_worker_are_killed_says_the_same(tmp_path: Path) -> None:
-    with LiveCluster(1) as live:
-        expected = kills.write_down(live, seed=3)
-        target = Target(live.servers, kills.TOPIC, tmp_path, kills.EXPECT, rows_per_trigger=300)
-        killed = kills.disturb(target, iter([kills.DRIVER, kills.WORKER]), random.Random(3))
-        assert killed >= 1
-        assert kills.differences(target, expected.lines, None) == []
+def test_an_audit_whose_driver_and_worker_are_killed_says_the_same(
+    spark: SparkSession, live: LiveCluster, tmp_path: Path
+) -> None:
+    """A driver in a process of its own is killed; the Spark that tests share goes on, and loses workers."""
+    expected = kills.write_down(live, seed=3)
+    target = Target(live.servers, kills.TOPIC, tmp_path, kills.EXPECT, rows_per_trigger=300)
+    rng, driver = random.Random(3), kills.Driver(target)
+    assert driver.wait_for_batches(2), f"the driver ended by itself: {tmp_path / 'driver.log'}"
+    driver.kill(kills.DRIVER, rng)
+
+    batches: list[int] = []
+    killers: list[threading.Timer] = []
+
+    def note(facts: dict[str, Any]) -> None:
+        """After each of the first batches, a worker of the next one dies: one time less than a task may fail."""
+        batches.append(facts["batch"])
+        if len(batches) < TASK_FAILURES:
+            killers.append(threading.Timer(0.3 * rng.random(), kills.kill_worker, (os.getpid(), rng)))
+            killers[-1].start()
+
+    query = audit.start(spark, target, note)
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+        for killer in killers:
+            killer.cancel()
+            killer.join()
+    audit.finish(spark, target)
+    assert batches[0] >= 1, "it goes on where the other was"
+    assert len(batches) >= 2, "something is done after a worker was killed"
+    assert kills.differences(target, expected.lines, None) == []

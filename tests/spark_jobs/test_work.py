@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from dataclasses import replace
@@ -15,7 +16,8 @@ from rich.console import Console
 from anabranch.audit import gather, report, work
 from anabranch.audit.findings import Findings
 from anabranch.audit.wish import Wish
-from spark_jobs import violations
+from anabranch.commands import audit as command
+from spark_jobs import session, violations
 from spark_jobs.reader import EARLIEST, LATEST, TopicReader
 from spark_jobs.service import CannotAudit
 from tests.spark_jobs.live import DELIVERY, LiveCluster, deliveries
@@ -101,3 +103,24 @@ def test_a_stream_a_batch_job_and_its_copy_find_the_same(
         assert json.loads((directory / gather.VERDICT).read_text())["verdict"] == dict(streamed.judgement)
         assert "broker 1" in (directory / gather.REPORT).read_text()
         assert violations.count(directory / "violations") == 2
+
+
+def test_a_stream_that_is_clean_is_the_exit_status(
+    spark: SparkSession,
+    live: LiveCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The command itself, but for the start of a Spark of its own: `tests.anabranch.test_audit_command` has that."""
+    monkeypatch.setattr(session, "AuditSpark", lambda *_, **__: contextlib.nullcontext(spark))
+    topic = live.create("good", 2)
+    live.produce(topic, deliveries(b"k", [(0, 0, 0), (1, 0, 1)]))
+    wish = replace(WISH, bootstrap_servers=live.servers, topic=topic, out=tmp_path)
+    assert command.run(wish) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert any(line.startswith("│ out of order") and "0" in line for line in out.splitlines()), out
+    assert json.loads((wish.directory / gather.VERDICT).read_text())["clean"] is True
+    assert "Order audit" in (wish.directory / gather.REPORT).read_text()
+    assert list((wish.directory / "violations").glob("*")) == []
