@@ -13,9 +13,11 @@ compares it with what the expected topic stores.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +32,13 @@ from spark_jobs.reader import TopicReader
 from spark_jobs.source import FORMAT
 from spark_jobs.violations import Violations
 
+log = logging.getLogger(__name__)
+
 LOOK_UP_PATIENCE_S: Final = 2.0
+STARTS_MAX: Final = 6
+TOO_SLOW: Final = "Python worker failed to connect back"
+"""Spark gives the Python processes of a query's driver ten seconds to start, which cannot be set, and ends the query if
+a busy machine does not manage. Nothing is wrong then: the query goes on where its checkpoint stands."""
 IDENTITY: Final = "audited.json"
 
 _raised = re.compile(
@@ -52,6 +60,16 @@ def say(event: str, **facts: Any) -> None:
 Tell = Callable[..., None]
 
 
+@dataclass
+class Running:
+    """One audit, and the query that does it now: another one, once it had to be started again."""
+
+    target: audit.Target
+    outputs: Violations
+    query: StreamingQuery
+    starts: int = 1
+
+
 class AuditService:
     """The running audits of one session."""
 
@@ -64,47 +82,57 @@ class AuditService:
         self._servers = servers
         self._directory = directory
         self._tell = tell
-        self._running: dict[str, tuple[audit.Target, StreamingQuery, Violations]] = {}
+        self._running: dict[str, Running] = {}
 
-    def begin(self, topic: str, expect: str | None, outputs: Violations | None = None) -> None:
+    def begin(self, topic: str, expect: str | None, outputs: Violations | None = None) -> Running:
         """Start the audit of a topic, or continue it where its checkpoint stands. `CannotAudit`"""
         target = self.target(topic, expect)
         claim(target)
         outputs = outputs or Violations(target.violations)
+        running = self._running[topic] = Running(target, outputs, self._start(target, outputs))
+        return running
+
+    def _start(self, target: audit.Target, outputs: Violations) -> StreamingQuery:
         try:
-            query = audit.start(
-                self._session, target, lambda facts: self._tell("progress", topic=topic, **facts), outputs
+            return audit.start(
+                self._session, target, lambda facts: self._tell("progress", topic=target.topic, **facts), outputs
             )
         except PySparkException as error:
-            raise CannotAudit(f"the audit of {topic} cannot start: {cause(str(error))}") from error
+            raise CannotAudit(f"the audit of {target.topic} cannot start: {cause(str(error))}") from error
         except SourceMissing as error:
             raise CannotAudit(str(error)) from error
-        self._running[topic] = (target, query, outputs)
 
     def target(self, topic: str, expect: str | None) -> audit.Target:
         """Where the audit of a topic writes."""
         return audit.Target(self._servers, topic, self._directory / topic, expect, source=self._source)
 
-    def query(self, topic: str) -> StreamingQuery:
-        """The audit of a topic as Spark knows it."""
-        return self._running[topic][1]
-
     def active(self, topic: str) -> bool:
         """Whether the audit of a topic goes on; one that failed says why in `finish`."""
-        return bool(self.query(topic).isActive)
+        running = self._running[topic]
+        return bool(running.query.isActive) or self._started_again(running, str(running.query.exception()))
 
     def finish(self, topic: str) -> dict[str, int]:
         """Take in everything that the topics hold by now, stop, and judge. `CannotAudit` if the query failed."""
         if topic not in self._running:
             raise CannotAudit(f"there is no audit of {topic}")
-        target, query, outputs = self._running.pop(topic)
-        try:
-            query.processAllAvailable()
-            query.stop()
-            judgement = audit.finish(self._session, target, outputs)
-        except PySparkException as error:
-            raise CannotAudit(f"the audit of {topic} failed: {cause(str(error))}") from error
-        return judgement
+        running = self._running.pop(topic)
+        while True:
+            try:
+                running.query.processAllAvailable()
+                running.query.stop()
+                return audit.finish(self._session, running.target, running.outputs)
+            except PySparkException as error:
+                if not self._started_again(running, str(error)):
+                    raise CannotAudit(f"the audit of {topic} failed: {cause(str(error))}") from error
+
+    def _started_again(self, running: Running, why: str) -> bool:
+        """Go on with a query that ended because the machine was too busy for Spark's patience."""
+        if TOO_SLOW not in why or running.starts >= STARTS_MAX:
+            return False
+        log.info("the audit of %s starts again: %s", running.target.topic, TOO_SLOW)
+        running.starts += 1
+        running.query = self._start(running.target, running.outputs)
+        return True
 
 
 def claim(target: audit.Target) -> None:

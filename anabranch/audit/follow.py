@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,8 @@ ASK_PATIENCE_S: Final = 2.0
 class Follower:
     """Looks at one audit whenever it is asked to."""
 
-    def __init__(self, target: audit.Target, query: Any, sight: Sight) -> None:
+    def __init__(self, target: audit.Target, query: Callable[[], Any], sight: Sight) -> None:
+        """`query` gives the one that does the audit now."""
         self._target = target
         self._query = query
         self._sight = sight
@@ -31,7 +33,7 @@ class Follower:
 
     def look(self) -> None:
         """Take in what happened since the last time."""
-        last = self._query.lastProgress
+        last = self._query().lastProgress
         busy_ms = 0 if last is None else self._take(last)
         if busy_ms:
             self._read(busy_ms)
@@ -48,7 +50,7 @@ class Follower:
         if newest is None or (self._sight.progress and self._sight.progress[-1].batch >= newest.batch):
             return 0
         busy_ms = 0
-        for told in self._query.recentProgress:
+        for told in self._query().recentProgress:
             batch = progress.of_query(told)
             if batch is not None and self._sight.take(batch):
                 gather.append_progress(self._target.directory / gather.PROGRESS, batch)

@@ -59,8 +59,8 @@ def as_stream(session: SparkSession, wish: Wish, console: Console) -> Findings:
             from anabranch.audit.metrics import shown
 
             console.print(f"metrics={stack.enter_context(shown(sight, wish.metrics_host, wish.metrics_port))}")
-        audits.begin(wish.topic, wish.expect, outputs)
-        follower = Follower(target, audits.query(wish.topic), sight)
+        running = audits.begin(wish.topic, wish.expect, outputs)
+        follower = Follower(target, lambda: running.query, sight)
         if wish.follow:
             with view, until_interrupted() as told:
                 while not told.wait(POLL_S) and audits.active(wish.topic):

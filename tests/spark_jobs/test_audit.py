@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from protocol import audit as wire
-from spark_jobs import audit, backfill, violations
+from spark_jobs import audit, backfill, service, violations
 from spark_jobs.audit import Target
 from spark_jobs.service import AuditService, CannotAudit, claim
 from spark_jobs.verdict import KINDS, clean
@@ -37,11 +38,11 @@ def test_a_stream_with_restarts_says_what_the_pure_checks_say(
     written = faults.spoil(written, late)
     expected = histories.audit(written, history.stored)
     assert {violation.kind for violation in expected.violations} == set(KINDS)
-    service = AuditService(spark, live.servers, tmp_path)
+    audits = AuditService(spark, live.servers, tmp_path)
     for begin, end in ((0, len(written) // 2), (len(written) // 2, len(written))):
         live.write_audit("stream-audit", written[begin:end])
-        service.begin("stream-audit", "stream-flights")
-        verdict = service.finish("stream-audit")
+        audits.begin("stream-audit", "stream-flights")
+        verdict = audits.finish("stream-audit")
     target = Target(live.servers, "stream-audit", tmp_path / "stream-audit", "stream-flights")
     assert told(target) == expected.lines
     assert verdict == expected.verdict
@@ -58,34 +59,34 @@ def check_backfill(found: backfill.Backfill, expected: Audited) -> None:
 
 
 @pytest.mark.spark
-def test_a_clean_history_is_clean_and_a_batch_that_was_not_committed_counts_once(
-    spark: SparkSession, live: LiveCluster, tmp_path: Path
+def test_a_query_that_ends_in_the_middle_of_a_batch_starts_again_and_counts_it_once(
+    spark: SparkSession, live: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As it does where the machine is too busy for Spark's patience: while somebody looks on, and at the end."""
     history, written = live.write_history("crash-audit", "crash-flights", histories.make(random.Random(6)))
     live.write_audit("crash-audit", written)
-    target = Target(live.servers, "crash-audit", tmp_path, "crash-flights")
-    batches: list[int] = []
+    monkeypatch.setattr(service, "STARTS_MAX", 3)
+    told: list[dict[str, Any]] = []
 
-    def die(facts: dict[str, Any]) -> None:
-        batches.append(facts["batch"])
-        raise RuntimeError("the process died here")
+    def die_twice(_: str, **facts: Any) -> None:
+        told.append(facts)
+        if len(told) < 3:
+            raise RuntimeError(f"{service.TOO_SLOW} in time")
 
-    query = audit.start(spark, target, die)
-    with pytest.raises(Exception, match="the process died here"):
-        query.processAllAvailable()
-    before = audit.summary(target)
-    query = audit.start(spark, target, lambda facts: batches.append(facts["batch"]))
-    try:
-        query.processAllAvailable()
-    finally:
-        query.stop()
-    assert batches == [0, 0], "the same batch ran twice"
-    assert audit.summary(target) == before
-    verdict = audit.finish(spark, target)
+    audits = AuditService(spark, live.servers, tmp_path, die_twice)
+    running = audits.begin("crash-audit", "crash-flights")
+    with pytest.raises(StreamingQueryException, match=service.TOO_SLOW):
+        running.query.processAllAvailable()
+    assert audits.active("crash-audit")
+    verdict = audits.finish("crash-audit")
+    assert [facts["batch"] for facts in told] == [0, 0, 0], "the same batch ran three times"
+    assert told[0] == told[1] == told[2]
+    assert running.starts == 3
+    assert not audits._started_again(running, service.TOO_SLOW), "not for ever"
     assert clean(verdict)
     assert (verdict["delivered"], verdict["events"]) == (len(history.stored), len(history.handed))
     assert verdict["redelivered"] == len(history.handed) - len(history.stored) > 0
-    counted = audit.read_ledger(target).total()
+    counted = audit.read_ledger(running.target).total()
     assert sum(handed.records for handed in counted.segments.values()) == len(history.handed)
 
 
@@ -95,10 +96,11 @@ def test_a_topic_that_is_no_audit_topic_ends_in_one_line(
 ) -> None:
     topic = live.create("no-audit", 1)
     live.produce(topic, [(0, b"k", b"a flight")])
-    service = AuditService(spark, live.servers, tmp_path)
-    service.begin(topic, None)
+    audits = AuditService(spark, live.servers, tmp_path)
+    running = audits.begin(topic, None)
     with pytest.raises(CannotAudit, match=r"^the audit of no-audit failed: DecodeError: not an audit event[^\n]*$"):
-        service.finish(topic)
+        audits.finish(topic)
+    assert running.starts == 1, "it would fail again"
 
 
 def test_single_events_of_version_1_are_audited_too() -> None:

@@ -63,7 +63,7 @@ def test_what_a_query_says_and_writes_becomes_what_is_known(live: LiveCluster, t
     live.grow(audited, 3)
     live.produce(topic, [(0, b"k", b"v")] * 5 + [(1, b"k", b"v")] * 3)
     target, query, sight = Target(live.servers, topic, tmp_path, audited), Told(), Sight(topic)
-    follower = Follower(target, query, sight)
+    follower = Follower(target, lambda: query, sight)
     follower.look()
     assert sight == Sight(topic), "nothing is known yet"
     written(target)
@@ -80,7 +80,7 @@ def test_what_a_query_says_and_writes_becomes_what_is_known(live: LiveCluster, t
     assert (sight.behind, sight.records) == (0, 8)
     kept = gather.read_progress(tmp_path / gather.PROGRESS)
     assert [(one.batch, one.records) for one in kept] == [(0, 6), (1, 2)]
-    assert Follower(target, query, Sight(topic))._lineages["orders"] == Lineage(1, [(0, 2), (1, 3)])
+    assert Follower(target, lambda: query, Sight(topic))._lineages["orders"] == Lineage(1, [(0, 2), (1, 3)])
 
 
 def test_a_cluster_that_does_not_answer_leaves_what_was_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,5 +88,5 @@ def test_a_cluster_that_does_not_answer_leaves_what_was_known(tmp_path: Path, mo
     target, query, sight = Target("127.0.0.1:1", "t", tmp_path), Told(), Sight("t", behind=7)
     written(target)
     query.batch(0, 6, {"t": {"0": 4}})
-    Follower(target, query, sight).look()
+    Follower(target, lambda: query, sight).look()
     assert (sight.behind, sight.judgement["delivered"], sight.hand_offs) == (7, 10, [])
