@@ -34,7 +34,8 @@ Story = Callable[[Cluster, Admin], Awaitable[None]]
 
 def against_a_cluster(story: Story, *, brokers: int = 3, timeout_s: float = 120, **properties: str) -> None:
     async def whole() -> None:
-        settings = {name.replace("_", "."): value for name, value in properties.items()}
+        patient = {"offsets_commit_timeout_ms": "60000"}
+        settings = {name.replace("_", "."): value for name, value in (patient | properties).items()}
         async with (
             asyncio.timeout(timeout_s),
             Cluster(brokers=brokers, seed=1, properties=settings) as cluster,
