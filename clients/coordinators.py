@@ -10,7 +10,8 @@ from protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from clients.network import Network
 
-_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})
+"""Look again who it is. One whose followers did not confirm a commit in time may be cut off (ConsumerCoordinator)."""
 
 
 class Coordinators:

@@ -232,7 +232,11 @@ def test_coordinators_are_found_kept_and_forgotten() -> None:
         assert await network.coordinator("g") == 1
         assert brokers.count(FindCoordinatorRequest) == 2
         brokers.coordinator = 2
-        brokers.heartbeat_errors = [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+        brokers.heartbeat_errors = [
+            ErrorCode.NOT_COORDINATOR,
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            ErrorCode.REQUEST_TIMED_OUT,
+        ]
         response = await network.call_coordinator("g", heartbeat(), error_of)
         assert (response.throttle_time_ms, response.error_code) == (2, 0)
         brokers.heartbeat_errors = [ErrorCode.REBALANCE_IN_PROGRESS]
