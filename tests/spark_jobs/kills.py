@@ -105,6 +105,16 @@ class Driver:
             self._moved.notify_all()
 
 
+def begin(target: Target, batches: int) -> Driver:
+    """A driver that has written so many batches, and is not through."""
+    for _ in range(STARTS_MAX):
+        driver = Driver(target)
+        if driver.wait_for_batches(batches):
+            return driver
+        driver.wait()
+    raise RuntimeError(f"the audit does not begin: see {target.directory}/driver.log")
+
+
 def kill_worker(driver: int, rng: random.Random) -> bool:
     """Kill a Python worker of a driver, by its process id: one that is at work, if one is within a moment.
 

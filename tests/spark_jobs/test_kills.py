@@ -26,9 +26,8 @@ def test_an_audit_whose_driver_and_worker_are_killed_says_the_same(
     """A driver in a process of its own is killed; the Spark that tests share goes on, and loses workers."""
     expected = kills.write_down(live, seed=3)
     target = Target(live.servers, kills.TOPIC, tmp_path, kills.EXPECT, rows_per_trigger=300)
-    rng, driver = random.Random(3), kills.Driver(target)
-    assert driver.wait_for_batches(2), f"the driver ended by itself: {tmp_path / 'driver.log'}"
-    driver.kill(kills.DRIVER, rng)
+    rng = random.Random(3)
+    kills.begin(target, batches=2).kill(kills.DRIVER, rng)
 
     batches: list[int] = []
     killers: list[threading.Timer] = []
