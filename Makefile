@@ -28,8 +28,8 @@ demo: $(READY)  ## the main job: flights resized under fire, audited by Spark, w
 	$(BIN)/anabranch demo
 
 test: check  ## checks, then all tests that this machine can run (about 11 minutes on 2 cores)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not spark"
-	$(BIN)/python -m pytest -m spark
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not spark or processes"
+	$(BIN)/python -m pytest -m "spark and not processes"
 
 check: $(READY)  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff format --check .

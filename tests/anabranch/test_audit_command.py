@@ -89,6 +89,7 @@ def needs_java() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.processes
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("needs_java")
 def test_a_violation_is_the_exit_status(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
@@ -107,6 +108,7 @@ def test_a_violation_is_the_exit_status(spawn: Spawn, live: LiveCluster, tmp_pat
 
 
 @pytest.mark.spark
+@pytest.mark.processes
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("needs_java")
 def test_a_service_obeys_and_dies_at_once_when_told_to(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
