@@ -97,6 +97,7 @@ class SimCluster:
     ) -> None:
         self.seed = seed
         self.loop = SimLoop(self.rng("loop"))
+        self.loop.hasty = True
         self.network = SimNetwork(self.loop, self.rng("network"))
         self.zookeeper = SimZooKeeper(self.loop, self.rng("zookeeper"))
         self.history = History()

@@ -157,7 +157,6 @@ class Streaming:
     def __init__(self, seed: int, directory: Path, *, resizes: bool = True) -> None:
         self.seed = seed
         self.cluster = SimCluster(f"streaming-{seed}", spares=0, changes={"log_segment_bytes": 50_000})
-        self.cluster.loop.hasty = True
         self.rng = rng = self.cluster.rng("streaming")
         settings = {
             "task_assignor": rng.choice(["high_availability", "high_availability", "sticky"]),
