@@ -175,7 +175,13 @@ class Links:
             expected = isinstance(error, ConnectionError | TimeoutError | KafkaError)
             log.log(logging.DEBUG if expected else logging.ERROR, "node %d: %s", node_id, error)
             self._on_failure()
-            self._loop.call_at(link.retry_at, self._tell, node_id)
+            self._loop.call_at(link.retry_at, self._rested, node_id, link, link.retry_at)
+        self._tell(node_id)
+
+    def _rested(self, node_id: int, link: Link, retry_at: float) -> None:
+        """The timer says so, not the clock: who is told now, and may not connect yet, would never be told again."""
+        if link.retry_at == retry_at:
+            link.retry_at = min(retry_at, self._loop.time())
         self._tell(node_id)
 
     def _tell(self, node_id: int) -> None:

@@ -22,6 +22,7 @@ from protocol.apis.metadata import (
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 from tests.clients.consumer.test_positions import batch
+from tests.clients.hasty import HastyLoop
 from tests.clients.peer import Peer, serve
 
 WHERE = TopicPartition("t", 0)
@@ -188,13 +189,6 @@ def test_nonsense_and_refusals_are_rested_and_asked_again() -> None:
             )
 
     asyncio.run(story())
-
-
-class HastyLoop(asyncio.SelectorEventLoop):
-    """Its timers ring a moment early. So do uvloop's: its clock counts milliseconds, and the sum of two is rounded."""
-
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
-        return self.call_at(self.time() + delay - 0.002, callback, *args, context=context)
 
 
 def test_a_rest_is_over_when_its_timer_rings_even_if_the_clock_says_otherwise() -> None:

@@ -1,0 +1,46 @@
+"""Connections that are opened again: whoever waits is told when, and may connect then."""
+
+from __future__ import annotations
+
+import asyncio
+
+from clients.config import NetworkConfig
+from clients.connection import Connection
+from clients.links import DATA, Address, Links
+from clients.network import make_rng
+from tests.clients.hasty import HastyLoop
+
+WHERE = ("127.0.0.1", 9092)
+
+
+class Refused(Links):
+    """Nobody listens, wherever it is."""
+
+    attempts = 0
+
+    async def open(self, address: Address) -> Connection:
+        self.attempts += 1
+        raise ConnectionRefusedError
+
+
+def test_who_is_told_that_the_wait_is_over_may_connect_even_if_the_clock_says_otherwise() -> None:
+    """Nothing else would ask again: a fetcher that could not connect at that moment would wait for good."""
+
+    async def story() -> None:
+        config = NetworkConfig(bootstrap_servers=(WHERE,))
+        links = Refused(config, make_rng(None), address_of=lambda _: WHERE, on_failure=lambda: None)
+        tried_often = asyncio.Event()
+
+        def ask(node_id: int) -> None:
+            assert links.ready(node_id, DATA) is None
+            if links.attempts == 5:
+                tried_often.set()
+
+        links.listeners.append(ask)
+        ask(1)
+        async with asyncio.timeout(60):
+            await tried_often.wait()
+        await links.close()
+
+    with asyncio.Runner(loop_factory=HastyLoop) as runner:
+        runner.run(story())
