@@ -138,12 +138,16 @@ class HandOver:
         self._starts.update({one: at for one, at in starts.items() if self._gatekeeper.gate(one.topic)})
 
     async def commit_starts(self) -> None:
-        """Commit what was noted, of partitions that are still ours and whose application has not done so itself."""
+        """Commit what was noted, of partitions that are still ours and of which nothing was handed out yet.
+
+        What was may stand in a transaction by now, which a later plain commit would win against when it is decided.
+        """
         if not self._starts or self._rebalancing():
             return
         starts, self._starts = self._starts, {}
         known = {one: self._assignment.get(one) for one in starts}
-        await self._store_quietly({one: starts[one] for one, row in known.items() if row and row.committed == UNKNOWN})
+        untouched = {one for one, row in known.items() if row and row.committed == row.handed_out == UNKNOWN}
+        await self._store_quietly({one: at for one, at in starts.items() if one in untouched})
 
     async def give_up(self, partitions: Collection[TopicPartition] | None = None) -> None:
         """These, or all, go back to the group: flush, tell, commit. Nothing more of them may be handed out then."""

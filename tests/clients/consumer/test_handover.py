@@ -245,3 +245,56 @@ def test_without_auto_commit_what_was_never_handed_out_is_committed_for_the_appl
             assert history.committed(0) == 0
 
     against_a_cluster(story, brokers=1)
+
+
+def test_where_reading_began_is_not_committed_over_what_a_transaction_is_about_to_commit() -> None:
+    """The start could not be committed while the group rebalanced; by now it was passed, in an open transaction."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await a_backlog_with_a_cut(cluster, admin)
+        async with (
+            consumer_of(cluster, PartitionKeyRebalanceListener(), automatic=False) as consumer,
+            Producer(cluster.bootstrap_servers, transactional_id="copier") as copier,
+        ):
+            handover = consumer._handover
+            rebalancing, handover._rebalancing = handover._rebalancing, lambda: True
+            async with asyncio.timeout(60):
+                while consumer.assignment() == set() or consumer.position(WHERE) < 5:
+                    await consumer.getmany(timeout_ms=100, max_records=5)
+            await copier.begin_transaction()
+            await copier.send_offsets_to_transaction({WHERE: 5}, consumer.group_metadata())
+            handover._rebalancing = rebalancing
+            await consumer.getmany(timeout_ms=0, max_records=1)
+            await copier.commit_transaction()
+            assert await consumer.committed(WHERE) == 5
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_records_that_were_fetched_before_they_were_deleted_are_no_reason_to_wait_for_good() -> None:
+    """Asked again, the leader says that what came before ended where the log begins now: behind the position."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1)
+        async with (
+            Producer(cluster.bootstrap_servers, audit=True) as producer,
+            consumer_of(cluster, PartitionKeyRebalanceListener()) as consumer,
+        ):
+            await send(producer, admin, 10)
+            await resize(admin, 2)
+            await send(producer, admin, 20)
+            async with asyncio.timeout(60):
+                while not (taken := await consumer.getmany(timeout_ms=100, max_records=1)):
+                    pass
+                assert [one.offset for one in taken[WHERE]] == [0]
+                progress = consumer._assignment[WHERE]
+                while progress.fetch_offset < progress.high_watermark or progress.high_watermark <= 12:
+                    await consumer.getmany(timeout_ms=20, max_records=0)
+                await admin.delete_records({WHERE: 12})
+                await resize(admin, 3)
+                found = [0]
+                while found != list(range(progress.high_watermark)):
+                    for record in (await consumer.getmany(timeout_ms=100)).get(WHERE, []):
+                        found.append(record.offset)
+
+    against_a_cluster(story, brokers=1)
