@@ -109,7 +109,7 @@ class Deliveries:
                 behind = progress.read_from >= end or (segment in progress.flushed and not progress.rewound)
                 if min(progress.committed, at) >= end and behind:
                     progress.crossed.add(segment)
-                elif at >= end:
+                elif at >= end or self._is_past(gate, progress, segment):
                     reached.append(Boundary(progress, segment, bool(gate.lineage.successors(segment)), end))
                 else:
                     break
@@ -195,6 +195,14 @@ class Deliveries:
 
     def _needs_announcing(self, gate: TopicGate, progress: PartitionProgress, segment: Segment) -> bool:
         return segment not in progress.announced and bool(gate.lineage.predecessors(segment))
+
+    def _is_past(self, gate: TopicGate, progress: PartitionProgress, segment: Segment) -> bool:
+        """Whether the next batch is of a later segment: where records were deleted meanwhile, the end is said to lie
+        where the log begins now, behind what was fetched before."""
+        if not progress.buffered:
+            return False
+        coming = gate.segment_at(progress.partition.partition, progress.buffered[0].header.partition_leader_epoch)
+        return coming is not None and coming.generation > segment.generation
 
     def _reached(self, progress: PartitionProgress) -> int:
         """The position, or beyond it the first offset that still exists: compaction leaves gaps."""
