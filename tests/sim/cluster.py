@@ -171,12 +171,13 @@ class SimCluster:
 
     async def _start_node(self, machine: Machine, process: Process) -> None:
         timeout_ms = machine.settings.zookeeper_session_timeout_ms
+        offset_ms = EPOCH_MS + machine.skew_ms  # a process takes the time of day once: `clients.clock`
         node = Node(
             machine.settings,
             connect=lambda: self.zookeeper.connect(timeout_ms),
             files=DiskView(machine.disk, process),
             rng=self.rng(f"node-{process.name}"),
-            clock_ms=lambda: EPOCH_MS + machine.skew_ms + int(self.loop.time() * 1000),
+            clock_ms=lambda: offset_ms + int(self.loop.time() * 1000),
             failpoint=lambda point: self._reached(machine, process, point),
         )
         machine.node = node

@@ -308,7 +308,10 @@ async def controller_fails(schedule: Schedule) -> bool:
 
 @fault("clock jumps")
 async def clock_jumps(schedule: Schedule) -> bool:
-    """The wall clock of a machine or a client goes wrong by up to an hour, and comes back. Timers do not notice."""
+    """The wall clock of a machine or a client goes wrong by up to an hour, and comes back. Timers do not notice.
+
+    Nor do nodes that run; one that starts meanwhile believes it.
+    """
     cluster, rng = schedule.cluster, schedule.rng
     clock = rng.choice([*cluster.machines.values(), *schedule.clients])
     skew_ms = round(rng.choice((-1, 1)) * rng.choice((200, 5_000, 3_600_000)) * rng.random())
