@@ -200,6 +200,11 @@ class Streaming:
         while cluster.now() < end:
             await asyncio.sleep(self.rng.expovariate(1.0))
             await self._happen()
+        await self._come_to_rest()
+
+    async def _come_to_rest(self) -> None:
+        """Nothing goes wrong any more; everything has to come out."""
+        cluster = self.cluster
         await self._heal()
         if await cluster.until(lambda: cluster.in_sync(), 60, "the cluster heals"):
             await self._rest()

@@ -30,8 +30,8 @@ class Removals(Streaming):
         self.operator.counts = [self.counts[0]]
 
     async def _life(self) -> None:
-        cluster, rng = self.cluster, self.rng
-        await cluster.start()
+        rng = self.rng
+        await self.cluster.start()
         await self.operator.create()
         await self.output.create()
         for application in (self.feeder, *self.instances[: rng.randint(1, 3)]):
@@ -43,9 +43,7 @@ class Removals(Streaming):
             await asyncio.sleep(rng.uniform(0, 2))
             if rng.random() < 0.5:
                 await self._happen()
-        await self._heal()
-        if await cluster.until(lambda: cluster.in_sync(), 60, "the cluster heals"):
-            await self._rest()
+        await self._come_to_rest()
 
     async def _grow_and_shrink(self) -> None:
         """Without a record in between, except where the first of two shrinks leaves some of the partitions."""
