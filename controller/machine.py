@@ -224,6 +224,7 @@ def on_brokers_joined(state: ClusterState, event: BrokersJoined) -> list[Effect]
     metadata.tell_brokers(existing)
     metadata.tell_everything(joined)
     for partition in state.hosted_by(joined):
+        state.removals.pop(partition, None)  # whoever comes back while a removal is under way is told of it, too
         for replica in state.assignment(partition):
             if replica in joined and partition in state.partitions:
                 replicas.seen(state, partition, replica)

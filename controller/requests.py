@@ -122,6 +122,8 @@ def leader_and_isr_request(
         committed, topic = state.partitions.get(partition), state.topics.get(partition.topic)
         if committed is None or topic is None:
             continue
+        if being_removed(topic, partition.partition, committed):
+            continue  # in its next life a leader has forgotten that nothing may follow what the stub remembers
         if partition.topic not in topics:
             topics[partition.topic] = lai.LeaderAndIsrTopicState(
                 topic_name=partition.topic,

@@ -1,0 +1,169 @@
+"""Nothing is appended behind the end that a stub remembers (R13, I10), whoever dies between "empty" and the removal.
+
+The leaders here do what the product's do: one that has told a controller that nothing is left in its partition appends
+nothing any more, as long as it lives and has the epoch in which it said so. Every other leader takes the transaction
+marker that is on its way, whenever it can.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from controller import effects
+from controller.events import Answered, BrokersRead, Event, TimerFired
+from controller.model import TopicPartition
+from protocol.apis.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from protocol.apis.stop_replica import StopReplicaRequest
+from protocol.errors import ErrorCode
+from tests.controller.world import Crash, Term, World, broker, spread
+
+VICTIM = TopicPartition("t", 3)
+LATEST = -1
+
+
+class Marked(World):
+    """A world in which a marker for the victim may be on its way; once written it is trimmed at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.marker = False
+        self.end = 70
+        self.mute_stops: set[int] = set()
+        """Brokers that are too busy to answer a StopReplica."""
+        self.said_empty: dict[int, int] = {}
+        """Broker -> leader epoch in which it said so; only memory knows."""
+
+    def restart(self, one: int) -> None:
+        """The broker's process is another one: it leads nothing, and remembers nothing but its log."""
+        self.zxid += 1
+        self.brokers[one] = broker(one, self.zxid)
+        self.forget(one)
+
+    def die(self, one: int) -> None:
+        del self.brokers[one]
+        self.forget(one)
+
+    def forget(self, one: int) -> None:
+        self.said_empty.pop(one, None)
+        for key in [key for key in self.held if key[0] == one]:
+            del self.held[key]
+
+    def deliver_marker(self) -> None:
+        """Whoever believes that it leads and may append, does."""
+        leaders = (one for (one, partition), row in self.held.items() if partition == VICTIM and row.leader == one)
+        for one in leaders:
+            if self.marker and self.said_empty.get(one) != self.held[one, VICTIM].leader_epoch:
+                self.marker = False
+                self.end += 1
+
+    def deliver(self, effect: effects.SendToBroker) -> Answered | None:
+        answered = super().deliver(effect)
+        busy = isinstance(effect.request, StopReplicaRequest) and effect.broker_id in self.mute_stops
+        return None if busy else answered
+
+    def _answer(self, broker_id: int, request: Any) -> Any:
+        if not isinstance(request, ListOffsetsRequest):
+            return super()._answer(broker_id, request)
+        asked = request.topics[0].partitions[0]
+        row = self.held.get((broker_id, TopicPartition("t", asked.partition_index)))
+        told = ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=0, offset=self.end)
+        if row is None or row.leader != broker_id or row.leader_epoch != asked.current_leader_epoch:
+            told.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif asked.timestamp == LATEST:
+            self.said_empty[broker_id] = row.leader_epoch
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[told])])
+
+
+class Watched(Term):
+    """A term in which the victim's leader goes after some effect, and from then on the marker arrives wherever it can."""
+
+    strikes_after: int | None = None
+    fault: str = "restarts"
+
+    def _act(self, effect: effects.Effect) -> Event | None:
+        world = self.world
+        assert isinstance(world, Marked)
+        before = self.acted
+        outcome = super()._act(effect)
+        if self.acted > before and self.acted == self.strikes_after:
+            world.marker = True
+            committed = world.states.get(VICTIM)
+            if committed is not None and committed.state.leader in world.brokers:
+                (world.restart if self.fault == "restarts" else world.die)(committed.state.leader)
+                self._arrived.append(BrokersRead(dict(world.brokers)))
+        world.deliver_marker()
+        return outcome
+
+
+def draining(fault: str) -> tuple[Marked, Watched]:
+    world = Marked()
+    world.add_brokers(1, 2, 3)
+    world.add_topic("t", spread(4, world.brokers, 2))
+    term = Watched(world)
+    term.fault = fault
+    term.take_over()
+    term.resize("t", 3)
+    return world, term
+
+
+def expect_removed_at_its_end(world: Marked) -> None:
+    body = world.topics["t"].body
+    assert sorted(body.assignment) == [0, 1, 2]
+    assert body.retired[3].end_offset == world.end, "the index would be used again below a record that was there"
+    assert not [one for one, partition in world.held if partition == VICTIM], "nobody has a replica of it any more"
+
+
+@pytest.mark.parametrize("fault", ["restarts", "dies"])
+def test_a_leader_that_goes_after_it_said_empty(fault: str) -> None:
+    for strikes_after in itertools.count():
+        world, term = draining(fault)
+        term.strikes_after = term.acted + strikes_after
+        term.happen(TimerFired("drained"))
+        done = term.acted < term.strikes_after
+        term.happen(TimerFired("drained"))
+        expect_removed_at_its_end(world)
+        if done:
+            break
+    assert strikes_after > 8
+
+
+@pytest.mark.parametrize("fault", ["restarts", "dies"])
+def test_a_leader_that_goes_together_with_the_controller(fault: str) -> None:
+    for crash_after in itertools.count():
+        world, term = draining(fault)
+        leader = world.state("t", 3).leader
+        term.crash_after = term.acted + crash_after
+        try:
+            term.happen(TimerFired("drained"))
+        except Crash:
+            (world.restart if fault == "restarts" else world.die)(leader)
+            world.marker = True
+            Watched(world).take_over().happen(TimerFired("drained"))
+            expect_removed_at_its_end(world)
+        else:
+            break
+    assert crash_after > 4
+
+
+def test_a_replica_that_comes_back_during_the_removal_is_told_to_go() -> None:
+    world, term = draining("restarts")
+    leader = world.state("t", 3).leader
+    (follower,) = set(world.topics["t"].body.assignment[3]) - {leader}
+    world.mute_stops = {follower}
+    term.happen(TimerFired("drained"))
+    assert VICTIM in term.state.removals, "the follower has not confirmed that it dropped its log"
+    world.restart(leader)
+    begun = len(world.sent)
+    world.mute_stops = set()
+    term.brokers_changed()
+    told = [one for one, request in world.sent[begun:] if isinstance(request, StopReplicaRequest)]
+    assert sorted(told) == sorted([leader, follower])
+    expect_removed_at_its_end(world)
