@@ -83,7 +83,7 @@ class Marked(World):
 
 
 class Watched(Term):
-    """A term in which the victim's leader goes after some effect, and from then on the marker arrives wherever it can."""
+    """A term in which the victim's leader goes after some effect; from then on the marker arrives wherever it can."""
 
     strikes_after: int | None = None
     fault: str = "restarts"
