@@ -1,33 +1,27 @@
-"""A real ZooKeeper through kazoo: the only module that imports it, and one of two that see a thread.
-
-kazoo runs one connection thread per client and by default two more that deliver completions and watches, which lets
-changed data overtake the news of the change. Here both are posted to the event loop from the connection thread, in the
-order in which they arrived, so the order that ZooKeeper promises is kept and no further thread exists.
+"""A real ZooKeeper through kazoo: the port `ZkSession`, its paths, answers, errors and watches, in terms of kazoo's.
 
 A session ends once. After expiry kazoo would go on with a new session under the same client object; this adapter stops
 the connection thread at the moment of expiry, so that nothing asked of the old session can happen in a new one.
 
 Only kazoo's `*_async` calls are used: a blocking one would wait for the loop it stands on. `stop` joins the connection
-thread and so runs in an executor.
+thread and so runs in an executor. On which thread what happens is in `kazoo_client`; no other module imports kazoo.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, assert_never
 
 from kazoo import exceptions as kz
-from kazoo.client import KazooClient
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 
 from controller.zk import session as zk
+from controller.zk.kazoo_client import LoopHandler, OneSessionClient
 from controller.zk.multi_read import NO_NODE, MultiRead
 from controller.zk.session import (
     ANY_VERSION,
@@ -85,56 +79,6 @@ async def open_kazoo(
     session = KazooSession(servers, session_timeout_ms, root)
     await session.open((connect_timeout_ms or session_timeout_ms) / 1000)
     return session
-
-
-class PostTo:
-    """Stands in for kazoo's completion queue: what is put there is called on the loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-
-    def put(self, call: Callable[[], object]) -> None:
-        """Post; a loop that is gone has no one left to tell."""
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(call)
-
-
-class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Delivers kazoo's completions and watches on the event loop, in the order in which ZooKeeper sent them."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__()
-        self.completion_queue = PostTo(loop)
-
-    @property
-    def running(self) -> bool:
-        """Always: a handler that is not running would call back from the connection thread."""
-        return True
-
-    def start(self) -> None:
-        """Start no worker threads."""
-
-    def stop(self) -> None:
-        """There is nothing to stop."""
-
-    def dispatch_callback(self, callback: Any) -> None:
-        """Post a watch's callback."""
-        self.completion_queue.put(functools.partial(callback.func, *callback.args))
-
-
-class OneSessionClient(KazooClient):  # type: ignore[misc]
-    """A client that does not outlive its session."""
-
-    def end_reconnecting(self) -> None:
-        """Let the connection thread finish instead of opening the next session. Called on that thread, at expiry."""
-        self._stopped.set()
-
-    def stop(self) -> None:
-        """End the session if it lives, and wait for the connection thread."""
-        if self._stopped.is_set():
-            self._safe_close()
-        else:
-            super().stop()
 
 
 @dataclass(frozen=True, slots=True)
