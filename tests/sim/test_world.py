@@ -1,67 +1,15 @@
-"""The simulated world itself: loop, network, disk and ZooKeeper behave as what they stand for, and fail as asked."""
+"""The simulated world itself: loop, disk and ZooKeeper behave as what they stand for, and fail as asked."""
 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 
 from controller.zk.session import ConnectionLoss, SessionExpired
 from tests.sim.files import DiskView, SimDisk
-from tests.sim.loop import Process, ProcessKilled, SimLoop, SimulationStuck
-from tests.sim.network import SimNetwork
-from tests.sim.zookeeper import SimZooKeeper
-
-
-class World:
-    def __init__(self, seed: int = 1) -> None:
-        self.rng = random.Random(seed)
-        self.loop = SimLoop(self.rng)
-        self.network = SimNetwork(self.loop, self.rng)
-        self.zookeeper = SimZooKeeper(self.loop, self.rng)
-        self.server, self.client = Process("server"), Process("client")
-        self.heard: list[Any] = []
-
-    def run(self, story: Callable[[World], Coroutine[Any, Any, Any]]) -> World:
-        self.loop.run(story(self))
-        assert self.loop.failures == []
-        return self
-
-    async def connected(self) -> Any:
-        """A client's transport to a server that answers in capitals."""
-        world = self
-
-        class Capitals(asyncio.Protocol):
-            def connection_made(self, transport: Any) -> None:
-                self.transport = transport
-
-            def data_received(self, data: bytes) -> None:
-                self.transport.write(data.upper())
-
-        class Listens(asyncio.Protocol):
-            def data_received(self, data: bytes) -> None:
-                world.heard.append(data)
-
-            def connection_lost(self, error: Exception | None) -> None:
-                world.heard.append(error)
-
-        async def listen() -> int:
-            server = await asyncio.get_running_loop().create_server(Capitals, "server", 0)
-            return int(server.sockets[0].getsockname()[1])
-
-        async def connect(port: int) -> Any:
-            transport, _ = await asyncio.get_running_loop().create_connection(Listens, "server", port)
-            return transport
-
-        self.port = await self.loop.spawn(self.server, listen())
-        return await self.loop.spawn(self.client, connect(self.port))
-
-    def said(self) -> bytes:
-        return b"".join(one for one in self.heard if isinstance(one, bytes))
-
+from tests.sim.loop import Process, ProcessKilled, SimulationStuck
+from tests.sim.world import World
 
 # --- the loop
 
@@ -178,97 +126,6 @@ def test_threads_are_refused() -> None:
     async def story(world: World) -> None:
         with pytest.raises(NotImplementedError):
             await asyncio.to_thread(print)
-
-    World().run(story)
-
-
-# --- the network
-
-
-def test_bytes_arrive_in_order_and_in_other_pieces() -> None:
-    async def story(world: World) -> None:
-        world.network.split_chance = 0.5
-        transport = await world.connected()
-        for number in range(50):
-            transport.write(b"word %d," % number)
-        await asyncio.sleep(5)
-        assert world.said() == b"".join(b"WORD %d," % number for number in range(50))
-        assert world.network.fired["split read"]
-
-    World().run(story)
-
-
-def test_a_blocked_link_delivers_late_and_nobody_learns_of_it() -> None:
-    async def story(world: World) -> None:
-        transport = await world.connected()
-        world.network.block("client", "server")
-        transport.write(b"late")
-        await asyncio.sleep(60)
-        assert world.heard == []
-        world.network.heal("client", "server")
-        await asyncio.sleep(1)
-        assert world.said() == b"LATE"
-
-    World().run(story)
-
-
-def test_one_way_the_question_arrives_and_the_answer_does_not() -> None:
-    async def story(world: World) -> None:
-        transport = await world.connected()
-        world.network.block("server", "client")
-        transport.write(b"x")
-        await asyncio.sleep(10)
-        assert world.heard == []
-        world.network.heal("server", "client")
-        await asyncio.sleep(1)
-        assert world.said() == b"X"
-
-    World().run(story)
-
-
-def test_a_reset_cuts_a_frame_in_the_middle() -> None:
-    async def story(world: World) -> None:
-        transport = await world.connected()
-        world.network.slow("client", "server", 500)
-        transport.write(bytes(1000))
-        world.network.reset_some("client", 1.0)
-        await asyncio.sleep(5)
-        assert isinstance(world.heard[-1], ConnectionResetError)
-        assert world.network.fired["frame cut"]
-        assert len(world.said()) < 1000
-
-    World(3).run(story)
-
-
-def test_a_dead_process_resets_and_a_dark_machine_says_nothing_until_it_is_back() -> None:
-    for silently in (False, True):
-
-        async def story(world: World, silently: bool = silently) -> None:
-            transport = await world.connected()
-            world.loop.kill(world.server)
-            world.network.process_died(world.server, silently=silently)
-            transport.write(b"anybody?")
-            await asyncio.sleep(30)
-            assert bool(world.heard) is not silently
-            if silently:
-                world.network.host_is_up("server")
-                await asyncio.sleep(1)
-            assert isinstance(world.heard[-1], ConnectionResetError)
-
-        World().run(story)
-
-
-def test_nobody_listens_on_a_dead_host() -> None:
-    async def story(world: World) -> None:
-        await world.connected()
-        world.loop.kill(world.server)
-        world.network.process_died(world.server, silently=False)
-
-        async def connect() -> None:
-            with pytest.raises(ConnectionRefusedError):
-                await asyncio.get_running_loop().create_connection(asyncio.Protocol, "server", world.port)
-
-        await world.loop.spawn(world.client, connect())
 
     World().run(story)
 
