@@ -19,7 +19,8 @@ on its way, and an EndTxn that arrives late would end the next transaction of th
 takes that risk; KIP-890 removes it by raising the epoch each time. During a resize the producer's barrier (`switch`)
 moves records to other partitions: those are added like any new partition, in the middle of the transaction (E12).
 
-Pure: requests come out, responses go in. Source: KIP-98, KIP-360, KIP-447, `TransactionManager` of Kafka's client 3.9.
+Pure: questions come out (`questions`), responses go in. Source: KIP-98, KIP-360, KIP-447, `TransactionManager` of
+Kafka's client 3.9.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from clients.group_metadata import ConsumerGroupMetadata
+from clients.producer import questions
+from clients.producer.questions import Asker, Question
 from clients.producer.verdicts import (
     FATAL_FOR_BATCHES,
     AbortableError,
@@ -40,22 +43,9 @@ from clients.producer.verdicts import (
     Verdict,
     verdict_of,
 )
-from protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
-from protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from protocol.apis.end_txn import EndTxnRequest
-from protocol.apis.init_producer_id import InitProducerIdRequest
-from protocol.apis.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
-GROUP_KEY: Final = 0
-TRANSACTION_KEY: Final = 1
-ADD_PARTITIONS_VERSION_MAX: Final = 3
-"""Versions 4 and 5 are for brokers, which verify many transactions at once."""
 UNKNOWN_ATTEMPTS: Final = 6
 """How often to send the offset of an unknown partition: the broker may be young, or the partition gone."""
 
@@ -87,15 +77,6 @@ LEGAL: Final[Mapping[State, frozenset[State]]] = {
 
 _OPEN: Final = frozenset({State.IN_TRANSACTION, State.COMMITTING})
 _DOOMED: Final = frozenset({State.ABORTABLE_ERROR, State.ABORTING, State.FATAL_ERROR})
-
-
-class Question(NamedTuple):
-    """A request and the coordinator that it is for."""
-
-    step: Step
-    request: Any
-    key: str
-    key_type: int
 
 
 class _Offsets(NamedTuple):
@@ -234,19 +215,25 @@ class Transactions:
             self._open = self._choose(settled)
         return self._open
 
+    @property
+    def _asker(self) -> Asker:
+        return Asker(self.transactional_id, self.producer_id, self.producer_epoch)
+
     def _choose(self, settled: bool) -> Question | None:
         if self.state is State.INITIALIZING:
-            return self._initialize()
+            return questions.initialize(self._asker, self.timeout_ms)
         if self.state in _OPEN:
             if self._wanted:
-                return self._add_partitions()
+                return questions.add_partitions(self._asker, self._wanted)
             if self._offsets:
-                asked = self._offsets[0]
-                return self._commit_offsets(asked) if asked.group.group_id in self._groups else self._add_group(asked)
+                group, offsets = self._offsets[0]
+                if group.group_id not in self._groups:
+                    return questions.add_group(self._asker, group.group_id)
+                return questions.commit_offsets(self._asker, group, offsets)
         if self.state not in (State.COMMITTING, State.ABORTING) or not settled:
             return None
         if self._known and not self._unmapped:
-            return self._end()
+            return questions.end(self._asker, commit=self.state is State.COMMITTING)
         self._ended()
         return self._choose(settled)
 
@@ -257,12 +244,7 @@ class Transactions:
 
     def answered(self, question: Question, response: Any) -> Verdict:
         """The coordinator has answered. What may be asked again will be, by the next `next`."""
-        if question.step is Step.ADD_PARTITIONS:
-            code, where = _worst_partition(response)
-        elif question.step is Step.COMMIT_OFFSETS:
-            code, where = _worst_offset(response)
-        else:
-            code, where = ErrorCode(response.error_code), ""
+        code, where = questions.outcome(question.step, response)
         verdict = self.refused(question, code, where)
         if verdict is Verdict.DONE:
             self._done(question, response)
@@ -327,69 +309,6 @@ class Transactions:
         else:
             self._move(State.READY)
 
-    # requests
-
-    def _initialize(self) -> Question:
-        request = InitProducerIdRequest(
-            transactional_id=self.transactional_id,
-            transaction_timeout_ms=self.timeout_ms,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-        )
-        return Question(Step.INITIALIZE, request, self.transactional_id, TRANSACTION_KEY)
-
-    def _add_partitions(self) -> Question:
-        topics: dict[str, list[int]] = {}
-        for partition in self._wanted:
-            topics.setdefault(partition.topic, []).append(partition.partition)
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=self.producer_id,
-            v3_and_below_producer_epoch=self.producer_epoch,
-            v3_and_below_topics=[
-                AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()
-            ],
-        )
-        return Question(Step.ADD_PARTITIONS, request, self.transactional_id, TRANSACTION_KEY)
-
-    def _add_group(self, asked: _Offsets) -> Question:
-        request = AddOffsetsToTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            group_id=asked.group.group_id,
-        )
-        return Question(Step.ADD_OFFSETS, request, self.transactional_id, TRANSACTION_KEY)
-
-    def _commit_offsets(self, asked: _Offsets) -> Question:
-        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for partition, offset in sorted(asked.offsets.items()):
-            topics.setdefault(partition.topic, []).append(
-                TxnOffsetCommitRequestPartition(
-                    partition_index=partition.partition, committed_offset=offset, committed_metadata=""
-                )
-            )
-        request = TxnOffsetCommitRequest(
-            transactional_id=self.transactional_id,
-            group_id=asked.group.group_id,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            generation_id=asked.group.generation_id,
-            member_id=asked.group.member_id,
-            group_instance_id=asked.group.group_instance_id,
-            topics=[TxnOffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()],
-        )
-        return Question(Step.COMMIT_OFFSETS, request, asked.group.group_id, GROUP_KEY)
-
-    def _end(self) -> Question:
-        request = EndTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            committed=self.state is State.COMMITTING,
-        )
-        return Question(Step.END, request, self.transactional_id, TRANSACTION_KEY)
-
     # states
 
     def _require(self, state: State, what: str) -> None:
@@ -407,35 +326,3 @@ class Transactions:
     def _move(self, to: State) -> None:
         assert to in LEGAL[self.state], f"{self.transactional_id}: {self.state.name} -> {to.name} is not a transition"
         self.state = to
-
-
-def _worst_partition(response: Any) -> tuple[ErrorCode, str]:
-    """The error that decides: OPERATION_NOT_ATTEMPTED only says that another partition has one."""
-    rows = [
-        (ErrorCode(row.partition_error_code), f"{topic.name}-{row.partition_index}")
-        for topic in response.results_by_topic_v3_and_below
-        for row in topic.results_by_partition
-    ]
-    return _worst(rows)
-
-
-def _worst_offset(response: Any) -> tuple[ErrorCode, str]:
-    rows = [
-        (ErrorCode(row.error_code), f"{topic.name}-{row.partition_index}")
-        for topic in response.topics
-        for row in topic.partitions
-    ]
-    return _worst(rows)
-
-
-def _worst(rows: list[tuple[ErrorCode, str]]) -> tuple[ErrorCode, str]:
-    failed = [row for row in rows if row[0] is not ErrorCode.NONE]
-    telling = [row for row in failed if row[0] is not ErrorCode.OPERATION_NOT_ATTEMPTED]
-    if telling:
-        return max(telling, key=lambda row: _severity(row[0]))
-    return failed[0] if failed else (ErrorCode.NONE, "")
-
-
-def _severity(code: ErrorCode) -> int:
-    """What cannot be cured by asking again comes before what can."""
-    return 0 if code.retriable else 1

@@ -18,8 +18,9 @@ from typing import Any, Final
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.network import GROUP, Network
 from clients.producer.accumulator import Accumulator
+from clients.producer.questions import ADD_PARTITIONS_VERSION_MAX, Question
 from clients.producer.sender import Sender
-from clients.producer.transactions import ADD_PARTITIONS_VERSION_MAX, Question, State, Transactions
+from clients.producer.transactions import State, Transactions
 from clients.producer.verdicts import AbortableError, FatalError, Step, Verdict
 from protocol.errors import ErrorCode, KafkaError
 from protocol.topic_partition import TopicPartition

@@ -1,6 +1,6 @@
 """A transaction coordinator and a group coordinator as Kafka's are, small enough to be obviously right.
 
-Answers the requests of `clients.producer.transactions`; a marker is written at the moment a transaction ends. `mood`
+Answers the requests of `clients.producer.questions`; a marker is written at the moment a transaction ends. `mood`
 makes it answer something else, before or instead of doing what was asked.
 """
 
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from clients.producer.transactions import Question, Transactions
+from clients.producer.questions import Question
+from clients.producer.transactions import Transactions
 from clients.producer.verdicts import Step, Verdict
 from protocol.apis.add_offsets_to_txn import AddOffsetsToTxnResponse
 from protocol.apis.add_partitions_to_txn import (

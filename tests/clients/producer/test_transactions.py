@@ -263,20 +263,6 @@ def test_what_no_transaction_would_be_spared_is_fatal(code: ErrorCode) -> None:
         transactions.abort()
 
 
-def test_the_telling_error_of_many_partitions_decides() -> None:
-    transactions, coordinator = begun()
-    for index in range(3):
-        transactions.admits("t", index)
-    question = transactions.next(settled=False)
-    assert question is not None
-    response = coordinator.answer(question, ErrorCode.OPERATION_NOT_ATTEMPTED)
-    response.results_by_topic_v3_and_below[0].results_by_partition[
-        1
-    ].partition_error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert transactions.answered(question, response) is Verdict.LATER
-    assert transactions.state is State.IN_TRANSACTION
-
-
 WEATHER = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
