@@ -1,13 +1,8 @@
-"""Everything a producer has accepted and not yet settled, and which of it may be transmitted now.
+"""Everything a producer has accepted and not yet settled: taken in, transmitted, told the outcome of, given up.
 
 Pure: time comes as `now` (seconds, any origin), nodes as a function, waits as instants to be woken at. The sender calls
-`drain`, transmits what it gets, and reports each outcome with `complete` or `lost`; both may let further batches go.
-
-What may be transmitted to a partition, in this order (one batch per request and partition, as Kafka demands):
-
-    1. the oldest unresolved batch that is not on the wire, once its backoff is over; nothing younger overtakes it
-    2. the oldest waiting batch, when it is full, has lingered, or somebody waits for it (flush, close, full buffer);
-       not while the partition is closed or fenced (`switch`), five are unresolved, or the first one ever is (E6)
+`drain`, transmits what it gets (`turns` says which batches), and reports each outcome with `complete` or `lost`; both
+may let further batches go.
 
 Sequence numbers are per partition and given at the first transmission. A batch that the leader never appended gives
 them back; a batch given up after it was transmitted leaves a hole, and the partition begins again with a new producer
@@ -30,15 +25,15 @@ from clients.producer.drained import Drained, Statistics
 from clients.producer.metrics import Stalls
 from clients.producer.numbering import Numbering
 from clients.producer.queues import (
-    UNKEYED,
     Batch,
     PartitionQueue,
     Receipt,
     Record,
     TopicQueues,
-    chosen_partition,
     size_of,
 )
+from clients.producer.routes import UNKEYED, check_ready, chosen_partition, not_live
+from clients.producer.turns import Turns
 from clients.producer.verdicts import TransactionAborted
 from protocol.errors import ErrorCode, KafkaError
 from protocol.lineage import Lineage
@@ -74,6 +69,7 @@ class Accumulator:
         self.statistics = Statistics()
         self.stalls = Stalls()
         self.numbering = Numbering(config, self.statistics)
+        self._turns = Turns(config, self.numbering)
         self.outstanding = 0
         self.buffered_bytes = 0
         self.hurry = 0
@@ -121,14 +117,14 @@ class Accumulator:
             index = topic.address(route)
         elif route == UNKEYED:
             if not topic.ready:
-                self.check_ready(topic, route)
+                check_ready(topic, route)
             index = self._stickies[topic.name].current(topic.ready)
         else:
             index = chosen_partition(route)
             if index not in topic.live:
-                raise _not_live(topic, index)
+                raise not_live(topic, index)
         if topic.starved:
-            self.check_ready(topic, route)
+            check_ready(topic, route)
         queue = topic.queues.get(index) or topic.queue(index)
         size_bytes = size_of(key, value, headers)
         record = Record(self._order, route, key, value, headers, timestamp_ms, receipt)
@@ -141,16 +137,6 @@ class Accumulator:
             if route == UNKEYED and len(queue.waiting) > 1:
                 self._stickies[topic.name].move_on(topic.ready)
         return begun or self.buffered_bytes >= self.config.buffer_bytes
-
-    def check_ready(self, topic: TopicQueues, route: int) -> None:
-        """Refuse a record for a partition without enough replicas before it waits for room in the buffer."""
-        if route == UNKEYED:
-            if not topic.ready:
-                raise _starved(topic, "every partition")
-            return
-        index = topic.address(route) if route >= 0 else chosen_partition(route)
-        if index in topic.starved:
-            raise _starved(topic, f"partition {index}")
 
     def adopt(
         self, name: str, topic_id: bytes, lineage: Lineage | None, live: Sequence[int], *, stamped: bool = True
@@ -177,17 +163,6 @@ class Accumulator:
                 switch.refuse(batch, queue.stamp)
         self._settle(topic, force=True)
 
-    def note_condition(self, name: str, *, leaderless: Collection[int], starved: Collection[int]) -> None:
-        """Which partitions have no leader, and which too few in-sync replicas to take a record now.
-
-        Records without a key avoid both. A starved one is given none at all; batches that wait for it already keep
-        their place, because replicas may come back before the delivery timeout.
-        """
-        topic = self.topics[name]
-        topic.starved = frozenset(starved)
-        fed = tuple(index for index in topic.live if index not in topic.starved)
-        topic.ready = tuple(index for index in fed if index not in leaderless) or fed
-
     # what to send
 
     def drain(self, now: float, leader_of: Callable[[str, int], int], may_send_to: Callable[[int], bool]) -> Drained:
@@ -199,12 +174,13 @@ class Accumulator:
             if topic.returned:
                 self._wait_for_place(topic, drained)
         taken: dict[int, int] = {}
+        hurried = self.hurry > 0 or self.full
         for queue in list(self._active):
             if queue.idle:
                 del self._active[queue]
                 continue
             drained.wake_by(self._deadline(queue))
-            batch = self._candidate(queue, now, drained)
+            batch = self._turns.next_of(queue, now, drained, hurried=hurried)
             if batch is None:
                 continue
             node = leader_of(queue.topic.name, queue.index)
@@ -226,37 +202,6 @@ class Accumulator:
 
     def _fits(self, taken_bytes: int, batch: Batch) -> bool:
         return not taken_bytes or taken_bytes + batch.size_bytes <= self.config.request_bytes_max
-
-    def _candidate(self, queue: PartitionQueue, now: float, drained: Drained) -> Batch | None:
-        if not self.numbering.ready(queue):
-            return None
-        unresolved = queue.unresolved
-        if unresolved:
-            again = next((batch for batch in unresolved if not batch.on_wire), None)
-            if again is not None:
-                if again.retry_at > now:
-                    drained.wake_by(again.retry_at)
-                    return None
-                if self.numbering.must_wait(queue, again):
-                    return None
-                return again if queue.established or not queue.on_wire() else None
-            if self.numbering.window_is_used_up(queue) or first_contact(queue):
-                return None
-        if queue.fenced:
-            drained.refresh = True
-            return None
-        if not queue.waiting or queue.give_up or queue.index in queue.topic.closed:
-            return None
-        if not self.numbering.admits(queue):
-            return None
-        batch = queue.waiting[0]
-        lingers_until = batch.created_at + self.config.linger_ms / 1000
-        if self.hurry or len(queue.waiting) > 1 or self.full or lingers_until <= now:
-            return batch
-        if batch.size_bytes >= self.config.batch_bytes:
-            return batch
-        drained.wake_by(lingers_until)
-        return None
 
     def _transmit(self, queue: PartitionQueue, batch: Batch) -> None:
         if batch.attempts == 0:
@@ -392,7 +337,7 @@ class Accumulator:
         homeless = switch.settle(topic, sticky.current, self.config.batch_bytes, force=force)
         self.statistics.rehashed_records += homeward - len(topic.returned) - len(homeless)
         for record in homeless:
-            error = _not_live(topic, chosen_partition(record.route))
+            error = not_live(topic, chosen_partition(record.route))
             self._missing(error)
             self._fail([record], error)
         if force or topic.closed or not topic.returned:
@@ -448,21 +393,3 @@ class Accumulator:
         self.statistics.records += len(records)
         self.buffered_bytes -= sum(size_of(one.key, one.value, one.headers) for one in records)
         self.on_settled(records)
-
-
-def first_contact(queue: PartitionQueue) -> bool:
-    """Whether only one batch may be unresolved: a leader that does not know us accepts any first sequence (E6)."""
-    return not queue.established
-
-
-def _starved(topic: TopicQueues, partitions: str) -> KafkaError:
-    text = f"{topic.name}: fewer in-sync replicas than min.insync.replicas in {partitions}; the record was not accepted"
-    return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
-
-
-def _not_live(topic: TopicQueues, partition: int) -> KafkaError:
-    live = f"0 to {topic.live[-1]}" if topic.live else "none"
-    return KafkaError(
-        ErrorCode.INVALID_PARTITIONS,
-        f"{topic.name} takes no records in partition {partition}: it has been merged away or never was (live: {live})",
-    )

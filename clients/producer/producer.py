@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -20,14 +19,15 @@ from clients.metadata import ClusterMetadata
 from clients.network import Network
 from clients.producer.accumulator import Accumulator
 from clients.producer.drained import Statistics
+from clients.producer.entrance import Entrance
 from clients.producer.flush import Flush
 from clients.producer.metrics import ProducerMetrics, metrics_of
-from clients.producer.queues import UNKEYED, Record, RecordMetadata, TopicQueues, explicit_route
+from clients.producer.queues import Record, RecordMetadata, TopicQueues
+from clients.producer.routes import check_ready, route_of
 from clients.producer.sender import Sender
 from clients.producer.transactor import TransactionScope, Transactor
 from protocol import audit as audit_format
 from protocol.errors import ErrorCode, KafkaError
-from protocol.hashing import murmur2
 from protocol.topic_partition import TopicPartition
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -98,11 +98,11 @@ class Producer:
         self._accumulator = Accumulator(self._config, self._network_config.retry_backoff, self._rng)
         self._sequences: dict[tuple[str, bytes], int] = {}
         self._ready: dict[str, TopicQueues] = {}
-        self._blocked: deque[asyncio.Future[None]] = deque()
         self._flushes: list[Flush] = []
         self._loop: asyncio.AbstractEventLoop
         self._network: Network
         self._sender: Sender
+        self._entrance: Entrance
         self._transactor: Transactor | None = None
         self._clock: Callable[[], float]
         self._clock_ms: Callable[[], int]
@@ -121,6 +121,7 @@ class Producer:
         self._clock_ms = self._chosen_clock_ms or follow_loop_ms()
         self._network = Network(self._network_config, self._rng)
         self._sender = Sender(self._config, self._network, self._accumulator, self._rng)
+        self._entrance = Entrance(self._accumulator, self._sender.wake)
         self._sender.on_failure = self._on_failure
         self._accumulator.on_settled = self._on_settled
         try:
@@ -197,7 +198,7 @@ class Producer:
         records is the order in which these calls return.
         """
         queues = self._ready.get(topic)
-        if queues is None or self._accumulator.full or self._blocked or self._state != "started":
+        if queues is None or self._accumulator.full or self._entrance.waiting or self._state != "started":
             return await self._send_in_turn(topic, value, key, partition, timestamp_ms, headers)
         return self._append(queues, value, key, partition, timestamp_ms, headers)
 
@@ -297,7 +298,7 @@ class Producer:
             raise TypeError("keys and values are bytes: encode them before sending")
         if self._transactor is not None:
             self._transactor.check_open()
-        route = _route(key, partition)
+        route = route_of(key, partition)
         now = self._clock()
         receipt: asyncio.Future[RecordMetadata] = self._loop.create_future()
         if self._transactor is not None:
@@ -328,27 +329,17 @@ class Producer:
     ) -> asyncio.Future[RecordMetadata]:
         """The slow way in: wait for the topic's metadata, then for room, first come, first served."""
         self._check_running()
-        turn: asyncio.Future[None] | None = None
         try:
             async with asyncio.timeout(self._config.max_block_ms / 1000):
                 queues = await self._topic(topic)
                 if queues.starved:
-                    self._accumulator.check_ready(queues, _route(key, partition))
-                if self._accumulator.full or self._blocked:
-                    turn = self._loop.create_future()
-                    self._blocked.append(turn)
-                    self._sender.wake()
-                    await turn
-            self._check_running()
-            return self._append(queues, value, key, partition, timestamp_ms, headers)
+                    check_ready(queues, route_of(key, partition))
+                async with self._entrance.turn():
+                    self._check_running()
+                    return self._append(queues, value, key, partition, timestamp_ms, headers)
         except TimeoutError:
             text = f"{topic}: no metadata and room in the buffer within {self._config.max_block_ms} ms"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text) from None
-        finally:
-            # Whoever has the turn keeps its place until its record is in: nobody slips past, and one enters at a time.
-            if turn is not None:
-                self._blocked.remove(turn)
-            self._let_in()
 
     def _check_running(self) -> None:
         if self._failure is not None:
@@ -373,11 +364,6 @@ class Producer:
         await self._network.wait_for(known)
         return self._ready[topic]
 
-    def _let_in(self) -> None:
-        """Give the turn to the first of those who wait for room."""
-        if self._blocked and not self._accumulator.full and not self._blocked[0].done():
-            self._blocked[0].set_result(None)
-
     def _on_metadata(self, metadata: ClusterMetadata) -> None:
         self._sender.adopt(metadata)
         for name, queues in self._accumulator.topics.items():
@@ -389,18 +375,12 @@ class Producer:
         self._failure = error
 
     def _on_settled(self, records: Sequence[Record]) -> None:
-        if self._blocked:
-            self._let_in()
+        if self._entrance.waiting:
+            self._entrance.let_in()
         for flush in self._flushes:
             flush.settled(records)
         if self._transactor is not None:
             self._transactor.wake()
-
-
-def _route(key: bytes | None, partition: int | None) -> int:
-    if partition is not None:
-        return explicit_route(partition)
-    return UNKEYED if key is None else murmur2(key)
 
 
 def _mark_heard(receipt: asyncio.Future[RecordMetadata]) -> None:

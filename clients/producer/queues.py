@@ -14,7 +14,7 @@ Data and its upkeep only; `accumulator` and `switch` decide. Nothing here knows 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from protocol.lineage import Lineage
@@ -23,8 +23,6 @@ from protocol.records.batch_builder import BatchBuilder
 from protocol.records.record import Headers
 from protocol.topic_partition import TopicPartition
 
-UNKEYED: Final = -1
-"""The route of a record that may go to any live partition. Routes >= 0 are key hashes."""
 UNSTAMPED: Final = -1
 RECORD_OVERHEAD_BYTES: Final = 14
 """Length, attributes, deltas and the lengths of key, value and headers; an estimate that errs on the large side."""
@@ -72,16 +70,6 @@ class Record(NamedTuple):
     headers: Headers
     timestamp_ms: int
     receipt: Receipt
-
-
-def explicit_route(partition: int) -> int:
-    """The route of a record whose partition the application chose: it is never moved."""
-    return -2 - partition
-
-
-def chosen_partition(route: int) -> int:
-    """The partition behind an explicit route."""
-    return -2 - route
 
 
 def size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:
@@ -352,6 +340,16 @@ class TopicQueues:
         else:
             self._modulus = lineage.base << ((count // lineage.base).bit_length() - 1)
             self._split = count - self._modulus
+
+    def note_condition(self, *, leaderless: Collection[int], starved: Collection[int]) -> None:
+        """Which partitions have no leader, and which too few in-sync replicas to take a record now.
+
+        Records without a key avoid both. A starved one is given none at all; batches that wait for it already keep
+        their place, because replicas may come back before the delivery timeout.
+        """
+        self.starved = frozenset(starved)
+        fed = tuple(index for index in self.live if index not in self.starved)
+        self.ready = tuple(index for index in fed if index not in leaderless) or fed
 
     def address(self, key_hash: int) -> int:
         """The partition of a key. The same as `linear_hashing.address`, with the level worked out beforehand."""

@@ -101,7 +101,7 @@ class Sender:
                 counts = self._config.require_min_in_sync_acks and self._config.acks == ALL
                 starved = [index for index in live if counts and not topic.in_sync_enough(index)]
                 leaderless = [index for index in live if metadata.leader(name, index) == NO_LEADER]
-                self._accumulator.note_condition(name, leaderless=leaderless, starved=starved)
+                self._accumulator.topics[name].note_condition(leaderless=leaderless, starved=starved)
                 if starved:
                     self._look_again()
         self.wake()

@@ -27,16 +27,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from clients.producer.queues import (
-    UNKEYED,
     Batch,
     PartitionQueue,
     Record,
     ResidueClass,
     TopicQueues,
-    chosen_partition,
     overlap,
     size_of,
 )
+from clients.producer.routes import UNKEYED, chosen_partition
 from protocol.lineage import Lineage
 
 Choose = Callable[[Sequence[int]], int]

@@ -55,10 +55,10 @@ def unknown_outcomes(planter: Planter) -> None:
     aim="a leader hears late that it is one",
 )
 def first_contact(planter: Planter) -> None:
-    from clients.producer import accumulator
+    from clients.producer import turns
     from clients.producer.queues import PartitionQueue
 
-    planter.replace(accumulator, "first_contact", lambda queue: False)
+    planter.replace(turns, "first_contact", lambda queue: False)
 
     def established(queue: Any) -> bool:
         return True

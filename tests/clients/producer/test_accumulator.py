@@ -13,7 +13,8 @@ from clients.backoff import Backoff
 from clients.config import ProducerConfig
 from clients.producer.accumulator import Accumulator
 from clients.producer.drained import Drained
-from clients.producer.queues import PRODUCER_EPOCH_MAX, UNKEYED, Batch, explicit_route, size_of
+from clients.producer.queues import PRODUCER_EPOCH_MAX, Batch, size_of
+from clients.producer.routes import UNKEYED, explicit_route
 from protocol.errors import ErrorCode, KafkaError
 from protocol.lineage import Lineage
 from protocol.records.batch import read_header

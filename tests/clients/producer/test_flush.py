@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from clients.producer.flush import Flush
-from clients.producer.queues import UNKEYED, Record
+from clients.producer.queues import Record
+from clients.producer.routes import UNKEYED
 from tests.clients.producer.world import Receipt
 
 

@@ -11,8 +11,6 @@ from clients.producer.queues import (
     PartitionQueue,
     Record,
     TopicQueues,
-    chosen_partition,
-    explicit_route,
     overlap,
     size_of,
 )
@@ -101,11 +99,6 @@ def test_classes_overlap_if_and_only_if_they_share_a_key() -> None:
             for other in classes:
                 shared = any(h % one[0] == one[1] and h % other[0] == other[1] for h in range(base * 32))
                 assert overlap(one, other) == shared, (one, other)
-
-
-def test_explicit_routes_are_told_apart_from_hashes() -> None:
-    assert [chosen_partition(explicit_route(index)) for index in (0, 1, 99)] == [0, 1, 99]
-    assert all(explicit_route(index) < -1 for index in (0, 1, 99))
 
 
 def test_sizes_err_on_the_large_side() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from clients.producer import accumulator, queues, switch
+from clients.producer import queues, switch, turns
 from clients.producer.queues import TopicQueues
 from protocol.errors import ErrorCode, KafkaError
 from tests.clients.producer.world import TOPIC, UNKEYED, Receipt, Rules, Violation, World, explicit_route
@@ -81,7 +81,7 @@ def generation_may_fall(patch: pytest.MonkeyPatch) -> None:
 
 
 def pipeline_into_the_unknown(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(accumulator, "first_contact", lambda queue: False)
+    patch.setattr(turns, "first_contact", lambda queue: False)
 
 
 def stamp_when_sending(patch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,8 @@ from typing import Any
 from clients.backoff import Backoff
 from clients.config import ProducerConfig
 from clients.producer.accumulator import Accumulator
-from clients.producer.queues import UNKEYED, Batch, RecordMetadata, explicit_route
+from clients.producer.queues import Batch, RecordMetadata
+from clients.producer.routes import UNKEYED, explicit_route
 from protocol.errors import ErrorCode
 from protocol.lineage import Lineage, Segment
 from protocol.linear_hashing import address, base_of

@@ -1,0 +1,62 @@
+"""Where a record wants to go, as one number: to the partition of its key, to one that was chosen, or to any.
+
+    >= 0    the hash of its key; which partition that is follows from the topic's lineage, and changes with it
+    -1      any live partition
+    < -1    a partition that the application chose: the record is never moved
+
+A record is refused before it is accepted when nothing can take it where it wants to go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.hashing import murmur2
+
+if TYPE_CHECKING:
+    from clients.producer.queues import TopicQueues
+
+UNKEYED: Final = -1
+
+
+def route_of(key: bytes | None, partition: int | None) -> int:
+    """The route of a record as it is handed in."""
+    if partition is not None:
+        return explicit_route(partition)
+    return UNKEYED if key is None else murmur2(key)
+
+
+def explicit_route(partition: int) -> int:
+    """The route to a partition that the application chose."""
+    return -2 - partition
+
+
+def chosen_partition(route: int) -> int:
+    """The partition behind an explicit route."""
+    return -2 - route
+
+
+def check_ready(topic: TopicQueues, route: int) -> None:
+    """Refuse a record for a partition without enough replicas before it waits for room in the buffer."""
+    if route == UNKEYED:
+        if not topic.ready:
+            raise _starved(topic, "every partition")
+        return
+    index = topic.address(route) if route >= 0 else chosen_partition(route)
+    if index in topic.starved:
+        raise _starved(topic, f"partition {index}")
+
+
+def _starved(topic: TopicQueues, partitions: str) -> KafkaError:
+    text = f"{topic.name}: fewer in-sync replicas than min.insync.replicas in {partitions}; the record was not accepted"
+    return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
+
+
+def not_live(topic: TopicQueues, partition: int) -> KafkaError:
+    """Why a record that wants to go to a certain partition has no place."""
+    live = f"0 to {topic.live[-1]}" if topic.live else "none"
+    return KafkaError(
+        ErrorCode.INVALID_PARTITIONS,
+        f"{topic.name} takes no records in partition {partition}: it has been merged away or never was (live: {live})",
+    )

@@ -1,0 +1,61 @@
+"""Which batch of a partition may be transmitted now. One travels per request and partition, as Kafka demands.
+
+In this order:
+
+    1. the oldest unresolved batch that is not on the wire, once its backoff is over; nothing younger overtakes it
+    2. the oldest waiting batch, when it is full, has lingered, or somebody waits for it (flush, close, full buffer);
+       not while the partition is closed or fenced (`switch`), five are unresolved, or the first one ever is (E6)
+
+Pure; what waits for an instant or for metadata says so in `Drained`.
+"""
+
+from __future__ import annotations
+
+from clients.config import ProducerConfig
+from clients.producer.drained import Drained
+from clients.producer.numbering import Numbering
+from clients.producer.queues import Batch, PartitionQueue
+
+
+class Turns:
+    """The rules above, for the settings and the numbering of one producer."""
+
+    def __init__(self, config: ProducerConfig, numbering: Numbering) -> None:
+        self._numbering = numbering
+        self._linger_s = config.linger_ms / 1000
+        self._batch_bytes = config.batch_bytes
+
+    def next_of(self, queue: PartitionQueue, now: float, drained: Drained, *, hurried: bool) -> Batch | None:
+        """The batch whose turn it is; `hurried`: nothing lingers."""
+        if not self._numbering.ready(queue):
+            return None
+        unresolved = queue.unresolved
+        if unresolved:
+            again = next((batch for batch in unresolved if not batch.on_wire), None)
+            if again is not None:
+                if again.retry_at > now:
+                    drained.wake_by(again.retry_at)
+                    return None
+                if self._numbering.must_wait(queue, again):
+                    return None
+                return again if queue.established or not queue.on_wire() else None
+            if self._numbering.window_is_used_up(queue) or first_contact(queue):
+                return None
+        if queue.fenced:
+            drained.refresh = True
+            return None
+        if not queue.waiting or queue.give_up or queue.index in queue.topic.closed:
+            return None
+        if not self._numbering.admits(queue):
+            return None
+        batch = queue.waiting[0]
+        lingers_until = batch.created_at + self._linger_s
+        if hurried or len(queue.waiting) > 1 or lingers_until <= now or batch.size_bytes >= self._batch_bytes:
+            return batch
+        drained.wake_by(lingers_until)
+        return None
+
+
+def first_contact(queue: PartitionQueue) -> bool:
+    """Whether only one batch may be unresolved: a leader that does not know us accepts any first sequence (E6)."""
+    return not queue.established

@@ -1,0 +1,49 @@
+"""Goal: the three kinds of routes are never mistaken for each other, and refusals name what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from clients.producer.queues import TopicQueues
+from clients.producer.routes import UNKEYED, check_ready, chosen_partition, explicit_route, not_live, route_of
+from protocol.errors import ErrorCode, KafkaError
+from protocol.hashing import murmur2
+from protocol.lineage import Lineage
+
+
+def topic_of(count: int, *starved: int) -> TopicQueues:
+    topic = TopicQueues("t")
+    topic.hash_over(Lineage(1, [(0, count)]), range(count))
+    topic.note_condition(leaderless=(), starved=starved)
+    return topic
+
+
+def test_explicit_routes_are_told_apart_from_hashes() -> None:
+    assert [chosen_partition(explicit_route(index)) for index in (0, 1, 99)] == [0, 1, 99]
+    assert all(explicit_route(index) < UNKEYED for index in (0, 1, 99))
+
+
+def test_a_chosen_partition_goes_before_the_key() -> None:
+    assert route_of(b"k", None) == murmur2(b"k") >= 0
+    assert route_of(None, None) == UNKEYED
+    assert route_of(b"k", 3) == route_of(None, 3) == explicit_route(3)
+
+
+@pytest.mark.parametrize("route", [explicit_route(1), murmur2(b"k")])
+def test_a_starved_partition_refuses_and_its_neighbours_do_not(route: int) -> None:
+    home = chosen_partition(route) if route < 0 else topic_of(2).address(route)
+    check_ready(topic_of(2, 1 - home), route)
+    with pytest.raises(KafkaError, match=f"partition {home}") as refused:
+        check_ready(topic_of(2, home), route)
+    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_a_record_without_a_key_is_refused_only_where_every_partition_starves() -> None:
+    check_ready(topic_of(2, 1), UNKEYED)
+    with pytest.raises(KafkaError, match="every partition"):
+        check_ready(topic_of(2, 0, 1), UNKEYED)
+
+
+def test_a_partition_that_is_not_there_is_told_with_those_that_are() -> None:
+    assert "partition 2: it has been merged away or never was (live: 0 to 1)" in str(not_live(topic_of(2), 2))
+    assert "(live: none)" in str(not_live(TopicQueues("t"), 2))
