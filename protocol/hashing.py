@@ -19,20 +19,6 @@ def murmur2(key: bytes) -> int:
     return digest & 0x7FFFFFFF
 
 
-class KnownHashes(dict[bytes, int]):
-    """`murmur2` of keys that come again and again: looking one up costs a third of computing it."""
-
-    def __missing__(self, key: bytes) -> int:
-        if len(self) >= KNOWN_MAX:
-            self.clear()
-        hashed = self[key] = murmur2(key)
-        return hashed
-
-
-KNOWN_MAX: Final = 1 << 16
-known_hashes: Final = KnownHashes()
-
-
 def partition_of_group(group: str, count: int) -> int:
     """The partition of `__consumer_offsets` that a group lives in: Java's hash of its name, without the sign."""
     code = 0

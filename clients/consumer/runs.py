@@ -1,7 +1,8 @@
 """Deliveries that are still to be written down, and the runs of events that they become.
 
 A consumer hands out records much faster than anything could be sent about each of them. Deliveries therefore grow into
-runs, by one loop that does as little as possible for each, until somebody takes what there is.
+runs, by one loop that does as little as possible for each, until somebody takes what there is. What a key decides, its
+bucket above all, is looked up, because keys come again and again.
 Invariant: the events of a bucket leave in the order of their deliveries, numbered without a hole (`protocol.audit`).
 Pure.
 """
@@ -9,20 +10,24 @@ Pure.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from clients.consumer.delivery import ConsumerRecord
 from clients.group_metadata import ConsumerGroupMetadata
 from protocol import audit
 from protocol.audit import Place, Sender
-from protocol.hashing import known_hashes
+from protocol.hashing import murmur2
 
 PASS_EVENTS: Final = 100
 """Taken apart as soon as they are there: what was just decoded is still in the processor's cache."""
 KEYS_BYTES_MAX: Final = 256 * 1024
 """Of the keys in a run with more than one event: far below what a topic takes by default."""
+
+KNOWN_KEYS_MAX: Final = 1 << 16
+KNOWN_KEY_BYTES_MAX: Final = 256
+"""Longer keys are not remembered."""
 
 _generation: Final = attrgetter("generation")
 
@@ -46,7 +51,8 @@ class EventRuns:
         self._calls: list[Call] = []
         self._noted = 0
         self._sender: Sender | None = None
-        self._open = _new_runs()
+        self._open = [_Run([], [], []) for _ in range(audit.BUCKETS)]
+        self._writers = _Writers(self._open)
         self._encoded: list[tuple[bytes, bytes]] = []
         self._numbers = [0] * audit.BUCKETS
         self.waiting = 0
@@ -88,7 +94,7 @@ class EventRuns:
                 self._sender = call.sender
             before = [len(run.events) for run in self._open]
             for records in call.records:
-                _take_apart(records, self._open)
+                self._writers.write(records)
             for run, count in zip(self._open, before, strict=True):
                 if len(run.events) > count:
                     run.places.append(Place(call.generation, call.partition, call.time_ms, len(run.events) - count))
@@ -102,7 +108,7 @@ class EventRuns:
                 self._numbers[bucket] += len(run.events)
                 value = audit.encode_run(self._sender, number, run.places, run.events, run.keys)
                 self._encoded.append((audit.bucket_key(bucket), value))
-        self._open = _new_runs()
+            whole.clear()
 
 
 class _Run:
@@ -115,6 +121,12 @@ class _Run:
         self.events = events
         self.keys = keys
 
+    def clear(self) -> None:
+        """Begin anew: who adds to it goes on."""
+        self.places.clear()
+        self.events.clear()
+        self.keys.clear()
+
     def limited(self) -> Iterator[_Run]:
         """The same events, halved until their keys are not too large together; nothing if there are none."""
         if len(self.events) > 1 and sum(map(len, self.keys)) > KEYS_BYTES_MAX:
@@ -126,30 +138,66 @@ class _Run:
             yield self
 
 
-def _new_runs() -> list[_Run]:
-    """One for each bucket."""
-    return [_Run([], [], []) for _ in range(audit.BUCKETS)]
+_Writer = tuple[int, int, Callable[[bytes], None], Callable[[bytes], None]]
+"""What an event needs of its key, and how to add to its run: the key's hash, its length, `add_event`, `add_key`. A bare
+tuple, because those are unpacked much faster than named ones."""
 
 
-def _take_apart(records: Sequence[ConsumerRecord], runs: Sequence[_Run]) -> None:
-    """One loop, with everything it needs at hand: this is what an audit costs the consumer."""
-    pack, digest, header, bare = audit.EVENT.pack, audit.digest, audit.HEADER, audit.NO_MARK
-    hashes, size, mask = known_hashes, audit.MARK_BYTES, audit.BUCKETS - 1
-    add_event, add_key = [run.events.append for run in runs], [run.keys.append for run in runs]
-    for _, partition, offset, _, key, value, headers, _ in records:
-        mark = headers[-1][1] if headers and headers[-1][0] == header else _mark(headers)
-        if mark is None or len(mark) != size:
-            mark = bare
-        if key is not None:
-            hashed = hashes[key]
-            bucket = hashed & mask
-            add_event[bucket](pack(offset, mark, digest(value or b""), hashed, len(key)))
-            add_key[bucket](key)
-        else:
-            hashed = audit.key_hash(None, partition)
-            bucket = audit.bucket_of(hashed)
-            add_event[bucket](pack(offset, mark, digest(value or b""), hashed, -1))
-            add_key[bucket](b"")
+class _Writers(dict[bytes, _Writer]):
+    """Turns records into events of the open runs, by the writers of their keys.
+
+    This is what an audit costs the consumer, so there are two ways: a short one for records as an auditing producer
+    sends them, and a patient one, for the rest of a pass in which one is found that is not.
+    """
+
+    def __init__(self, runs: Sequence[_Run]) -> None:
+        super().__init__()
+        self._runs = runs
+
+    def __missing__(self, key: bytes) -> _Writer:
+        key_hash = murmur2(key)
+        run = self._runs[audit.bucket_of(key_hash)]
+        writer = (key_hash, len(key), run.events.append, run.keys.append)
+        if len(key) <= KNOWN_KEY_BYTES_MAX:
+            if len(self) >= KNOWN_KEYS_MAX:
+                self.clear()
+            self[key] = writer
+        return writer
+
+    def write(self, records: Sequence[ConsumerRecord]) -> None:
+        """Add an event for each record."""
+        before = self._events()
+        try:
+            self._write_numbered(records)
+        except (TypeError, ValueError):
+            self._write_any(records[self._events() - before :])
+
+    def _write_numbered(self, records: Sequence[Any]) -> None:
+        """Records with a key, a value and the audit header alone; ends with TypeError or ValueError at any other."""
+        pack, digest, header, mark_bytes = audit.EVENT.pack, audit.digest, audit.HEADER, audit.MARK_BYTES
+        for _, _, offset, _, key, value, ((name, mark),), _ in records:
+            if name != header or len(mark) != mark_bytes:
+                raise ValueError("not the header of an audit")
+            key_hash, key_bytes, add_event, add_key = self[key]
+            add_event(pack(offset, mark, digest(value), key_hash, key_bytes))
+            add_key(key)
+
+    def _write_any(self, records: Sequence[ConsumerRecord]) -> None:
+        pack, digest = audit.EVENT.pack, audit.digest
+        for _, partition, offset, _, key, value, headers, _ in records:
+            mark = audit.sound_mark(_mark(headers))
+            if key is None:
+                key_hash = audit.key_hash(None, partition)
+                run = self._runs[audit.bucket_of(key_hash)]
+                run.events.append(pack(offset, mark, digest(value or b""), key_hash, -1))
+                run.keys.append(b"")
+            else:
+                key_hash, key_bytes, add_event, add_key = self[key]
+                add_event(pack(offset, mark, digest(value or b""), key_hash, key_bytes))
+                add_key(key)
+
+    def _events(self) -> int:
+        return sum([len(run.events) for run in self._runs])
 
 
 def _mark(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:

@@ -1,7 +1,6 @@
 import pytest
 
-from protocol import hashing
-from protocol.hashing import KnownHashes, murmur2
+from protocol.hashing import murmur2
 
 
 @pytest.mark.parametrize(
@@ -18,12 +17,3 @@ from protocol.hashing import KnownHashes, murmur2
 )
 def test_agrees_with_javas_murmur2(key: bytes, signed: int) -> None:
     assert murmur2(key) == signed & 0x7FFFFFFF
-
-
-def test_known_hashes_are_the_same_and_not_remembered_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hashing, "KNOWN_MAX", 3)
-    known = KnownHashes()
-    for _ in range(2):
-        for number in range(10):
-            assert known[b"%d" % number] == murmur2(b"%d" % number)
-            assert len(known) <= 3

@@ -20,6 +20,7 @@ GROUP = "readers"
 INCARNATION = 9
 
 marks = st.builds(audit.encode_header, st.integers(1, 2**64 - 1), st.integers(0, 2**64 - 1))
+numbered = marks.map(lambda mark: ((audit.HEADER, mark),))
 header_lists = st.lists(
     st.tuples(st.sampled_from(["other", audit.HEADER]), st.none() | st.just(b"damaged") | marks), max_size=3
 ).map(tuple)
@@ -44,9 +45,9 @@ def calls(draw: st.DrawFn) -> Handed:
             partition,
             draw(st.integers(0, 2**63 - 1)),
             0,
-            draw(st.none() | st.binary(max_size=6)),
-            draw(st.none() | st.binary(max_size=6)),
-            draw(header_lists),
+            draw(st.binary(max_size=6) | st.none()),
+            draw(st.binary(max_size=6) | st.none()),
+            draw(numbered | header_lists),
             generation,
         )
         for generation in generations
@@ -113,3 +114,16 @@ def test_a_run_names_a_place_once_and_single_records_of_a_moment_share_it() -> N
     assert events.waiting == 5
     [(_, value)] = events.take()
     assert audit.read_layout(value).places == [audit.Place(2, 0, 7, 5)]
+
+
+def test_keys_are_not_remembered_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "KNOWN_KEYS_MAX", 3)
+    monkeypatch.setattr(runs, "KNOWN_KEY_BYTES_MAX", 5)
+    known = runs._Writers([runs._Run([], [], []) for _ in range(audit.BUCKETS)])
+    for number in range(10):
+        key = b"%d" % number
+        assert known[key][:2] == (audit.key_hash(key, 0), 1)
+        assert 0 < len(known) <= 3
+    known.clear()
+    assert known[b"longer"][:2] == (audit.key_hash(b"longer", 0), 6)
+    assert not known
