@@ -92,4 +92,4 @@ async def wait_deleted(replicas: ReplicaManager, waits: list[DeletionWait], time
         waiting[:] = [wait for wait in waiting if wait.partition is not changed or not wait.settled()]
         return not waiting
 
-    await replicas.park(replicas.deletions, tuple({wait.partition for wait in waiting}), timeout_ms, ready)
+    await replicas.rooms.park(replicas.deletions, tuple({wait.partition for wait in waiting}), timeout_ms, ready)

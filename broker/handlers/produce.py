@@ -96,7 +96,7 @@ async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceRespon
         if rows:
             responses.append(TopicProduceResponse(name=topic.name, partition_responses=rows))
     if waiting:
-        await replicas.wait_replicated([wait for wait, _ in waiting], request.timeout_ms)
+        await replicas.rooms.wait_replicated([wait for wait, _ in waiting], request.timeout_ms)
         for wait, row in waiting:
             if wait.code is not ErrorCode.NONE:
                 row.error_code = wait.code or ErrorCode.REQUEST_TIMED_OUT

@@ -58,7 +58,7 @@ async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest
                 written.append(Written(marker, partition, append(replicas, partition, content)))
             except KafkaError as error:
                 outcomes.setdefault(marker.producer_id, {})[partition] = error.code
-    await replicas.wait_replicated([one.wait for one in written], ctx.services.settings.request_timeout_ms)
+    await replicas.rooms.wait_replicated([one.wait for one in written], ctx.services.settings.request_timeout_ms)
     for one in written:
         code = ErrorCode.REQUEST_TIMED_OUT if one.wait.code is None else one.wait.code
         outcomes.setdefault(one.marker.producer_id, {})[one.partition] = code

@@ -14,13 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from broker.replication.fetchers import Fetchers
-from broker.replication.housekeeping import in_steps, periodically
+from broker.replication.housekeeping import Housekeeping
 from broker.replication.isr_changes import AskController, IsrChanges
 from broker.replication.log_moves import LogMoves
 from broker.replication.partition import Partition, ReplicaRules, Role
@@ -32,7 +31,6 @@ from protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from broker.config import BrokerSettings, TopicConfig
     from broker.metadata_cache import MetadataCache
-    from broker.replication.delayed import DelayedRequests
     from broker.storage.files import Files
     from broker.storage.log import AppendInfo
     from broker.storage.producer_state import Verification
@@ -42,9 +40,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ALL_REPLICAS: Final = -1
-HOUSEKEEPING_INTERVAL_MS: Final = 1000
-MOVE_INTERVAL_MS: Final = 100
-"""How soon a move between directories begins; nodes with one directory have none."""
 LeaderListener = Callable[[str, int, int], None]
 ResignListener = Callable[[str, int], None]
 Buffer = bytes | bytearray | memoryview
@@ -80,10 +75,10 @@ class ReplicaManager:
         self.logs = LogManager(files, settings, topic_config, clock_ms)
         self.moves = LogMoves(self.logs)
         self.verifier = TransactionVerifier(lambda: self.settings, metadata, clock_ms)
-        self._rooms = WaitingRooms()
-        self.produces = self._rooms.produces
-        self.fetches = self._rooms.fetches
-        self.deletions = self._rooms.deletions
+        self.rooms = WaitingRooms()
+        self.produces = self.rooms.produces
+        self.fetches = self.rooms.fetches
+        self.deletions = self.rooms.deletions
         self._metadata = metadata
         self._topic_config = topic_config
         self._broker_epoch = broker_epoch
@@ -94,11 +89,19 @@ class ReplicaManager:
             lambda: self.settings, metadata, broker_epoch=broker_epoch, progressed=self.fetches.check
         )
         self.isr_changes = IsrChanges(settings.node_id, broker_epoch, alter_partition, self._isr_settled)
+        self.housekeeping = Housekeeping(
+            lambda: self.settings,
+            self._partitions,
+            self.logs,
+            self.moves,
+            self.isr_changes,
+            broker_epoch=broker_epoch,
+            clock_ms=clock_ms,
+        )
         self.refused_batches: Counter[str] = Counter()
         """Topic -> batches of clients that were partitioned for another generation than their partition serves."""
         self._on_leader: list[LeaderListener] = []
         self._on_resign: list[ResignListener] = []
-        self._tasks: list[asyncio.Task[None]] = []
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -107,33 +110,17 @@ class ReplicaManager:
         self._loop = asyncio.get_running_loop()
         self.logs.load_checkpoints()
         self.isr_changes.start()
-        settings = self.settings
-        for interval_ms, work in (
-            (settings.replica_lag_time_max_ms / 2, self.shrink_isrs),
-            (settings.replica_high_watermark_checkpoint_interval_ms, self.checkpoint),
-            (settings.log_retention_check_interval_ms, self.retain),
-            (settings.producer_id_expiration_check_interval_ms, self.expire_producers),
-            (HOUSEKEEPING_INTERVAL_MS, self.logs.remove_deleted),
-        ):
-            self._tasks.append(self._loop.create_task(periodically(interval_ms, work), name=work.__name__))
-        self._tasks.append(self._loop.create_task(in_steps(lambda: HOUSEKEEPING_INTERVAL_MS, self.logs.flush_step)))
-        if len(self.logs.directories) > 1:
-            self._tasks.append(self._loop.create_task(in_steps(lambda: MOVE_INTERVAL_MS, self.moves.step)))
-        if settings.log_cleaner_enable:
-            clean = partial(self.logs.clean_step, self._high_watermarks)
-            self._tasks.append(self._loop.create_task(in_steps(lambda: self.settings.log_cleaner_backoff_ms, clean)))
+        self.housekeeping.start()
 
     async def stop(self) -> None:
         """Let waiting requests go, stop fetching, write the checkpoints, close the logs."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.housekeeping.stop()
         await self.isr_changes.stop()
         await self.verifier.close()
         await self.fetchers.close()
-        self._rooms.close()
+        self.rooms.close()
         try:
-            self.checkpoint()
+            self.housekeeping.checkpoint()
             self.logs.close()
         except OSError as error:
             log.error("the logs are not closed in order, the next start recovers them: %s", error)
@@ -246,7 +233,7 @@ class ReplicaManager:
             appended(info.first_offset)
         if acks == ALL_REPLICAS:
             wait = ReplicationWait(partition, info.last_offset + 1)
-            await self.wait_replicated([wait], timeout_ms)
+            await self.rooms.wait_replicated([wait], timeout_ms)
             if wait.code is not ErrorCode.NONE:
                 raise KafkaError(wait.code or ErrorCode.REQUEST_TIMED_OUT, f"{topic}-{index}: not replicated")
         return AppendResult(
@@ -257,10 +244,6 @@ class ReplicaManager:
             leader_epoch=partition.leader_epoch,
         )
 
-    async def wait_replicated(self, waits: Sequence[ReplicationWait], timeout_ms: float) -> None:
-        """Wait until all are settled or the time is up; those that are not then keep `code` None."""
-        await self._rooms.wait_replicated(waits, timeout_ms)
-
     async def wait_committed(self, topic: str, index: int, offset: int) -> None:
         """Wait until all below `offset` is replicated, however long that takes. Raises KafkaError if led elsewhere."""
 
@@ -268,19 +251,7 @@ class ReplicaManager:
             return changed.role is not Role.LEADER or changed.high_watermark >= offset
 
         while not ready(partition := self.leader_of(topic, index)):
-            await self.park(self.produces, (partition,), self.settings.request_timeout_ms, ready)
-
-    # -- waiting ------------------------------------------------------------------------------------------------
-
-    async def park(
-        self,
-        room: DelayedRequests[Partition],
-        keys: Iterable[Partition],
-        timeout_ms: float,
-        ready: Callable[[Partition], bool],
-    ) -> None:
-        """Wait in one of the rooms above until `ready(changed partition)` or the deadline."""
-        await self._rooms.park(room, keys, timeout_ms, ready)
+            await self.rooms.park(self.produces, (partition,), self.settings.request_timeout_ms, ready)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -415,37 +386,6 @@ class ReplicaManager:
     def _broker_epoch_of(self, broker_id: int) -> int | None:
         broker = self._metadata.broker(broker_id)
         return None if broker is None else broker.epoch
-
-    # -- periodic work ------------------------------------------------------------------------------------------
-
-    def shrink_isrs(self) -> None:
-        """Ask to drop every ISR member that has lagged for too long."""
-        now = self._loop.time() * 1000
-        for partition in self._partitions.values():
-            change = partition.propose_shrink(now, self._broker_epoch())
-            if change is not None:
-                self.isr_changes.submit(partition, change)
-
-    def checkpoint(self) -> None:
-        """Write every high watermark, so that a restart knows what was committed."""
-        self.logs.checkpoint(self._high_watermarks())
-
-    def _high_watermarks(self) -> Iterable[tuple[str, int, int]]:
-        return ((one.topic, one.index, one.high_watermark) for one in self._partitions.values())
-
-    def retain(self) -> None:
-        """Delete what the topics' retention no longer covers; what is not committed yet stays."""
-        now_ms = self.clock_ms()
-        for partition in self._partitions.values():
-            deleted = partition.log.apply_retention(now_ms, high_watermark=partition.high_watermark)
-            if deleted:
-                log.info("%r: %d segments expired, starts at %d", partition, deleted, partition.log.log_start_offset)
-
-    def expire_producers(self) -> None:
-        """Forget the producers of which nothing was heard for `producer.id.expiration.ms`."""
-        now_ms = self.clock_ms()
-        for partition in self._partitions.values():
-            partition.log.expire_producers(now_ms)
 
     def _isr_settled(self, partition: Partition) -> None:
         partition.advance_high_watermark(self._loop.time() * 1000)

@@ -12,8 +12,7 @@ from typing import Final
 
 from anabranch.main import main
 from broker.replication.fetcher import Fetcher
-from broker.replication.replica_manager import ReplicaManager
-from broker.replication.waiting import ReplicationWait
+from broker.replication.waiting import ReplicationWait, WaitingRooms
 from protocol.errors import ErrorCode
 
 LATE_S: Final = 0.7
@@ -26,7 +25,7 @@ async def fetch_late(fetcher: Fetcher) -> None:
     await fetch_once(fetcher)
 
 
-async def no_wait(manager: ReplicaManager, waits: Sequence[ReplicationWait], timeout_ms: float) -> None:
+async def no_wait(rooms: WaitingRooms, waits: Sequence[ReplicationWait], timeout_ms: float) -> None:
     """Everything is replicated as soon as it is asked about."""
     for wait in waits:
         wait.code = ErrorCode.NONE
@@ -34,5 +33,5 @@ async def no_wait(manager: ReplicaManager, waits: Sequence[ReplicationWait], tim
 
 if __name__ == "__main__":
     Fetcher._fetch_once = fetch_late  # type: ignore[method-assign]
-    ReplicaManager.wait_replicated = no_wait  # type: ignore[method-assign,assignment]
+    WaitingRooms.wait_replicated = no_wait  # type: ignore[method-assign,assignment]
     main()

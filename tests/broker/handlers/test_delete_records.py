@@ -46,7 +46,7 @@ def test_the_new_start_survives_a_restart() -> None:
         for value in "abc":
             await cluster.produce(1, batch(value))
         await delete(cluster, 2)
-        cluster[1].replicas.checkpoint()
+        cluster[1].replicas.housekeeping.checkpoint()
         await cluster.restart(1)
         await cluster.lead(1, replicas=(1,))
         assert log_values(cluster.partition(1)) == ["c"]

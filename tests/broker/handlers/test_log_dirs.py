@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.cluster import Cluster
-from broker.replication import replica_manager
+from broker.replication import housekeeping
 from broker.storage.files import MemoryFiles, OsFiles
 from clients import Consumer, Producer
 from protocol.apis.alter_replica_log_dirs import (
@@ -85,7 +85,7 @@ def test_a_move_while_records_come_and_go() -> None:
 
 
 def test_a_move_goes_on_after_a_restart_and_with_the_topic_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_manager, "MOVE_INTERVAL_MS", 3_600_000)
+    monkeypatch.setattr(housekeeping, "MOVE_INTERVAL_MS", 3_600_000)
 
     async def scenario() -> None:
         async with with_directories("/a", "/b") as cluster:

@@ -114,7 +114,7 @@ class TestBroker:
         """An unclean stop leaves the files as they are: no checkpoint, no seal."""
         if not clean:
             self.replicas.logs.close = lambda: None  # type: ignore[method-assign]
-            self.replicas.checkpoint = lambda: None  # type: ignore[method-assign]
+            self.replicas.housekeeping.checkpoint = lambda: None  # type: ignore[method-assign]
         await self.replicas.stop()
         await self.server.stop(drain_s=0)
 
