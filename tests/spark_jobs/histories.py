@@ -22,6 +22,7 @@ from spark_jobs.checks import check
 from spark_jobs.events import Events
 from spark_jobs.pending import Stored
 from spark_jobs.stages import tallies_of
+from spark_jobs.tallies import Tallies
 from spark_jobs.verdict import Tally, Violation, judge
 
 TOPIC = "flights"
@@ -100,6 +101,13 @@ class History:
 
     stored: list[Record] = field(default_factory=list)
     handed: list[Handed] = field(default_factory=list)
+    stored_ms: int = BEGIN_MS
+    """When the first record was."""
+
+    @property
+    def stored_times(self) -> list[int]:
+        """When each record was stored."""
+        return [self.stored_ms + index * STEP_MS for index in range(len(self.stored))]
 
     def of_key(self, key: bytes) -> list[int]:
         """Where the first deliveries of a key's records stand."""
@@ -115,7 +123,7 @@ class History:
         """The same where records have got other offsets, in another topic."""
         moved = {one: replace(one, offset=offset, topic=topic) for one, offset in offsets.items()}
         handed = [replace(one, record=moved[one.record]) for one in self.handed]
-        return History([moved[one] for one in self.stored], handed)
+        return History([moved[one] for one in self.stored], handed, self.stored_ms)
 
     def timed(self) -> list[Handed]:
         """With times and numbers, in the order of delivery."""
@@ -273,6 +281,25 @@ def audit(
     rows = [{"tallies": bucket.count()} for bucket in buckets.values()] + [{"tallies": more} for _, more in ended]
     violations += [violation for found, _ in ended for violation in found]
     return Audited(violations, tallies_of(rows), sum(bucket.keys for bucket in buckets.values()))
+
+
+def counted_beside(written: Sequence[tuple[int, bytes]], history: History) -> Tallies:
+    """What is to be counted beside the checks, repeated audit records included."""
+    told = [one for _, value in written for one in wire.decode_events(value)]
+    names = sorted({(one.group, one.topic) for one in told})
+    found = Tallies()
+    found.deliver(
+        names,
+        {
+            "name": np.array([names.index((one.group, one.topic)) for one in told], np.int64),
+            "partition": np.array([one.partition for one in told], np.int64),
+            "generation": np.array([one.generation for one in told], np.int64),
+            "time_ms": np.array([one.time_ms for one in told], np.int64),
+        },
+    )
+    partitions = np.array([one.partition for one in history.stored], np.int64)
+    found.store(history.stored[0].topic, partitions, np.array(history.stored_times, np.int64))
+    return found
 
 
 def read(values: Sequence[bytes]) -> Events:

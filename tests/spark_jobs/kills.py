@@ -3,7 +3,10 @@
 A history with every kind of violation is written to a real cluster. An audit in a process of its own reads it in many
 small batches; at random moments its driver (Python and JVM together) or one of its Python workers is killed with
 SIGKILL, and a driver is started again. At the end violations, counts and what is counted beside must be, sorted, byte
-for byte what an audit that nobody disturbed says, and what the pure checks say.
+for byte what the pure checks say, as they are for an audit that nobody disturbed.
+
+Counts that a process kept to itself would show: one bucket has nothing more to say after the first batches, and what
+is counted beside is the sum over all of them.
 """
 
 from __future__ import annotations
@@ -19,9 +22,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from spark_jobs import audit, violations
 from spark_jobs.audit import Target
@@ -38,7 +42,17 @@ MASTER: Final = "local[2,4]"
 STARTS_MAX: Final = 5
 """Spark gives a Python process ten seconds to start, which a busy machine may not have."""
 PATIENCE_S: Final = 300.0
+DEATH_PATIENCE_S: Final = 60.0
+"""The kernel frees a JVM's memory before its process is gone."""
 BUSY_PATIENCE_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What an audit has to say, whatever happens to its processes."""
+
+    lines: list[str]
+    beside: str
 
 
 def told(target: Target) -> list[str]:
@@ -50,6 +64,12 @@ def told(target: Target) -> list[str]:
 def beside(target: Target) -> str:
     """What was counted beside the checks."""
     return json.dumps(audit.read_ledger(target).total().as_json(), sort_keys=True)
+
+
+def counted(target: Target) -> dict[str, Any]:
+    """What was counted so far, per bucket."""
+    found: dict[str, Any] = json.loads(target.summary.read_text()) if target.summary.exists() else {}
+    return found
 
 
 class Driver:
@@ -70,7 +90,8 @@ class Driver:
         """Whether so many more batches were written; False if the process ended before."""
         with self._moved:
             goal = self._batches + count
-            self._moved.wait_for(lambda: self._batches >= goal or self._ended, PATIENCE_S)
+            if not self._moved.wait_for(lambda: self._batches >= goal or self._ended, PATIENCE_S):
+                raise TimeoutError(f"{self._batches} of {goal} batches after {PATIENCE_S:.0f} s: see {self._log.name}")
             return not self._ended
 
     def kill(self, what: str, rng: random.Random) -> bool:
@@ -82,8 +103,7 @@ class Driver:
             _kill(pid)
         self.wait()
         # A successor must not meet a JVM that has not noticed yet that it is dead.
-        while any(_command(pid) for pid in family):
-            time.sleep(0.05)
+        _await_deaths(family)
         return True
 
     def wait(self) -> int:
@@ -156,24 +176,25 @@ def disturb(target: Target, victims: Iterator[str], rng: random.Random) -> int:
     raise RuntimeError(f"the audit does not come to its end: see {target.directory}/driver.log")
 
 
-def differences(target: Target, lines: Sequence[str], counted: str | None) -> list[str]:
+def differences(target: Target, expected: Expected) -> list[str]:
     """What an audit says that it should not, and the other way round."""
-    said = told(target)
+    said, lines = told(target), expected.lines
     found = [f"+ {line}" for line in said if line not in lines] + [f"- {line}" for line in lines if line not in said]
     if len(said) != len(lines) and not found:
         found.append(f"{len(said)} lines instead of {len(lines)}")
-    if counted is not None and beside(target) != counted:
-        found.append("what was counted beside the checks differs")
+    if (its := beside(target)) != expected.beside:
+        found.append(f"counted beside the checks: {its} instead of {expected.beside}")
     return found
 
 
-def write_down(live: LiveCluster, seed: int) -> histories.Audited:
+def write_down(live: LiveCluster, seed: int) -> Expected:
     """Store a history with every kind of violation, and what its consumers tell; what the pure checks make of it."""
     history, missing = faults.everything(random.Random(seed))
     history, written = live.write_history(TOPIC, EXPECT, history)
     written = faults.spoil(written, missing)
     live.write_audit(TOPIC, written)
-    return histories.audit(written, history.stored)
+    together = histories.counted_beside(written, history)
+    return Expected(histories.audit(written, history.stored).lines, json.dumps(together.as_json(), sort_keys=True))
 
 
 def main() -> int:
@@ -189,10 +210,10 @@ def main() -> int:
     rng, left, rounds = random.Random(options.seed), options.times, 0
     with tempfile.TemporaryDirectory(prefix="anabranch-kills-") as name, LiveCluster(1) as live:
         directory = Path(name)
-        expected = write_down(live, options.seed).lines
+        expected = write_down(live, options.seed)
         calm = Target(live.servers, TOPIC, directory / "calm", EXPECT, options.rows)
         disturb(calm, iter(()), rng)
-        if found := differences(calm, expected, None):
+        if found := differences(calm, expected):
             print("\n".join(["undisturbed, the audit does not say what the pure checks say", *found]))
             return 1
         while left:
@@ -200,10 +221,10 @@ def main() -> int:
             target = Target(live.servers, TOPIC, directory / f"round-{rounds}", EXPECT, options.rows)
             victims = [rng.choice((DRIVER, WORKER)) for _ in range(left)]
             left -= disturb(target, iter(victims), rng)
-            if found := differences(target, expected, beside(calm)):
+            if found := differences(target, expected):
                 print("\n".join([f"round {rounds} says something else", *found]))
                 return 1
-    print(f"{options.times} kills in {rounds} audits: {len(expected)} lines, the same byte for byte")
+    print(f"{options.times} kills in {rounds} audits: {len(expected.lines)} lines, the same byte for byte")
     return 0
 
 
@@ -220,6 +241,15 @@ def drive(target: Target) -> int:
 def _kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+
+
+def _await_deaths(pids: list[int]) -> None:
+    """Until none of the processes runs any more."""
+    deadline = time.monotonic() + DEATH_PATIENCE_S
+    while left := {pid: command for pid in pids if (command := _command(pid))}:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"still there {DEATH_PATIENCE_S:.0f} s after SIGKILL: {left}")
+        time.sleep(0.05)
 
 
 def _descendants(pid: int) -> list[int]:

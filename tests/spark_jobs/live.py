@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Self, TypeVar
@@ -65,14 +66,18 @@ class LiveCluster:
         and its audit records, to be written by `write_audit`."""
         self.create(topic, 2)
         self.create(expect, 1 + max(record.partition for record in history.stored))
-        rows = [(one.partition, one.key, one.value, one.headers) for one in history.stored]
+        history = replace(history, stored_ms=time.time_ns() // 1_000_000)
+        rows = [
+            (one.partition, one.key, one.value, one.headers, time_ms)
+            for one, time_ms in zip(history.stored, history.stored_times, strict=True)
+        ]
         offsets = dict(zip(history.stored, self.run(self._produce_rows(expect, rows)), strict=True))
         moved = history.at_offsets(offsets, expect)
         return moved, runs(moved.timed())
 
     def write_audit(self, topic: str, written: Sequence[tuple[int, bytes]]) -> None:
         """Store audit records, in this order, as consumers would."""
-        self.run(self._produce_rows(topic, [(one % 2, wire_key(one), value, ()) for one, value in written]))
+        self.run(self._produce_rows(topic, [(one % 2, wire_key(one), value, (), None) for one, value in written]))
 
     def leader(self, topic: str, index: int) -> int:
         return self.run(self._leader(topic, index))
@@ -119,12 +124,12 @@ class LiveCluster:
             return [(await receipt).offset for receipt in receipts]
 
     async def _produce_rows(
-        self, topic: str, rows: Sequence[tuple[int, bytes, bytes, Sequence[tuple[str, bytes | None]]]]
+        self, topic: str, rows: Sequence[tuple[int, bytes, bytes, Sequence[tuple[str, bytes | None]], int | None]]
     ) -> list[int]:
         async with Producer(bootstrap_servers=self.servers) as producer:
             receipts = [
-                await producer.send(topic, key=key, value=value, partition=index, headers=headers)
-                for index, key, value, headers in rows
+                await producer.send(topic, key=key, value=value, partition=index, headers=headers, timestamp_ms=time_ms)
+                for index, key, value, headers, time_ms in rows
             ]
             await producer.flush()
             return [(await receipt).offset for receipt in receipts]
