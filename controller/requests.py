@@ -169,6 +169,7 @@ def _leadership(topic: Topic, index: int, committed: Partition, is_new: bool) ->
         gen_start=[lai.GenerationStart(generation=g, leader_epoch=epoch) for g, epoch in leadership.gen_start],
         marked_for_deletion=leadership.sealed,
         log_start_offset=-1 if retired is None else retired.end_offset,
+        first_leader_epoch=-1 if retired is None else retired.leader_epoch + 1,
     )
 
 

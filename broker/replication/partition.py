@@ -193,6 +193,16 @@ class Partition:
         self.retiring = False
         self.sealed = state.marked_for_deletion
 
+    def is_of_an_earlier_life(self, state: LeaderAndIsrPartitionState) -> bool:
+        """Whether the log is what a broker that slept over the removal of this index still has of it (R14).
+
+        It begins below the present life, or with a record of an epoch before it: an earlier leader's tail, which nobody
+        else had, stands at the very offset where that life ended and this one begins.
+        """
+        log = self.log
+        begun_in = log.epochs.epoch_for(log.log_start_offset) if log.log_end_offset > log.log_start_offset else -1
+        return log.log_start_offset < state.log_start_offset or 0 <= begun_in < state.first_leader_epoch
+
     def start_over_at(self, offset: int) -> None:
         """The log is of an earlier life of this partition's index: forget it, and begin where that life ended (R14)."""
         self.log.truncate_fully_and_start_at(offset)

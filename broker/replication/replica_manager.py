@@ -303,7 +303,7 @@ class ReplicaManager:
         if key not in self._partitions:
             self._partitions[key] = partition
             self.moves.resume(partition)
-        if state.log_start_offset > partition.log.log_start_offset:
+        if partition.is_of_an_earlier_life(state):
             log.info("%r: starting over at %d", partition, state.log_start_offset)
             partition.start_over_at(state.log_start_offset)
         if any(partition.topic_id):

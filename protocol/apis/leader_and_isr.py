@@ -43,6 +43,8 @@ class LeaderAndIsrPartitionState:
     """Sealed by a shrink: no producer may write there any more."""
     log_start_offset: Int64 = tagged(2542, since=4, absent=-1)
     """Where the log of a re-created index begins (R14): a local log that starts lower is of an earlier incarnation."""
+    first_leader_epoch: Int32 = tagged(2543, since=4, absent=-1)
+    """The first leader epoch of a re-created index (R13): a local log that an earlier one wrote is no part of it."""
 
 
 @message

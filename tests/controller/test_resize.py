@@ -360,7 +360,7 @@ def test_r14_a_recreated_index_continues_epochs_and_offsets() -> None:
         for row in topic.partition_states
         if row.partition_index == 3
     ]
-    assert rows and {row.log_start_offset for row in rows} == {70}
+    assert rows and {(row.log_start_offset, row.first_leader_epoch) for row in rows} == {(70, again.leader_epoch)}
     expect_finished(world, [4])
 
 

@@ -132,6 +132,7 @@ class Assigned:
     gen_start: tuple[tuple[int, int], ...] = ()
     sealed: bool = False
     log_start_offset: int = -1
+    first_leader_epoch: int = -1
 
 
 @dataclass
@@ -247,6 +248,7 @@ class ReplicaCluster:
             gen_start=[GenerationStart(generation=g, leader_epoch=e) for g, e in one.gen_start],
             marked_for_deletion=one.sealed,
             log_start_offset=one.log_start_offset,
+            first_leader_epoch=one.first_leader_epoch,
         )
         return LeaderAndIsrRequest(
             controller_id=9,

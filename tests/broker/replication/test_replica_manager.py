@@ -266,6 +266,26 @@ def test_a_recreated_index_starts_where_its_earlier_life_ended() -> None:
     run(scenario, 2)
 
 
+@pytest.mark.parametrize("committed", [0, 2])
+def test_a_recreated_index_begins_without_the_tail_that_only_its_earlier_leader_had(committed: int) -> None:
+    """R14: that tail stands where the earlier life ended for everybody else, so where the log starts tells nothing."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        for value in "committed"[:committed]:
+            await cluster.produce(1, batch(value))
+        cluster.partition(1).log.increment_log_start_offset(committed)
+        await cluster.produce(1, batch("tail", "tail"))
+        await cluster.lead(1, replicas=(1,), log_start_offset=committed, first_leader_epoch=1)
+        row = await cluster.produce(1, batch("new"))
+        assert (row.error_code, row.base_offset) == (0, committed)
+        assert log_values(cluster.partition(1)) == ["new"]
+        await cluster.lead(1, replicas=(1,), log_start_offset=committed, first_leader_epoch=1)
+        assert log_values(cluster.partition(1)) == ["new"], "said again, it changes nothing"
+
+    run(scenario, 1)
+
+
 def test_coordinators_append_read_and_hear_of_leadership() -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         heard: list[tuple[object, ...]] = []
