@@ -19,11 +19,11 @@ min ISR); rules R1, R2, R5, R6 of the resize design.
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from broker.replication.follower import NEVER, NO_EPOCH, Follower
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from protocol.apis.alter_partition import PartitionDataResult
     from protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
 
-NEVER: Final = -math.inf
-NO_EPOCH: Final = -1
 TO_HIGH_WATERMARK: Final = -1
 
 
@@ -54,18 +52,6 @@ class Verdict(enum.Enum):
     RETRY = "retry"
     OUTDATED = "outdated"
     """The answer to a proposal that is no longer the pending one."""
-
-
-@dataclass(slots=True)
-class Follower:
-    """What the leader knows about one follower, learned from its fetches."""
-
-    log_end_offset: int = -1
-    log_start_offset: int = -1
-    caught_up_ms: float = NEVER
-    last_fetch_ms: float = NEVER
-    leader_end_at_last_fetch: int = -1
-    broker_epoch: int = NO_EPOCH
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -269,18 +255,9 @@ class Partition:
 
     def record_fetch(self, replica: int, offset: int, log_start_offset: int, broker_epoch: int, now_ms: float) -> None:
         """A follower asked for `offset`: it has everything before. The caller checked that it is a replica."""
-        follower = self.followers[replica]
-        end = self.log.log_end_offset
-        if offset >= end:
-            follower.caught_up_ms = max(follower.caught_up_ms, now_ms)
-        elif offset >= follower.leader_end_at_last_fetch:
-            # It has all that existed when it last asked, so it was caught up then.
-            follower.caught_up_ms = max(follower.caught_up_ms, follower.last_fetch_ms)
-        follower.log_end_offset = offset
-        follower.log_start_offset = log_start_offset
-        follower.last_fetch_ms = now_ms
-        follower.leader_end_at_last_fetch = end
-        follower.broker_epoch = broker_epoch
+        self.followers[replica].fetched(
+            offset, log_start_offset, broker_epoch, leader_end=self.log.log_end_offset, now_ms=now_ms
+        )
 
     @property
     def maximal_isr(self) -> Iterable[int]:
@@ -294,11 +271,12 @@ class Partition:
         end = self.log.log_end_offset
         if self.role is not Role.LEADER or self.high_watermark >= end or len(self.isr) < self.effective_min_isr:
             return False
-        safe, maximal = end, self.maximal_isr
+        safe, maximal, lag_max_ms = end, self.maximal_isr, self._rules.lag_time_max_ms
         for replica, follower in self.followers.items():
             if follower.log_end_offset < safe and (
                 # A replica that is about to join holds the high watermark back, or it could never catch up with it.
-                replica in maximal or (self._caught_up(follower, now_ms) and self._eligible(replica, follower))
+                replica in maximal
+                or (follower.caught_up(end, now_ms, lag_max_ms) and self._eligible(replica, follower))
             ):
                 safe = follower.log_end_offset
         if safe <= self.high_watermark:
@@ -320,12 +298,6 @@ class Partition:
         own = max(before, min(leader_high_watermark, self.log.log_end_offset), self.log.log_start_offset)
         self.high_watermark = own
         return own != before
-
-    def _caught_up(self, follower: Follower, now_ms: float) -> bool:
-        return (
-            follower.log_end_offset == self.log.log_end_offset
-            or now_ms - follower.caught_up_ms <= self._rules.lag_time_max_ms
-        )
 
     def _eligible(self, replica: int, follower: Follower) -> bool:
         """KIP-903: alive, and its last fetch came from the incarnation that is registered now."""
@@ -372,10 +344,11 @@ class Partition:
         """Ask to drop members that neither have the whole log nor were caught up lately; none of an idle partition."""
         if self.pending is not None or self.role is not Role.LEADER:
             return None
+        end, lag_max_ms = self.log.log_end_offset, self._rules.lag_time_max_ms
         kept = tuple(
             member
             for member in self.isr
-            if (follower := self.followers.get(member)) is None or self._caught_up(follower, now_ms)
+            if (follower := self.followers.get(member)) is None or follower.caught_up(end, now_ms, lag_max_ms)
         )
         return None if kept == self.isr else self._propose(kept, own_broker_epoch)
 

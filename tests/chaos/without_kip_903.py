@@ -6,7 +6,8 @@ Broker epochs still travel; nobody compares them any more.
 from __future__ import annotations
 
 from anabranch.main import main
-from broker.replication.partition import Follower, Partition
+from broker.replication.follower import Follower
+from broker.replication.partition import Partition
 from controller import alter_partition
 from controller.state import ClusterState
 from protocol.apis.alter_partition import PartitionData

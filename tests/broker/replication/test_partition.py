@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from broker.replication.partition import NO_EPOCH, IsrChange, Partition, ReplicaRules, Role, Verdict
+from broker.replication.follower import NO_EPOCH
+from broker.replication.partition import IsrChange, Partition, ReplicaRules, Role, Verdict
 from broker.storage.files import MemoryFiles
 from broker.storage.log import PartitionLog
 from broker.storage.settings import LogSettings

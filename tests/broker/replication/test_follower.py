@@ -1,0 +1,46 @@
+"""Goal: who keeps up is caught up, however fast the leader writes; who falls behind is not, however often it asks."""
+
+from __future__ import annotations
+
+from broker.replication.follower import Follower
+
+LAG_MS = 100.0
+
+
+def fetch(follower: Follower, offset: int, leader_end: int, now_ms: float) -> None:
+    follower.fetched(offset, 0, 7, leader_end=leader_end, now_ms=now_ms)
+
+
+def test_a_follower_that_was_never_heard_of_is_not_caught_up() -> None:
+    assert not Follower().caught_up(0, 0.0, LAG_MS)
+
+
+def test_whoever_has_the_whole_log_is_caught_up_for_ever() -> None:
+    follower = Follower()
+    fetch(follower, 5, 5, 0.0)
+    assert follower.caught_up(5, 1e9, LAG_MS)
+    assert follower.caught_up(6, LAG_MS, LAG_MS) and not follower.caught_up(6, LAG_MS + 1, LAG_MS)
+
+
+def test_whoever_always_has_what_there_was_a_fetch_ago_keeps_up_with_a_busy_leader() -> None:
+    follower = Follower()
+    for step in range(1, 20):
+        fetch(follower, 10 * (step - 1), 10 * step, now_ms=90.0 * step)
+    assert follower.caught_up_ms == 90.0 * 18, "at the fetch before the last"
+    assert follower.caught_up(200, 90.0 * 19, LAG_MS)
+
+
+def test_asking_alone_does_not_help() -> None:
+    follower = Follower()
+    fetch(follower, 10, 10, 0.0)
+    for step in range(1, 20):
+        fetch(follower, 10 + step, 10 + 10 * step, now_ms=90.0 * step)
+    assert follower.caught_up_ms == 0.0, "what it asks for now had been there two fetches before"
+    assert not follower.caught_up(200, 90.0 * 19, LAG_MS)
+
+
+def test_a_fetch_is_remembered_whole() -> None:
+    follower = Follower()
+    follower.fetched(8, 3, 42, leader_end=9, now_ms=5.0)
+    known = (follower.log_end_offset, follower.log_start_offset, follower.broker_epoch, follower.last_fetch_ms)
+    assert known == (8, 3, 42, 5.0)
