@@ -3,52 +3,105 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
+from broker.storage.checkpoints import RECOVERY_POINTS, decode_checkpoint
 from tests.sim.aims import aim, calm
 from tests.sim.clients import TOPIC
+from tests.sim.cluster import SimCluster
+
+SHORT_SEGMENTS: Final = {"log_segment_bytes": 500}
+BUSY: Final = {
+    "copiers": 0,
+    "counts": [1],
+    "keys": 8,
+    "readers": 1,
+    "fault_s": 8.0,
+    "spares": 1,
+    "writers": 8,
+    "write_pause_s": 0.1,
+}
+"""One partition, and a log that rolls all the time."""
+
+
+async def _within(schedule: Any, limit_s: float, condition: Any) -> bool:
+    deadline = schedule.cluster.now() + limit_s
+    while not condition():
+        if schedule.cluster.now() >= deadline:
+            return False
+        await asyncio.sleep(0.01)
+    return True
+
+
+async def _dies_with_a_tail(schedule: Any, place: tuple[str, int], node: int) -> int:
+    """Kill a leader that has records which nobody else has; the end of its log."""
+    cluster, machine = schedule.cluster, schedule.cluster.machines[node]
+    others = [one.host for one in cluster.brokers if one is not machine]
+    for other in others:
+        cluster.network.block(machine.host, other)
+    await asyncio.sleep(0.8 + 0.6 * schedule.rng.random())
+    replica = cluster.replica(node, *place)
+    end: int = 0 if replica is None else replica.log.log_end_offset
+    cluster.crash(node)
+    cluster.expire_session(node)
+    for other in others:
+        cluster.network.heal(machine.host, other)
+    return end
+
+
+def _sealed(cluster: SimCluster, node: int, place: tuple[str, int], offset: int) -> bool:
+    """Whether a broker will trust the segment that has an offset, whichever form of its recovery points survives."""
+    replica, forms = cluster.replica(node, *place), cluster.machines[node].disk.forms(RECOVERY_POINTS)
+    if replica is None or not forms:
+        return False
+    behind = [one.base_offset for one in replica.log.segments if one.base_offset > offset]
+    return bool(behind) and all(decode_checkpoint(one).get(place, 0) >= behind[0] for one in forms)
 
 
 @aim(
-    "the power fails everywhere after a resize",
-    {"copiers": 0, "flushes": True, "keys": 8, "readers": 1, "fault_s": 8.0, "spares": 1},
-    resizing=True,
+    "the power fails everywhere before a leader with a tail is back",
+    {**BUSY, "flushes": True, "write_pause_s": 0.4},
+    settings=SHORT_SEGMENTS,
 )
-async def dark_after_a_resize(schedule: Any) -> bool:
-    """What began with a leader epoch is flushed, and so must be where it began: readers have yet to cross that."""
-    cluster, rng = schedule.cluster, schedule.rng
-    if await schedule.affected_place() is None:
+async def dark_before_a_return(schedule: Any) -> bool:
+    """Records of the new leader epoch are on the disk, in segments that nobody scans; so must be where it began.
+
+    The former leader asks where its own epoch ended: what it has beyond is to be cut.
+    """
+    cluster, rng, place = schedule.cluster, schedule.rng, (TOPIC, 0)
+    node = cluster.leader(*place)
+    if not calm(cluster) or node <= 0:
         return False
-    behind = [one.process for one in schedule.readers if one.process is not None]
-    for process in behind:
-        cluster.loop.freeze(process)
-    await asyncio.sleep(0.8 + 2.5 * rng.random())
+    end = await _dies_with_a_tail(schedule, place, node)
+    heirs = [one for one in cluster.assignments()[place] if one != node]
+    elected = await _within(schedule, 3, lambda: cluster.leader(*place) in heirs)
+    heir = cluster.replica(cluster.leader(*place), *place) if elected else None
+    begun = heir is not None and await _within(schedule, 1, lambda: heir.is_leader)
+    start = heir.leader_epoch_start_offset if begun and heir is not None else end
+
+    def sealed_everywhere() -> bool:
+        return all(_sealed(cluster, one, place, start) for one in heirs)
+
+    def led_again() -> bool:
+        return any((found := cluster.replica(one, *place)) is not None and found.is_leader for one in heirs)
+
+    sealed = start < end and await _within(schedule, 3.5, sealed_everywhere)
     cluster.tell("all machines lose power")
     for machine in cluster.machines.values():
         cluster.crash(machine.node_id, power=True)
     await asyncio.sleep(0.3 + rng.random())
-    for machine in rng.sample(list(cluster.machines.values()), len(cluster.machines)):
-        cluster.boot(machine.node_id)
-    for process in behind:
-        cluster.loop.thaw(process)
-    await asyncio.sleep(2)
-    return True
+    for one in rng.sample([one for one in cluster.machines if one != node], len(cluster.machines) - 1):
+        cluster.boot(one)
+    led = await _within(schedule, 10, led_again)
+    cluster.boot(node)
+    await _within(schedule, 5, lambda: cluster.machines[node].up and cluster.all_in_isr())
+    return sealed and led
 
 
 @aim(
     "a truncated log rolls and its power fails",
-    {
-        "copiers": 0,
-        "flushes": False,
-        "counts": [1],
-        "keys": 8,
-        "readers": 1,
-        "fault_s": 8.0,
-        "spares": 1,
-        "writers": 8,
-        "write_pause_s": 0.1,
-    },
-    settings={"log_segment_bytes": 500},
+    {**BUSY, "flushes": False},
+    settings=SHORT_SEGMENTS,
 )
 async def dark_after_a_truncation(schedule: Any) -> bool:
     """The shorter file of a segment, and the next one that begins where it ends now, are not on the disk together."""
@@ -61,14 +114,7 @@ async def dark_after_a_truncation(schedule: Any) -> bool:
     machine = cluster.machines[node]
     if node == cluster.active_controller() or not machine.up:
         return False
-    others = [one.host for one in cluster.brokers if one is not machine]
-    for other in others:
-        cluster.network.block(machine.host, other)
-    await asyncio.sleep(0.8 + 0.6 * rng.random())
-    cluster.crash(node)
-    cluster.expire_session(node)
-    for other in others:
-        cluster.network.heal(machine.host, other)
+    await _dies_with_a_tail(schedule, place, node)
     await asyncio.sleep(0.3)
     before = cluster.fired["truncation"]
     cluster.boot(node)

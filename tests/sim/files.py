@@ -69,6 +69,12 @@ class SimDisk:
                     self._lose(inode)
         self.lied = False
 
+    def forms(self, path: str) -> list[bytes]:
+        """What a file that is replaced as a whole may contain after a power failure; nothing if it is not there."""
+        directory, _, name = path.rpartition("/")
+        inode = self.directories.get(directory, {}).get(name)
+        return [] if inode is None else [bytes(inode.content), *([] if inode.before is None else [inode.before])]
+
     def _lose(self, inode: Inode) -> None:
         if inode.replaced_s >= 0:  # written as a whole: the old or the new content
             fresh = inode.before is not None and self.loop.time() - inode.replaced_s < WRITE_BACK_S

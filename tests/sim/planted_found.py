@@ -181,7 +181,7 @@ def commit_at_a_late_end(planter: Planter) -> None:
 
 @plant(
     "found: the leader epochs are written and not flushed",
-    aim="the power fails everywhere after a resize",
+    aim="the power fails everywhere before a leader with a tail is back",
 )
 def epochs_not_flushed(planter: Planter) -> None:
     from broker.storage.epochs import LeaderEpochCache

@@ -40,6 +40,7 @@ def test_what_is_aimed_at_comes_about_and_breaks_nothing() -> None:
         ("transactions: a late EndTxn ends the next transaction", ("A28", "A27", "A16", "L1")),
         ("found: a broker is reminded of a replica that was deleted", ("C17",)),
         ("found: a truncation is not on the disk when the log goes on", ("A1", "C16")),
+        ("found: the leader epochs are written and not flushed", ("A1", "C16")),
         ("a replica keeps its old log when its index is used again", ("B17", "B19", "A1")),
         ("a gate looks at the segments just before, not beyond", ("B1",)),
     ],
