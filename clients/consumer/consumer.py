@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from clients.clock import follow_loop_ms
 from clients.config import NetworkConfig, parse_servers
@@ -27,9 +27,17 @@ from clients.consumer.handover import HandOver
 from clients.consumer.listener import PartitionKeyRebalanceListener
 from clients.consumer.membership import Membership
 from clients.consumer.metrics import ConsumerMetrics, metrics_of
-from clients.consumer.offsets import ISOLATION_LEVELS, OffsetResets
+from clients.consumer.offsets import (
+    EARLIEST,
+    ISOLATION_LEVELS,
+    LATEST,
+    OffsetAndTimestamp,
+    OffsetResets,
+    find_offsets,
+)
 from clients.consumer.ownership import Ownership
 from clients.consumer.partition_assignor import PartitionAssignor
+from clients.consumer.polling import Polling
 from clients.consumer.positions import Assignment
 from clients.consumer.session import GroupSession
 from clients.group_metadata import ConsumerGroupMetadata
@@ -38,8 +46,6 @@ from protocol.lineage import Lineage, Segment
 from protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
-
-Taken = TypeVar("Taken")
 
 
 class Consumer:
@@ -112,10 +118,8 @@ class Consumer:
         self._assignment = Assignment()
         self._audit: DeliveryAudit | None = None
         self._session: GroupSession | None = None
-        self._commit_due = 0.0
         self._started = False
         self._delivered = 0
-        self._run: Iterator[ConsumerRecord] = iter(())  # what `getone` may hand out while it is undisturbed
 
     # life
 
@@ -138,7 +142,6 @@ class Consumer:
             await self._network.close()
             raise
         self._wire()
-        self._commit_due = asyncio.get_running_loop().time() + (self._auto_commit_s or 0)
         self._started = True
         if self._session is None:
             try:
@@ -187,6 +190,16 @@ class Consumer:
             client_rack=self._client_rack,
             replica_lease_ms=self._network_config.metadata_max_age_ms,
         )
+        self._polling = Polling(
+            self._deliveries,
+            self._handover,
+            self._ownership,
+            self._fetcher,
+            self._session,
+            news=self._news,
+            check_alive=self._check_alive,
+            auto_commit_s=self._auto_commit_s,
+        )
         self._gatekeeper.start()
 
     async def stop(self) -> None:
@@ -194,6 +207,7 @@ class Consumer:
         if not self._started:
             return
         self._started = False
+        self._wake()  # nothing is handed out undisturbed any more
         try:
             await self._ownership.close()
             await self._handover.give_up()
@@ -224,60 +238,21 @@ class Consumer:
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Records by partition, in order; empty when none may be handed out within `timeout_ms`."""
         limit = self._max_poll_records if max_records is None else max_records
-        taken = await self._when_there(lambda: self._deliveries.take(limit), timeout_ms) or {}
+        self._check_alive()
+        taken = await self._polling.many(limit, timeout_ms)
         await self._write_audit(taken)
         self._delivered += sum(map(len, taken.values()))
         return taken
 
     async def getone(self) -> ConsumerRecord:
         """The next record, however long it takes."""
-        record = next(self._run, None) if self._undisturbed() else None
-        while record is None:
-            await asyncio.sleep(0)  # others have their turn, were there always another record
-            record = await self._when_there(self._begin_run, timeout_ms=1000)
+        if not self._started:
+            self._check_alive()
+        record = await self._polling.one(self._max_poll_records)
         if self._audit is not None:
             await self._write_audit({TopicPartition(record.topic, record.partition): [record]})
         self._delivered += 1
         return record
-
-    def _begin_run(self) -> ConsumerRecord | None:
-        """Records that may follow one another, like those of one `getmany`, as long as nothing happens in between."""
-        self._run = self._deliveries.one_by_one(self._max_poll_records)
-        return next(self._run, None)
-
-    def _undisturbed(self) -> bool:
-        """Whether nothing has happened since the last record that has to be dealt with before the next one."""
-        if not self._started or self._news.is_set():
-            return False
-        if self._session is not None:
-            self._session.at_work(asking=False)
-        return self._auto_commit_s is None or asyncio.get_running_loop().time() < self._commit_due
-
-    async def _when_there(self, take: Callable[[], Taken], timeout_ms: int) -> Taken | None:
-        """What `take` gives, once it gives something: the application asks for records, and waits."""
-        self._check_alive()
-        if self._session is not None:
-            self._session.at_work(asking=True)
-        try:
-            return await self._taken(take, asyncio.get_running_loop().time() + timeout_ms / 1000)
-        finally:
-            if self._session is not None:
-                self._session.at_work(asking=False)
-
-    async def _taken(self, take: Callable[[], Taken], deadline: float) -> Taken | None:
-        self._run = iter(())
-        while True:
-            self._news.clear()
-            await self._before_delivery()
-            taken = take()
-            self._fetcher.poke()
-            if taken:
-                return taken
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await self._news.wait()
-            except TimeoutError:
-                return None
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         return self
@@ -309,6 +284,30 @@ class Consumer:
         self._gatekeeper.forget({partition})
         self._fetcher.poke()
         self._wake()
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Continue at the first record that is stored: of these partitions, or of all that are assigned."""
+        await self._seek_to(EARLIEST, partitions)
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Continue behind the last record that may be handed out: of these partitions, or of all that are assigned."""
+        await self._seek_to(LATEST, partitions)
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the logs of these partitions begin, assigned or not. TimeoutError if one has no leader for so long."""
+        return await self._offsets_at(dict.fromkeys(partitions, EARLIEST))
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where reading ends now: at the high watermark, or for `read_committed` where a transaction is still open."""
+        return await self._offsets_at(dict.fromkeys(partitions, LATEST))
+
+    async def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record of each partition that is as new as its timestamp; None if all are older."""
+        if any(timestamp_ms < 0 for timestamp_ms in timestamps_ms.values()):
+            raise ValueError("a timestamp is in ms since 1970, and not negative")
+        return await self._find_offsets(timestamps_ms)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hand out nothing of these partitions until they are resumed."""
@@ -402,23 +401,26 @@ class Consumer:
 
     # inside
 
-    async def _before_delivery(self) -> None:
-        """What has to be in order before a record is handed out."""
-        await self._handover.cross()
-        await self._ownership.settle()
-        self._check_alive()
-        now = asyncio.get_running_loop().time()
-        if self._auto_commit_s is not None and now >= self._commit_due:
-            self._commit_due = now + self._auto_commit_s
-            await self._handover.commit_positions()
-        await self._handover.announce()
-
     def _check_alive(self) -> None:
         if not self._started:
             raise RuntimeError("the consumer is not started, or was stopped")
         for part in (self._session, self._gatekeeper):
             if part is not None and part.failure is not None:
                 raise part.failure
+
+    async def _seek_to(self, end: int, partitions: Collection[TopicPartition]) -> None:
+        for partition, offset in (await self._offsets_at(dict.fromkeys(partitions or self.assignment(), end))).items():
+            self.seek(partition, offset)
+
+    async def _offsets_at(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        found = await self._find_offsets(ends)
+        return {partition: one.offset for partition, one in found.items() if one is not None}
+
+    async def _find_offsets(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        self._check_alive()
+        return await find_offsets(self._network, wanted, self._isolation_level)
 
     async def _write_audit(self, taken: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
         if self._audit is None or self._session is None:

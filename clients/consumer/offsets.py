@@ -1,4 +1,6 @@
-"""Where to begin in a partition that the group has no committed offset for, or whose offset is gone.
+"""Offsets that leaders are asked for: where a log begins, where it ends, and what was stored first since a moment.
+
+And where to begin in a partition that the group has no committed offset for, or whose offset is gone.
 
 `auto.offset.reset` decides, with one exception (rule R20): a partition that a resize created is read from its start by
 a group that has already been reading the topic, whatever the policy says. With `latest` the records produced between
@@ -9,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Collection, Sequence
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from clients.metadata import NO_LEADER
 from clients.network import GROUP, Network
@@ -24,6 +26,13 @@ _POLICIES: Final = {"latest": LATEST, "earliest": EARLIEST}
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 ISOLATION_LEVELS: Final = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """A record that was looked for by its time; the timestamp is -1 where an end of the log was asked for."""
+
+    offset: int
+    timestamp_ms: int
 
 
 class OffsetResets:
@@ -46,10 +55,10 @@ class OffsetResets:
         if len(led) < len(partitions):
             network.request_refresh()
         asked = [(partition, self._timestamp(network, partition, resumed)) for partition in led]
-        offsets = await asyncio.gather(
+        answers = await asyncio.gather(
             *(network.retry(functools.partial(self._ask, network, partition, at)) for partition, at in asked)
         )
-        return {partition: offset for partition, offset in zip(led, offsets, strict=True) if offset is not None}
+        return {partition: one.offset for partition, one in zip(led, answers, strict=True) if one is not None}
 
     def _timestamp(self, network: Network, partition: TopicPartition, resumed: Collection[str]) -> int:
         topic = network.metadata.topics.get(partition.topic)
@@ -63,25 +72,45 @@ class OffsetResets:
             )
         return _POLICIES[self._policy]
 
-    async def _ask(self, network: Network, partition: TopicPartition, timestamp: int) -> int | None:
+    async def _ask(self, network: Network, partition: TopicPartition, at: int) -> OffsetAndTimestamp | None:
         """One question; None where there is no leader any more: the partition may have been removed meanwhile."""
         leader = network.metadata.leader(*partition)
-        if leader == NO_LEADER:
-            return None
-        known = network.metadata.partition(*partition)
-        epoch = known.leader_epoch if known is not None else -1
-        question = ListOffsetsPartition(
-            partition_index=partition.partition, current_leader_epoch=epoch, timestamp=timestamp
-        )
-        # The latest offset for those who read committed records is where the oldest open transaction begins.
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=self._isolation_level,
-            topics=[ListOffsetsTopic(name=partition.topic, partitions=[question])],
-        )
-        # Not behind a fetch that waits for records.
-        response: ListOffsetsResponse = await network.call(leader, request, channel=GROUP)
-        row = response.topics[0].partitions[0]
-        if row.error_code != ErrorCode.NONE:
-            raise KafkaError(ErrorCode(row.error_code), f"start of {partition}")
-        return row.offset
+        return None if leader == NO_LEADER else await _ask(network, leader, partition, at, self._isolation_level)
+
+
+async def find_offsets(
+    network: Network, wanted: Mapping[TopicPartition, int], isolation_level: int
+) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+    """What stands first at each timestamp (ms, LATEST or EARLIEST); None where everything is older.
+
+    Waits for leaders, no longer than for an answer: TimeoutError. KafkaError when a topic is refused.
+    """
+
+    async def ask(partition: TopicPartition, at: int) -> OffsetAndTimestamp:
+        return await _ask(network, await network.leader_of(partition), partition, at, isolation_level)
+
+    answers = await asyncio.gather(*(network.retry(functools.partial(ask, *one)) for one in wanted.items()))
+    found = dict(zip(wanted, answers, strict=True))
+    return {partition: one if one.offset >= 0 else None for partition, one in found.items()}
+
+
+async def _ask(
+    network: Network, leader: int, partition: TopicPartition, timestamp: int, isolation_level: int
+) -> OffsetAndTimestamp:
+    known = network.metadata.partition(*partition)
+    epoch = known.leader_epoch if known is not None else -1
+    question = ListOffsetsPartition(
+        partition_index=partition.partition, current_leader_epoch=epoch, timestamp=timestamp
+    )
+    # The latest offset for those who read committed records is where the oldest open transaction begins.
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation_level,
+        topics=[ListOffsetsTopic(name=partition.topic, partitions=[question])],
+    )
+    # Not behind a fetch that waits for records.
+    response: ListOffsetsResponse = await network.call(leader, request, channel=GROUP)
+    row = response.topics[0].partitions[0]
+    if row.error_code != ErrorCode.NONE:
+        raise KafkaError(ErrorCode(row.error_code), f"offsets of {partition}")
+    return OffsetAndTimestamp(row.offset, row.timestamp)

@@ -1,0 +1,104 @@
+"""What an application asks of its partitions' offsets, and where it can go by that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from anabranch.cluster import Cluster
+from clients import Admin, Consumer, Producer, TopicPartition
+from clients.consumer.offsets import OffsetAndTimestamp
+from protocol.errors import KafkaError
+from tests.clients.consumer.groups import TOPIC, against_a_cluster, make_topic
+
+BOTH = [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
+MINUTE_MS = 60_000
+BEGAN_MS = 1_700_000_000_000
+
+
+def reader(cluster: Cluster, **settings: Any) -> Consumer:
+    return Consumer(TOPIC, bootstrap_servers=cluster.bootstrap_servers, fetch_max_wait_ms=20, **settings)
+
+
+async def fill(producer: Producer, admin: Admin) -> None:
+    """Partition 0: a record for each of ten minutes. Partition 1: nothing."""
+    await make_topic(admin, 2)
+    for minute in range(10):
+        await producer.send_and_wait(TOPIC, b"", b"", partition=0, timestamp_ms=BEGAN_MS + minute * MINUTE_MS)
+
+
+def test_where_logs_begin_and_end() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        async with Producer(cluster.bootstrap_servers) as producer, reader(cluster) as consumer:
+            await fill(producer, admin)
+            await admin.delete_records({BOTH[0]: 3})
+            assert await consumer.beginning_offsets(BOTH) == {BOTH[0]: 3, BOTH[1]: 0}
+            assert await consumer.end_offsets(BOTH) == {BOTH[0]: 10, BOTH[1]: 0}
+
+    against_a_cluster(story, brokers=2)
+
+
+def test_what_was_stored_first_since_a_moment() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        async with Producer(cluster.bootstrap_servers) as producer, reader(cluster) as consumer:
+            await fill(producer, admin)
+            for minutes, expected in ((0, 0), (2.5, 3), (9, 9)):
+                at_ms = BEGAN_MS + int(minutes * MINUTE_MS)
+                found = await consumer.offsets_for_times(dict.fromkeys(BOTH, at_ms))
+                assert found[BOTH[0]] == OffsetAndTimestamp(expected, BEGAN_MS + expected * MINUTE_MS)
+                assert found[BOTH[1]] is None
+            too_late = {BOTH[0]: BEGAN_MS + 9 * MINUTE_MS + 1}
+            assert await consumer.offsets_for_times(too_late) == {BOTH[0]: None}
+            with pytest.raises(ValueError, match="not negative"):
+                await consumer.offsets_for_times({BOTH[0]: -1})
+
+    against_a_cluster(story, brokers=2)
+
+
+def test_reading_goes_on_at_either_end() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await fill(producer, admin)
+            await admin.delete_records({BOTH[0]: 3})
+            async with reader(cluster) as consumer:
+                assert consumer.assignment() == set(BOTH)
+                await consumer.seek_to_beginning()
+                assert [(await consumer.getone()).offset for _ in range(7)] == list(range(3, 10))
+                await consumer.seek_to_beginning(BOTH[0])
+                assert (await consumer.getone()).offset == 3
+                await consumer.seek_to_end()
+                assert [consumer.position(one) for one in BOTH] == [10, 0]
+                await producer.send_and_wait(TOPIC, b"", b"", partition=0)
+                assert (await consumer.getone()).offset == 10
+
+    against_a_cluster(story, brokers=2)
+
+
+def test_who_reads_committed_records_ends_where_a_transaction_is_open() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1)
+        async with (
+            Producer(cluster.bootstrap_servers, transactional_id="t") as producer,
+            reader(cluster, isolation_level="read_committed") as committed,
+            reader(cluster) as everything,
+        ):
+            async with producer.transaction():
+                await producer.send_and_wait(TOPIC, b"", b"", partition=0)
+                assert await committed.end_offsets(BOTH[:1]) == {BOTH[0]: 0}
+                assert await everything.end_offsets(BOTH[:1]) == {BOTH[0]: 1}
+            await committed.seek_to_beginning()
+            assert (await committed.getone()).offset == 0, "its end is known when it can be read"
+            assert await committed.end_offsets(BOTH[:1]) == {BOTH[0]: 2}
+
+    against_a_cluster(story, brokers=1, transaction_state_log_replication_factor="1", transaction_state_log_min_isr="1")
+
+
+def test_a_topic_that_cannot_exist_is_refused_at_once() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1)
+        async with reader(cluster) as consumer:
+            with pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION"):
+                await consumer.end_offsets([TopicPartition("no topic", 0)])
+
+    against_a_cluster(story, brokers=1)
