@@ -13,7 +13,7 @@ from functools import partial
 
 from tests.sim import crash_points
 from tests.sim.defects import matrix
-from tests.sim.planted import PLANTS, Caught, catch, planted
+from tests.sim.planted import PLANTS, Caught, catch, planted, seldom
 from tests.sim.processes import pool
 from tests.sim.scenarios import SCENARIOS
 
@@ -110,9 +110,9 @@ def table(names: list[str], limit: int, processes: int, scenario: str) -> int:
         print("| planted bug | schedules | caught by |\n|---|---:|---|")
         for row in workers.map(partial(catch, limit=limit, scenario=scenario), names):
             rows.append(row)
-            print(f"| {row.name} | {row.effort} | {row.checker or 'NOT CAUGHT'} |", flush=True)
+            print(f"| {row.name} | {row.effort} | {row.verdict} |", flush=True)
     missed = [row.name for row in rows if not row.found]
-    print(f"\n{len(rows) - len(missed)} of {len(rows)} caught within {limit} schedules")
+    print(f"\n{len(rows) - len(missed)} of {len(rows)} caught within {limit} schedules", *seldom(rows), sep="\n")
     return 1 if missed else 0
 
 

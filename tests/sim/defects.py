@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from tests.sim.planted import AIMED_AT, PLANTS, Caught, Planter, catch
+from tests.sim.planted import AIMED_AT, PLANTS, Caught, Planter, catch, seldom
 from tests.sim.processes import pool
 
 SCENARIO: Final = "resize"
@@ -48,10 +48,11 @@ def matrix(names: list[str], limit: int, processes: int) -> int:
     with pool(processes) as workers:
         for row in workers.map(partial(catch, limit=limit, scenario=SCENARIO), names or list(DEFECTS)):
             rows[row.name] = row
-            print(f"| {DEFECTS[row.name].items} | {row.name} | {row.effort} | {row.checker or 'ESCAPED'} |", flush=True)
+            print(f"| {DEFECTS[row.name].items} | {row.name} | {row.effort} | {row.verdict} |", flush=True)
     escaped = [row.name for row in rows.values() if not row.found]
     caught = len(rows) - len(escaped)
     print(f"\n{caught} of {len(rows)} caught within {limit} schedules, of the scenario `{SCENARIO}` or aimed")
+    print(*seldom(rows.values()), sep="\n")
     return 1 if escaped else 0
 
 

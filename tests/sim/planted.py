@@ -1,14 +1,16 @@
 """Bugs to plant: each breaks one rule of the product while it is planted, and simulation has to notice.
 
 A planted bug replaces functions of the product from outside; nothing in the product knows of it. `catch` runs
-schedules until one is judged guilty, and says after how many and by which checker.
+schedules until one is judged guilty, and says after how many and by which checker. If none is, it says what may have
+become of the bug: that the aim's story does not come about any more, or that nobody calls what was replaced.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
@@ -28,6 +30,10 @@ class Caught:
     detail: str
     checkers: frozenset[str] = frozenset()
     """All that noticed it in that schedule."""
+    aimed: int = 0
+    """In how many of the schedules the story of its aim came about."""
+    called: int = 0
+    """In how many of the schedules the product called what was planted."""
 
     @property
     def found(self) -> bool:
@@ -38,19 +44,51 @@ class Caught:
         """How many schedules it took, and whether they were aimed at it."""
         return f"{self.schedules} aimed" if self.name in AIMED_AT else str(self.schedules)
 
+    @property
+    def verdict(self) -> str:
+        """By which checker; or why perhaps by none."""
+        if self.found:
+            return self.checker
+        aimed = f"its aim came about in {self.aimed} of them, " if self.name in AIMED_AT else ""
+        return f"NOT CAUGHT: {aimed}its code was called in {self.called}"
+
+
+def seldom(rows: Iterable[Caught]) -> list[str]:
+    """Which bugs were caught by schedules most of which missed what they aim at: the next ones to escape."""
+    return [
+        f"{row.name}: its aim came about in only {row.aimed} of {row.schedules} schedules"
+        for row in rows
+        if row.found and row.name in AIMED_AT and 2 * row.aimed < row.schedules
+    ]
+
 
 class Planter:
     """Replaces attributes and puts them back."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
+        self.calls = 0
+        """How often what was put in their place was called: never, if the product does not go there any more."""
 
     def replace(self, owner: Any, name: str, value: Any) -> Any:
         """Put `value` in the place of an attribute that must exist; returns what was there."""
         original = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
-        setattr(owner, name, value)
+        setattr(owner, name, self._counted(value))
         self._stack.callback(setattr, owner, name, original)
         return original
+
+    def _counted(self, value: Any) -> Any:
+        if isinstance(value, property):
+            return property(self._counted(value.fget), value.fset)
+        if isinstance(value, classmethod):
+            return classmethod(self._counted(value.__func__))
+
+        @functools.wraps(value)
+        def counted(*args: Any, **options: Any) -> Any:
+            self.calls += 1
+            return value(*args, **options)
+
+        return counted
 
 
 def plant(name: str, *, aim: str = "") -> Callable[[Callable[[Planter], None]], Callable[[Planter], None]]:
@@ -66,12 +104,13 @@ def plant(name: str, *, aim: str = "") -> Callable[[Callable[[Planter], None]], 
 
 
 @contextlib.contextmanager
-def planted(name: str | None) -> Iterator[None]:
+def planted(name: str | None) -> Iterator[Planter]:
     """The product with one bug in it."""
     with ExitStack() as stack:
+        planter = Planter(stack)
         if name is not None:
-            _plant_of(name)(Planter(stack))
-        yield
+            _plant_of(name)(planter)
+        yield planter
 
 
 def _plant_of(name: str) -> Callable[[Planter], None]:
@@ -86,17 +125,25 @@ def catch(name: str, *, limit: int = 500, first_seed: int = 0, scenario: str = "
 
     importlib.import_module("tests.sim.defects")  # they say what shows them, too
     scenario = AIMED_AT.get(name, scenario)
+    aimed = called = 0
     for count in range(1, limit + 1):
-        with planted(name):
-            violations = SCENARIOS[scenario].schedule(first_seed + count - 1).run().violations
-        if violations:
-            # Of several, the checkers say more than "it did not converge" or an exception somewhere; of those for a
-            # resize, what its invariants say.
-            own = "B" if scenario == "resize" or name not in PLANTS else ""
-            judged = [one for one in violations if not one.startswith("run: ")]
-            told = next((one for one in judged if one.startswith(own)), next(iter(judged), violations[0]))
-            return Caught(name, count, _checker_of(told), told, frozenset(map(_checker_of, violations)))
-    return Caught(name, limit, "", "")
+        with planted(name) as planter:
+            verdict = SCENARIOS[scenario].schedule(first_seed + count - 1).run()
+        aimed += verdict.fired[f"fault: {scenario}"] > 0
+        called += planter.calls > 0
+        if verdict.violations:
+            told = _most_telling(name, scenario, verdict.violations)
+            checkers = frozenset(map(_checker_of, verdict.violations))
+            return Caught(name, count, _checker_of(told), told, checkers, aimed, called)
+    return Caught(name, limit, "", "", aimed=aimed, called=called)
+
+
+def _most_telling(name: str, scenario: str, violations: list[str]) -> str:
+    """Of several, the checkers say more than "it did not converge" or an exception somewhere; of those for a resize,
+    what its invariants say."""
+    own = "B" if scenario == "resize" or name not in PLANTS else ""
+    judged = [one for one in violations if not one.startswith("run: ")]
+    return next((one for one in judged if one.startswith(own)), next(iter(judged), violations[0]))
 
 
 def _checker_of(violation: str) -> str:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+from functools import partial
+
 import pytest
 
+from broker.coordinators import transaction_requests
 from broker.replication.partition import Partition
-from tests.sim.planted import PLANTS, catch, planted
+from tests.sim.aims import AIMS
+from tests.sim.planted import AIMED_AT, PLANTS, Planter, catch, planted
+from tests.sim.scenarios import SCENARIOS, Scenario
+from tests.sim.schedule import Schedule
 
 
 @pytest.mark.timeout(400)
@@ -26,6 +34,28 @@ def test_a_planted_bug_is_caught_by_the_checker_of_its_rule(bug: str, checkers: 
     caught = catch(bug, limit=60)
     assert caught.found
     assert {one.split()[0] for one in caught.checkers} & set(checkers), caught.detail
+
+
+def test_a_bug_that_escapes_says_whether_its_aim_came_about_and_its_code_was_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a story that does not come about any more would, and code that the product does not reach any more."""
+
+    def harmless(planter: Planter) -> None:
+        original = planter.replace(transaction_requests, "end", lambda *row, **options: original(*row, **options))
+
+    monkeypatch.setitem(PLANTS, "harmless", harmless)
+    monkeypatch.setitem(AIMED_AT, "harmless", "an EndTxn is late")
+    assert catch("harmless", limit=2).verdict == "NOT CAUGHT: its aim came about in 2 of them, its code was called in 2"
+
+    async def nothing_happens(schedule: Schedule) -> bool:
+        await asyncio.sleep(10)
+        return False
+
+    rotten = dataclasses.replace(AIMS["a session ends while a topic is made"], story=nothing_happens)
+    schedule = Scenario(partial(Schedule, aim=rotten), lambda fired, schedules: [])
+    monkeypatch.setitem(SCENARIOS, "an EndTxn is late", schedule)
+    assert catch("harmless", limit=1).verdict == "NOT CAUGHT: its aim came about in 0 of them, its code was called in 0"
 
 
 def test_what_is_planted_is_taken_away_again() -> None:
