@@ -38,6 +38,8 @@ from protocol.errors import KafkaError
 log = logging.getLogger(__name__)
 
 TRANSACTION_BUFFER_BYTES: Final = 64 * 1024 * 1024
+IDLE_S: Final = 1.0
+"""How long to wait for records at a time: who is to stop hears of it in between, and can still commit."""
 STOP_PATIENCE_S: Final = 10.0
 """How long to wait for what is being processed before it is given up."""
 
@@ -239,7 +241,7 @@ class Streams:
         manager = self._manager
         while not self._stopping:
             try:
-                patience_s = max(manager.commit_due - self._loop.time(), 0.001)
+                patience_s = min(max(manager.commit_due - self._loop.time(), 0.001), IDLE_S)
                 batches = await self._consumer.getmany(timeout_ms=int(1000 * patience_s) + 1)
                 for partition, records in batches.items():
                     outputs = manager.task_of(partition).process(records)

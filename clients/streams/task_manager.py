@@ -60,6 +60,8 @@ class TaskManager(PartitionKeyRebalanceListener):
         """What was committed last, or where reading began."""
         self._given_up = False
         self._committing = False
+        self._put_off = False
+        """Whether a commit waits for the end of a rebalance."""
         self._committed_at = self._loop.time()
         self.commit_due = self._loop.time()
         self._parked = {task: sum(self._checkpoints(task).values()) for task in directory.tasks() if self._known(task)}
@@ -78,8 +80,10 @@ class TaskManager(PartitionKeyRebalanceListener):
         self._give_back(partitions, lost=True)
 
     async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Take up what was assigned; the assignor has told of the tasks."""
+        """Take up what was assigned; the assignor has told of the tasks. A commit that waited for this may go."""
         self._take_tasks()
+        if self._put_off:
+            await self.commit()
 
     async def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Hand over what leaves here: nobody is to wait for the next commit."""
@@ -102,10 +106,14 @@ class TaskManager(PartitionKeyRebalanceListener):
         While the group rebalances that may be refused, and is put off; a transaction for a while only, for the group
         may wait for a dead member for longer than it may take.
         """
-        patience_s = self._config.transaction_timeout_ms / 2000 if self._config.exactly_once else math.inf
-        put_off = self.consumer.rebalancing and self._loop.time() < self._committed_at + patience_s
         # Offsets that reach a cut have the consumer ask for a flush: this is the commit that does it.
-        if put_off or self._given_up or self._committing:
+        if self._given_up or self._committing:
+            return
+        now, interval_s = self._loop.time(), self._config.commit_interval_ms / 1000
+        patience_s = self._config.transaction_timeout_ms / 2000 if self._config.exactly_once else math.inf
+        self._put_off = self.consumer.rebalancing and now < self._committed_at + patience_s
+        if self._put_off:
+            self.commit_due = min(now + interval_s, self._committed_at + patience_s)
             return
         self._close_finished()
         self._expect_arrivals()
@@ -117,7 +125,7 @@ class TaskManager(PartitionKeyRebalanceListener):
         tasks = [task for task in self.tasks.values() if task.state is State.RUNNING or task.id in leaving]
         offsets = self._progressed(tasks, leaving)
         self._committed_at = self._loop.time()
-        self.commit_due = self._committed_at + self._config.commit_interval_ms / 1000
+        self.commit_due = self._committed_at + interval_s
         if not (offsets or departures or self.committer.open or any(task.changed for task in tasks)):
             self._catch_up_expected()
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,6 +147,57 @@ def test_a_second_instance_takes_its_share_and_gives_it_back_while_records_come(
             enough.set()
             await feeding
             await world.counted(one)
+
+    story(act, tmp_path)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
+def test_a_commit_that_a_rebalance_puts_off_waits_for_its_end(guarantee: str, tmp_path: Path) -> None:
+    rarely = {"commit_interval_ms": 600_000, "transaction_timeout_ms": 600_000, "processing_guarantee": guarantee}
+
+    async def act(world: World) -> None:
+        async with world.instance(counts(), **rarely) as one, world.instance(counts(), "two") as two:
+            await until(lambda: running(one) == running(two) == 2, "both have their share")
+            consumer, manager = one._consumer, one._manager
+            free, getmany, polls = asyncio.Event(), consumer.getmany, 0
+            held, ask = asyncio.Event(), two._consumer.getmany
+
+            async def hold(**how: Any) -> Any:
+                held.set()
+                await free.wait()
+                return await ask(**how)
+
+            async def count(**how: Any) -> Any:
+                nonlocal polls
+                polls += 1
+                return await getmany(**how)
+
+            two._consumer.getmany = hold  # type: ignore[method-assign]
+            await world.feed(100)
+            await held.wait()
+            consumer.enforce_rebalance()
+            await until(lambda: consumer.rebalancing, "the group waits for the second instance")
+            manager.commit_due = asyncio.get_running_loop().time()
+            consumer.getmany = count  # type: ignore[method-assign]
+            await world.feed(100)
+            await until(lambda: manager._put_off, "a commit is due that has to wait")
+            before = polls
+            await asyncio.sleep(0.3)
+            assert polls - before < 20, "it looks again and again whether the rebalance is over"
+            free.set()
+            await world.counted(one, two)  # not in ten minutes, but as soon as the rebalance is over
+
+    story(act, tmp_path)
+
+
+def test_who_commits_rarely_commits_when_stopped(tmp_path: Path) -> None:
+    async def act(world: World) -> None:
+        loop = asyncio.get_running_loop()
+        async with world.instance(counts(), commit_interval_ms=600_000, transaction_timeout_ms=600_000) as one:
+            await until(lambda: running(one) == 4 and one._manager.commit_due > loop.time(), "the next is far away")
+            await world.feed(100)
+            await until(lambda: one.processed == 100, "all is processed, and nothing committed")
+        await world.counted()
 
     story(act, tmp_path)
 
