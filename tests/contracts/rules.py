@@ -76,7 +76,7 @@ RULES: Final = (
     Rule(
         "R10",
         "who reaches a boundary flushes and commits",
-        ("clients/consumer/test_consumer.py::test_r10_a_boundary_is_committed_when_it_is_reached",),
+        ("clients/consumer/test_resized_groups.py::test_r10_a_boundary_is_committed_when_it_is_reached",),
     ),
     Rule(
         "R11",

@@ -1,0 +1,138 @@
+"""Goal: asking for one record, or for many, gives the same records, loses none, and is never in the way of the group.
+
+Method: a real cluster in this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from anabranch.cluster import Cluster
+from clients import Admin, Consumer, Producer, TopicPartition
+from tests.clients.consumer.groups import TOPIC, against_a_cluster, make_topic
+
+
+def test_records_one_by_one_as_in_batches() -> None:
+    """A run of records that follow one another ends with whatever happens between two of them."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1)
+        where = TopicPartition(TOPIC, 0)
+        async with (
+            Producer(cluster.bootstrap_servers) as producer,
+            Consumer(
+                TOPIC,
+                bootstrap_servers=cluster.bootstrap_servers,
+                group_id="g",
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+            ) as consumer,
+        ):
+            for number in range(700):  # more than one run, in batches that end where no run does
+                await producer.send(TOPIC, b"%d" % number)
+                if number % 90 == 0:
+                    await producer.flush()
+            await producer.flush()
+            for number in range(300):
+                assert (await consumer.getone()).offset == number
+                assert consumer.position(where) == number + 1, "nothing ahead of the application"
+            await consumer.commit()
+            assert await consumer.committed(where) == 300
+            consumer.seek(where, 10)
+            assert (await consumer.getone()).offset == 10
+            consumer.pause(where)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(consumer.getone(), 0.05)
+            consumer.resume(where)
+            assert [one.offset for one in (await consumer.getmany(max_records=9))[where]] == [*range(11, 20)]
+            assert [(await consumer.getone()).offset for _ in range(680)] == [*range(20, 700)]
+            assert consumer.metrics().records_delivered == 300 + 1 + 9 + 680
+        with pytest.raises(RuntimeError, match="stopped"):
+            await consumer.getone()
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_one_by_one_every_partition_has_its_turn() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 2)
+        settings = {"bootstrap_servers": cluster.bootstrap_servers, "auto_offset_reset": "earliest"}
+        async with (
+            Producer(cluster.bootstrap_servers) as producer,
+            Consumer(TOPIC, **settings, max_poll_records=10) as consumer,
+        ):  # type: ignore[arg-type]
+            for number in range(200):
+                await producer.send(TOPIC, b"v", partition=number % 2)
+            await producer.flush()
+            first = [(await consumer.getone()).partition for _ in range(40)]
+            assert 10 <= first.count(0) <= 30, "a busy neighbour starves nobody"
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_one_by_one_stops_for_a_rebalance() -> None:
+    """A member that still has records to hand out gives its partitions back between two of them."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 2)
+
+        def member() -> Consumer:
+            return Consumer(
+                TOPIC,
+                bootstrap_servers=cluster.bootstrap_servers,
+                group_id="g",
+                auto_offset_reset="earliest",
+                heartbeat_interval_ms=50,
+                auto_commit_interval_ms=60_000,
+                max_poll_records=1_000_000,
+            )
+
+        async with Producer(cluster.bootstrap_servers) as producer, member() as early, member() as late:
+            for number in range(2000):
+                await producer.send(TOPIC, b"v", partition=number % 2)
+            await producer.flush()
+            assert (await early.getone()).offset == 0
+            joining = asyncio.create_task(late.getone())
+            taken = 1
+            while not joining.done():
+                await early.getone()
+                taken += 1
+                await asyncio.sleep(0.01)
+            assert taken < 1000, "the rest of the first partition"
+            assert len(early.assignment()) == 1
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_a_cancelled_call_loses_nothing() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 2)
+        values: list[bytes | None] = []
+        async with (
+            Producer(cluster.bootstrap_servers) as producer,
+            Consumer(
+                TOPIC,
+                bootstrap_servers=cluster.bootstrap_servers,
+                group_id="g",
+                auto_offset_reset="earliest",
+                audit="deliveries",
+                fetch_max_wait_ms=10,
+            ) as consumer,
+        ):
+            for number in range(200):
+                await producer.send(TOPIC, b"%d" % number)
+            await producer.flush()
+            wait_s = 0.0
+            while len(values) < 200:
+                call = asyncio.create_task(consumer.getmany(timeout_ms=60_000, max_records=10))
+                await asyncio.wait([call], timeout=wait_s)
+                call.cancel()
+                await asyncio.gather(call, return_exceptions=True)
+                if not call.cancelled():
+                    values += [record.value for records in call.result().values() for record in records]
+                wait_s += 0.0005
+        assert sorted(int(value or b"") for value in values) == list(range(200))
+
+    against_a_cluster(story, brokers=1)
