@@ -62,6 +62,8 @@ log.segment.bytes | int | = | 14.. | cluster | The size at which a new segment b
 log.segment.delete.delay.ms | long | = | 0.. | cluster | How long the files of a deleted log stay.
 max.connection.creation.rate | int | = | 0.. | cluster | How many connections may come per second.
 max.connections | int | = | 0.. | cluster | The most connections at a time.
+max.connections.per.ip | int | = | 0.. | cluster | The most connections at a time from one address.
+max.connections.per.ip.overrides | string |  |  | cluster | Other bounds of single addresses: 10.0.0.1:5,10.0.0.2:9.
 max.incremental.fetch.session.cache.slots | int | = | 0.. |  | The most fetch sessions at a time.
 message.max.bytes | int | = | 0.. | cluster | The largest batch that is taken.
 min.insync.replicas | int | = | 1.. | cluster | How many replicas must be in sync for acks=all.

@@ -44,6 +44,9 @@ class BrokerSettings:
     socket_request_max_bytes: int = 104857600
     connections_max_idle_ms: int = 600000
     max_connections: int = 10000
+    max_connections_per_ip: int = 2147483647
+    max_connections_per_ip_overrides: tuple[str, ...] = ()
+    """Bounds of single addresses: "10.0.0.1:5"."""
     max_connection_creation_rate: int = 2147483647
     request_timeout_ms: int = 30000
     zookeeper_session_timeout_ms: int = 18000
@@ -244,6 +247,8 @@ def with_properties(settings: BrokerSettings, properties: Mapping[str, str]) -> 
     for name in ("listeners", "advertised.listeners"):
         if name in properties:
             changes |= _listener(name, properties[name])
+    if _PER_IP in properties or _PER_IP_OVERRIDES in properties:
+        _check_per_ip(changes, settings)
     given = {name: text for name, text in properties.items() if name in known}
     return dataclasses.replace(settings, **changes, given={**settings.given, **given})
 
@@ -286,6 +291,19 @@ def _check_together(effective: Mapping[str, Any], set_here: Mapping[str, Any]) -
     for name in ("remote.storage.enable", "remote.log.delete.on.disable", "remote.log.copy.disable"):
         if set_here.get(name):
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}=true: there is no tiered storage here")
+
+
+_PER_IP: Final = "max.connections.per.ip"
+_PER_IP_OVERRIDES: Final = "max.connections.per.ip.overrides"
+
+
+def _check_per_ip(changes: Mapping[str, Any], settings: BrokerSettings) -> None:
+    from broker.connection_quotas import address_bounds
+
+    overrides = changes.get("max_connections_per_ip_overrides", settings.max_connections_per_ip_overrides)
+    address_bounds(overrides)
+    if changes.get("max_connections_per_ip") == 0 and not overrides:
+        raise ConfigError(f"{_PER_IP}=0 would refuse everybody: name those who may connect in {_PER_IP_OVERRIDES}")
 
 
 _KINDS: Final = {"int": Kind.LONG, "str": Kind.STRING, "bool": Kind.BOOLEAN, "float": Kind.DOUBLE, "tuple": Kind.LIST}

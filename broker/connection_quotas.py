@@ -1,4 +1,4 @@
-"""How fast connections may come: to this broker, and from each address (KIP-612).
+"""How many connections an address may have, and how fast they may come: to this broker, and from each (KIP-612).
 
 Whoever comes too fast for the broker (`max.connection.creation.rate`) waits, and all who come after it wait behind it;
 then it is served like anybody else. A connection that is over the limit of its address (`connection_creation_rate`) is
@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from broker.properties import ConfigError
 from broker.quotas import DEFAULT, IDLE_MS, RATES_MAX, Rate
 
 if TYPE_CHECKING:
@@ -81,6 +82,25 @@ class ConnectionQuotas:
     def _make_room(self, now_ms: int) -> None:
         if len(self._rates) >= RATES_MAX:
             self._rates = {ip: rate for ip, rate in self._rates.items() if now_ms - rate.idle_since_ms() < IDLE_MS}
+
+
+def address_bounds(overrides: Sequence[str]) -> dict[str, int]:
+    """`max.connections.per.ip.overrides`: how many connections each of these addresses may have. ConfigError."""
+    if not overrides:
+        return {}
+    import ipaddress  # most clusters limit no address
+
+    bounds = {}
+    for text in overrides:
+        address, colon, count = text.rpartition(":")
+        try:
+            ip = str(ipaddress.ip_address(address.strip("[]")))
+        except ValueError:
+            ip = ""
+        if not colon or not ip or not count.isdecimal():
+            raise ConfigError(f"max.connections.per.ip.overrides: {text!r} is no ADDRESS:COUNT, such as 10.0.0.1:5")
+        bounds[canonical(ip)] = int(count)
+    return bounds
 
 
 def canonical(address: str) -> str:

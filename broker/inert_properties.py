@@ -97,8 +97,6 @@ log.message.format.version | string | 3.0-IV1
 log.preallocate | boolean | false |  | cluster
 log.roll.jitter.hours | int | 0 | 0..
 log.roll.jitter.ms | long | - |  | cluster
-max.connections.per.ip | int | 2147483647 | 0.. | cluster
-max.connections.per.ip.overrides | string |  |  | cluster
 max.request.partition.size.limit | int | 2000 | 1..
 metadata.log.dir | string | -
 metadata.log.max.record.bytes.between.snapshots | long | 20971520 | 1..

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from broker.connection import BrokerConnection
-from broker.connection_quotas import ConnectionQuotas, Entrance
+from broker.connection_quotas import UNLIMITED, ConnectionQuotas, Entrance, address_bounds, canonical
 
 if TYPE_CHECKING:
     from broker.config import BrokerSettings
@@ -35,6 +35,8 @@ class Server:
         self._host = settings.host
         self._idle_s = settings.connections_max_idle_ms / 1000
         self._connections_max = settings.max_connections
+        self._address_max = settings.max_connections_per_ip
+        self._address_bounds = address_bounds(settings.max_connections_per_ip_overrides)
         self._connections: dict[BrokerConnection, None] = {}  # in the order in which they came
         self._listener: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -76,9 +78,10 @@ class Server:
 
     def admit(self, connection: BrokerConnection) -> bool:
         """Take a new connection in, and serve it when it may be; or refuse it because there are too many."""
-        if len(self._connections) >= self._connections_max:
+        full = self._full_for(connection.address)
+        if full:
             if not self._refusing:
-                log.warning("refusing %s: %d connections are open already", connection.peer, len(self._connections))
+                log.warning("refusing %s: %s", connection.peer, full)
             self._refusing = True
             return False
         self._refusing = False
@@ -86,9 +89,22 @@ class Server:
         self._entrance.enter(connection)
         return True
 
+    def _full_for(self, address: str) -> str:
+        """Why there is no room for a connection from this address; empty if there is."""
+        if len(self._connections) >= self._connections_max:
+            return f"{len(self._connections)} connections are open already"
+        if self._address_max < UNLIMITED or self._address_bounds:
+            ip = canonical(address)
+            bound = self._address_bounds.get(ip, self._address_max)
+            if bound < UNLIMITED and sum(canonical(one.address) == ip for one in self._connections) >= bound:
+                return f"{ip} has {bound} connections already"
+        return ""
+
     def adopt(self, settings: BrokerSettings) -> None:
         """The settings are others now; connections beyond a new bound stay."""
         self._connections_max = settings.max_connections
+        self._address_max = settings.max_connections_per_ip
+        self._address_bounds = address_bounds(settings.max_connections_per_ip_overrides)
         self.connection_quotas.per_second = settings.max_connection_creation_rate
 
     def forget(self, connection: BrokerConnection) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from anabranch.cluster import Cluster
 from broker.client_quotas import IP
+from broker.config import BrokerSettings, ConfigError, with_properties
 from broker.connection import BrokerConnection
-from broker.connection_quotas import UNLIMITED, ConnectionQuotas, canonical
+from broker.connection_quotas import UNLIMITED, ConnectionQuotas, address_bounds, canonical
 from broker.quotas import DEFAULT
 from clients.admin import Admin
 from protocol.apis.incremental_alter_configs import (
@@ -148,6 +149,29 @@ def test_a_connection_over_the_limit_of_its_address_is_closed_unheard() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("properties", "match"),
+    [
+        ({"max.connections.per.ip": "0"}, "name those who may connect"),
+        ({"max.connections.per.ip.overrides": "10.0.0.1"}, "no ADDRESS:COUNT"),
+        ({"max.connections.per.ip.overrides": "10.0.0.1:5,nobody:5"}, "'nobody:5' is no ADDRESS:COUNT"),
+        ({"max.connections.per.ip.overrides": "10.0.0.1:-5"}, "no ADDRESS:COUNT"),
+    ],
+)
+def test_bounds_that_make_no_sense_are_refused(properties: dict[str, str], match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        with_properties(BrokerSettings(), properties)
+
+
+def test_who_else_may_connect_can_be_named() -> None:
+    settings = with_properties(
+        BrokerSettings(),
+        {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "10.0.0.1:5, [::1]:2, ::ffff:10.0.0.2:3"},
+    )
+    assert settings.max_connections_per_ip == 0
+    assert address_bounds(settings.max_connections_per_ip_overrides) == {"10.0.0.1": 5, "::1": 2, "10.0.0.2": 3}
+
+
 def test_a_server_stops_though_connections_wait() -> None:
     async def scenario() -> None:
         async with serving(quota_window_num=2, quota_window_size_seconds=60) as server:
@@ -158,6 +182,32 @@ def test_a_server_stops_though_connections_wait() -> None:
                 await server.stop()
                 assert await one.closed() and await two.closed()
                 assert server.connection_count == 0
+
+    asyncio.run(scenario())
+
+
+def test_an_address_has_so_many_connections_and_no_more() -> None:
+    async def scenario() -> None:
+        bounds = {"max_connections_per_ip": 2, "max_connections_per_ip_overrides": (f"{ELSEWHERE}:1",)}
+        async with serving(**bounds) as server, contextlib.AsyncExitStack() as stack:
+
+            async def connect_from(address: str) -> Peer:
+                one = await stack.enter_async_context(peer_at(address, server.port))
+                one.send(API_VERSIONS_V0)
+                return one
+
+            inside = [await connect_from(address) for address in (HERE, HERE, ELSEWHERE, "127.0.0.3")]
+            for one in inside:
+                await one.frame()
+            for address in (HERE, ELSEWHERE):
+                assert await (await connect_from(address)).closed()
+            await inside[0].close()
+            await until(lambda: server.connection_count == 3)
+            await (await connect_from(HERE)).frame()
+            server.adopt(BrokerSettings(max_connections_per_ip=1, max_connections_per_ip_overrides=(f"{ELSEWHERE}:2",)))
+            await (await connect_from(ELSEWHERE)).frame()
+            assert await (await connect_from("127.0.0.3")).closed()
+            await until(lambda: server.connection_count == 5)
 
     asyncio.run(scenario())
 
