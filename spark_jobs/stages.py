@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, ValueState
 
@@ -27,6 +26,9 @@ from spark_jobs.checks import SEQUENCES_END, check
 from spark_jobs.pending import Stored
 from spark_jobs.tallies import Tallies
 from spark_jobs.verdict import Tally
+
+if TYPE_CHECKING:
+    import pandas as pd  # a process that only names the state for Spark need not load it; workers have it already
 
 PREPARED_SCHEMA: Final = "bucket int, stored boolean, partition int, offset bigint, value binary"
 OUTPUT_SCHEMA: Final = "kind string, bucket int, detail string"
@@ -149,6 +151,8 @@ def finish(bucket: Bucket, number: int, expect: str | None, groups: Sequence[str
 
 def finish_all(expect: str | None, groups: Sequence[str], frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """For `mapInPandas`: finish the buckets whose packed states these are. Columns: bucket, packed."""
+    import pandas as pd
+
     for frame in frames:
         for number, packed in zip(frame["bucket"].tolist(), frame["packed"].tolist(), strict=True):
             found = list(finish(Bucket.unpack(bytes(packed)), number, expect, groups))
@@ -180,6 +184,8 @@ class BucketAuditor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         """Called by Spark with the rows of one bucket in one batch."""
+        import pandas as pd
+
         packed = self._state.get()
         bucket = Bucket.unpack(bytes(packed[0]) if packed is not None else None)
         frame = pd.concat(list(rows), ignore_index=True)
