@@ -19,7 +19,7 @@ import pytest
 from spark_jobs.session import java
 from tests.spark_jobs.live import LiveCluster, deliveries
 
-STOP_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 60
 
 
 Spawn = Callable[..., subprocess.Popen[str]]
@@ -92,29 +92,35 @@ def needs_java() -> None:
 @pytest.mark.processes
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("needs_java")
-def test_a_violation_is_the_exit_status(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
-    """Of the batch job, in a process. `tests.spark_jobs.test_work` has the stream's, in a Spark that others use too."""
+def test_a_violation_is_the_exit_status_while_a_service_obeys_and_dies_at_once_when_told_to(
+    spawn: Spawn, live: LiveCluster, tmp_path: Path
+) -> None:
+    """Two audits, each with a Spark of its own, at the same time: one of them waits while the other one starts."""
     live.produce(live.create("bad", 2), deliveries(b"k", [(1, 0, 1), (0, 0, 0)]))
-    process = spawn("--bootstrap-servers", live.servers, "--topic", "bad", "--backfill", "--out", str(tmp_path))
+    common = ("--bootstrap-servers", live.servers, "--out")
+    batch = spawn(*common, str(tmp_path / "batch"), "--topic", "bad", "--backfill")
+    service = spawn(*common, str(tmp_path / "service"), "--serve")
+    check_service(service, live)
+    check_batch(batch, tmp_path / "batch")
+
+
+def check_batch(process: subprocess.Popen[str], directory: Path) -> None:
+    """A violation is the exit status. `tests.spark_jobs.test_work` has the stream's, in a Spark that others use too."""
     out, err = process.communicate(timeout=250)
     assert (process.returncode, err) == (1, ""), err
     assert any(line.startswith("│ out of order") and "1" in line for line in out.splitlines()), out
     assert_nothing_survives(process.pid)
-    written = tmp_path / "bad" / "backfill"
+    written = directory / "bad" / "backfill"
     assert json.loads((written / "verdict.json").read_text())["clean"] is False
     assert "Order audit" in (written / "report.html").read_text()
     assert [file.name for file in (written / "violations").glob("*")] == ["all.parquet"]
-    assert not (tmp_path / "spark-temporary").exists()
+    assert not (directory / "spark-temporary").exists()
 
 
-@pytest.mark.spark
-@pytest.mark.processes
-@pytest.mark.timeout(300)
-@pytest.mark.usefixtures("needs_java")
-def test_a_service_obeys_and_dies_at_once_when_told_to(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
+def check_service(process: subprocess.Popen[str], live: LiveCluster) -> None:
+    """A service obeys, says what it cannot do, and dies at once when it is told to."""
     topic = live.create("served", 2)
     live.produce(topic, deliveries(b"k", [(0, 0, 0), (1, 0, 1)]))
-    process = spawn("--serve", "--bootstrap-servers", live.servers, "--out", str(tmp_path))
     assert process.stdin is not None
     assert process.stdout is not None
 

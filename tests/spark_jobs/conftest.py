@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_jobs import audit
 from spark_jobs.session import AuditSpark, java
 from tests.spark_jobs.live import LiveCluster
 
@@ -28,9 +29,10 @@ def live() -> Iterator[LiveCluster]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session as the audit uses it."""
+    """A session as the audit uses it, but that it does not wait for the second to be over before it looks again."""
     if java() is None:
         pytest.skip("NO SPARK: there is no Java on this machine")
     conf = {"spark.jars": ",".join(kafka_jars())} if kafka_jars() else {}
-    with AuditSpark(tmp_path_factory.mktemp("spark"), conf=conf) as session:
+    with pytest.MonkeyPatch.context() as patch, AuditSpark(tmp_path_factory.mktemp("spark"), conf=conf) as session:
+        patch.setattr(audit, "TRIGGER", "0 seconds")
         yield session

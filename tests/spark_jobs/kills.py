@@ -257,8 +257,8 @@ def _descendants(pid: int) -> list[int]:
     found, waiting = [], [pid]
     while waiting:
         parent = waiting.pop()
-        for path in Path(f"/proc/{parent}/task").glob("*/children"):
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # it may end while we look
+            for path in Path(f"/proc/{parent}/task").glob("*/children"):
                 children = [int(one) for one in path.read_text().split()]
                 found += children
                 waiting += children
