@@ -64,7 +64,7 @@ def offset_of(
     if asked.timestamp < LATEST_TIERED or SINCE_VERSION.get(asked.timestamp, 0) > ctx.version:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} has no meaning in v{ctx.version}")
     if ctx.version == 0:
-        starts = segment_starts(partition, asked, request.replica_id)
+        starts = segment_starts(partition, asked, request.replica_id, ctx.services.now_ms())
         return ListOffsetsPartitionResponse(
             partition_index=asked.partition_index, error_code=0, old_style_offsets=starts
         )
@@ -80,12 +80,14 @@ def offset_of(
     )
 
 
-def segment_starts(partition: Partition, asked: ListOffsetsPartition, replica_id: int) -> list[int]:
+def segment_starts(partition: Partition, asked: ListOffsetsPartition, replica_id: int, now_ms: int) -> list[int]:
     """The newest offsets at which a segment begins, or the log ends, that are not after a time (v0).
 
     For a consumer the high watermark stands in place of all that are beyond it.
     """
-    starts = partition.log.segment_starts(asked.timestamp)[: max(0, asked.max_num_offsets)]
+    log = partition.log
+    starts = log.segments.starts(asked.timestamp, log.log_start_offset, log.log_end_offset, now_ms)
+    del starts[max(0, asked.max_num_offsets) :]
     readable = partition.high_watermark
     if replica_id == CONSUMER and starts and starts[0] > readable:
         starts = [readable, *(start for start in starts if start <= readable)]

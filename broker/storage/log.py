@@ -5,15 +5,12 @@ Batches are stored and served as the bytes that came in. A leader's append check
 looked into, unless the topic's rules need it. Everything is synchronous and ends in the page cache.
 
 Invariants: log start <= log end; segments are contiguous, the last one is the only one that grows; offsets grow; the
-epoch cache and the producer states say what the batches say. A KafkaError leaves the log as it was. What lies below the
-recovery point has been flushed.
+epoch cache and the producer states say what the batches say. A KafkaError leaves the log as it was.
 
-When the disk fails. An append that finds the disk full is refused with KAFKA_STORAGE_ERROR; reads go on, and so do
-appends once there is space. (Kafka takes the whole log directory offline and, if it was the only one, stops: with one
-directory a node, that would turn a full disk into an outage of everything it still can serve.) A flush that fails is
-another matter: the kernel may have dropped what it could not write, so the log takes no more appends until it is
-opened and scanned again.
-Reference: `UnifiedLog` of Kafka; what happens at opening is in `log_loader`.
+An append that finds the disk full is refused with KAFKA_STORAGE_ERROR; reads go on, and so do appends once there is
+space. (Kafka takes the whole log directory offline and, if it was the only one, stops: with one directory a node, that
+would turn a full disk into an outage of everything it still can serve.)
+What happens at opening is in `log_loader`, what a power failure leaves in `durability`. Source: Kafka's `UnifiedLog`.
 """
 
 from __future__ import annotations
@@ -21,10 +18,11 @@ from __future__ import annotations
 import errno
 import logging
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from broker.storage import incoming, validation
+from broker.storage.durability import Durability
 from broker.storage.epochs import LeaderEpochCache
 from broker.storage.files import Files
 from broker.storage.incoming import AppendInfo
@@ -42,8 +40,6 @@ from protocol.records.control import ControlRecord
 __all__ = ["AppendInfo", "LogSettings", "Origin", "PartitionLog", "RecordsRefused", "TimestampedOffset"]
 
 _STAMP: Final = struct.Struct(">qii")  # base offset, length, leader epoch: the first 16 bytes of a batch
-LATEST: Final = -1
-EARLIEST: Final = -2
 
 log = logging.getLogger(__name__)
 
@@ -54,16 +50,13 @@ class PartitionLog:
     __slots__ = (
         "_clock_ms",
         "_files",
-        "_unflushed",
         "cleaned_to",
         "directory",
+        "durability",
         "epochs",
-        "failure",
         "log_end_offset",
         "log_start_offset",
-        "on_cut",
         "producers",
-        "recovery_point",
         "scanned_segments",
         "segments",
         "settings",
@@ -78,18 +71,12 @@ class PartitionLog:
         self.producers: ProducerStates = loaded.producers
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
-        self.recovery_point = loaded.recovery_point
-        """Everything below has been flushed."""
+        self.durability = Durability(directory, loaded.segments, loaded.epochs, loaded.recovery_point)
         self.scanned_segments = loaded.scanned_segments
         """How many segments had to be read to open the log."""
         self.cleaned_to = 0
         """Where compaction goes on."""
-        self.failure: str | None = None
-        """Why the log takes no more appends."""
-        self.on_cut: Callable[[], None] | None = None
-        """Called when the log ends before its recovery point, which must not be believed any more."""
         self._clock_ms = now_ms  # the latest time anybody told: segments made by a follower are dated with it
-        self._unflushed = 0
 
     @classmethod
     def open(
@@ -184,8 +171,8 @@ class PartitionLog:
         self._clock_ms = now_ms
         self._write(header, first_offset, leader_epoch, stamp, memoryview(records)[16:])
         self._note(header, first_offset, control)
-        if self._unflushed >= settings.flush_messages:
-            self._flush_or_fail()
+        if self.durability.unflushed >= settings.flush_messages:
+            self.durability.attempt(self.flush)
         return AppendInfo(
             first_offset,
             self.log_end_offset - 1,
@@ -220,8 +207,8 @@ class PartitionLog:
             control = control_of(batch, header) if header.is_control else None
             self._write(header, header.base_offset, header.partition_leader_epoch, batch)
             self._note(header, header.base_offset, control)
-            if self._unflushed >= self.settings.flush_messages:
-                self._flush_or_fail()
+            if self.durability.unflushed >= self.settings.flush_messages:
+                self.durability.attempt(self.flush)
             next_offset = header.next_offset
             record_count += header.record_count
             size_bytes += header.size_bytes
@@ -244,8 +231,9 @@ class PartitionLog:
     def _write(self, header: BatchHeader, first_offset: int, leader_epoch: int, *chunks: Buffer) -> None:
         last_offset = first_offset + header.last_offset_delta
         settings = self.settings
-        if self.failure is not None:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {self.failure}")
+        durability = self.durability
+        if durability.failure is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {durability.failure}")
         try:
             if self.segments.is_full(header, first_offset, settings, self._clock_ms):
                 self.roll(first_offset)
@@ -260,7 +248,7 @@ class PartitionLog:
             )
         except OSError as reason:
             raise self._storage_error(reason) from reason
-        self._unflushed += header.record_count
+        durability.unflushed += header.record_count
         self.log_end_offset = last_offset + 1
 
     def _note(self, header: BatchHeader, first_offset: int, control: ControlRecord | None) -> None:
@@ -312,22 +300,6 @@ class PartitionLog:
         latest_ms = max((segment.max_timestamp_ms for segment in self.segments), default=NO_TIMESTAMP)
         return None if latest_ms == NO_TIMESTAMP else self.offset_for_timestamp(latest_ms)
 
-    def segment_starts(self, timestamp_ms: int) -> list[int]:
-        """Where segments begin that are not younger than a time, newest first; -1 is any time, -2 the first one only.
-
-        What ListOffsets v0 asked for, before logs knew the times of their records.
-        """
-        starts = [max(segment.base_offset, self.log_start_offset) for segment in self.segments]
-        if timestamp_ms == EARLIEST:
-            return starts[:1]
-        ages = [segment.written_ms for segment in self.segments]
-        if self.segments.active.file.size_bytes:
-            starts.append(self.log_end_offset)
-            ages.append(self._clock_ms)
-        while starts and timestamp_ms != LATEST and ages[len(starts) - 1] > timestamp_ms:
-            starts.pop()
-        return starts[::-1]
-
     def last_stable_offset(self, high_watermark: int) -> int:
         """Where consumers of committed data stop: before the oldest transaction that may still be aborted."""
         first_unstable = self.producers.first_unstable_offset(high_watermark)
@@ -376,7 +348,7 @@ class PartitionLog:
         self._cut_back(end)
         if shorter:
             # Before anything follows: a power failure would bring back what was cut, below batches of later epochs.
-            self._flush_or_fail(segment.file.flush)
+            self.durability.attempt(segment.file.flush)
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -391,10 +363,7 @@ class PartitionLog:
 
     def _cut_back(self, offset: int) -> None:
         self.cleaned_to = min(self.cleaned_to, offset)
-        if self.recovery_point > offset:
-            self.recovery_point = offset
-            if self.on_cut is not None:
-                self.on_cut()
+        self.durability.cut_back(offset)
 
     def _restore_producers(self) -> None:
         aborted = self.producers.aborted
@@ -439,46 +408,19 @@ class PartitionLog:
     # ---------------------------------------------------------------------------------------------------- flush, close
 
     @property
-    def has_sealed_unflushed(self) -> bool:
-        """Whether `flush_sealed` has something to do."""
-        sealed = len(self.segments) > 1
-        return sealed and self.failure is None and self.recovery_point < self.segments.active.base_offset
-
-    def flush_sealed(self) -> None:
-        """Flush the oldest sealed segment that was not, and move the recovery point behind it: one step of work."""
-        for segment, end in zip(self.segments, self.segments.ends(self.log_end_offset), strict=True):
-            if end > self.recovery_point and segment is not self.segments.active:
-                self._flush_or_fail(segment.file.flush, end)
-                return
+    def recovery_point(self) -> int:
+        """Everything below has been flushed."""
+        return self.durability.recovery_point
 
     def flush(self) -> None:
         """Come back when everything survives a power failure. Raises OSError."""
-        for segment, end in zip(self.segments, self.segments.ends(self.log_end_offset), strict=True):
-            if end > self.recovery_point:
-                segment.file.flush()
-        self.epochs.flush()
-        self.recovery_point = self.log_end_offset
-        self._unflushed = 0
-
-    def _flush_or_fail(self, flush: Callable[[], None] | None = None, recovery_point: int = 0) -> None:
-        try:
-            if flush is None:
-                self.flush()
-            else:
-                flush()
-                self.epochs.flush()
-                self.recovery_point = max(self.recovery_point, recovery_point)
-        except OSError as reason:
-            if reason.errno not in (errno.ENOSPC, errno.EDQUOT):
-                self.failure = f"a flush failed: {reason}"
-                log.error("%s takes no more appends: %s", self.directory, self.failure)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {reason}") from reason
+        self.durability.flush(self.log_end_offset)
 
     def close(self) -> None:
         """Flush, write what only memory knows, and give back the files. Raises OSError if the disk refuses."""
         try:
-            if self.failure is not None:
-                raise OSError(self.failure)
+            if self.durability.failure is not None:
+                raise OSError(self.durability.failure)
             active = self.segments.active
             active.seal([one for one in self.producers.aborted if one.last_offset >= active.base_offset])
             self._take_snapshot(self.log_end_offset)

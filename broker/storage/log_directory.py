@@ -123,7 +123,7 @@ class LogDirectory:
             except OSError as reason:
                 log.warning("the recovery point of %s has to wait: %s", opened.directory, reason)
 
-        opened.on_cut = distrust
+        opened.durability.on_cut = distrust
 
     def forget(self, key: Key) -> None:
         """A partition's log is not here any more."""

@@ -143,7 +143,7 @@ class LogManager:
 
     def _let_go(self, opened: PartitionLog) -> None:
         self._stop_cleaning(opened)
-        opened.on_cut = None
+        opened.durability.on_cut = None
         opened.segments.close()
 
     # -- moving -------------------------------------------------------------------------------------------------
@@ -265,9 +265,9 @@ class LogManager:
     def flush_step(self) -> bool:
         """Flush one sealed segment, so that the next life need not scan it; whether there was one."""
         for opened in self._logs.values():
-            if opened.has_sealed_unflushed:
+            if opened.durability.has_sealed_unflushed:
                 try:
-                    opened.flush_sealed()
+                    opened.durability.flush_sealed()
                 except KafkaError as reason:
                     log.warning("%s", reason)
                     return False

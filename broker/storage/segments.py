@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.storage.files import Files
 from broker.storage.segment import Segment
 from broker.storage.settings import UNLIMITED, LogSettings
 from protocol.records.batch import BatchHeader
 from protocol.records.record import iter_records
+
+LATEST: Final = -1
+EARLIEST: Final = -2
 
 
 class TimestampedOffset(NamedTuple):
@@ -91,6 +94,26 @@ class Segments:
     def ends(self, log_end: int) -> list[int]:
         """Where each segment ends: at the base of the next one, the last one at the log's end."""
         return [*self._bases[1:], log_end] if self._bases else []
+
+    def sealed(self) -> Iterator[tuple[Segment, int]]:
+        """Every segment but the active one, with its end."""
+        return zip(self._segments, self._bases[1:], strict=False)
+
+    def starts(self, timestamp_ms: int, log_start: int, log_end: int, now_ms: int) -> list[int]:
+        """Where segments begin that are not younger than a time, newest first; -1 is any time, -2 the first one only.
+
+        What ListOffsets v0 asked for, before logs knew the times of their records.
+        """
+        starts = [max(base, log_start) for base in self._bases]
+        if timestamp_ms == EARLIEST:
+            return starts[:1]
+        ages = [segment.written_ms for segment in self._segments]
+        if self.active.file.size_bytes:
+            starts.append(log_end)
+            ages.append(now_ms)
+        while starts and timestamp_ms != LATEST and ages[len(starts) - 1] > timestamp_ms:
+            starts.pop()
+        return starts[::-1]
 
     def replace(self, count: int, first: int, new: Segment) -> None:
         """Put one segment in the place of several, of which the first has its base offset."""

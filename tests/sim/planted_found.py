@@ -81,12 +81,12 @@ def not_reminded(planter: Planter) -> None:
 
 @plant("found: a log without sealed segments is flushed for ever")
 def flush_for_ever(planter: Planter) -> None:
-    from broker.storage.log import PartitionLog
+    from broker.storage.durability import Durability
 
-    def unflushed(log: Any) -> bool:
-        return log.failure is None and log.recovery_point < log.segments.active.base_offset
+    def unflushed(known: Any) -> bool:
+        return known.failure is None and known.recovery_point < known._segments.active.base_offset
 
-    planter.replace(PartitionLog, "has_sealed_unflushed", property(unflushed))
+    planter.replace(Durability, "has_sealed_unflushed", property(unflushed))
 
 
 @plant(
@@ -198,6 +198,7 @@ def epochs_not_flushed(planter: Planter) -> None:
     aim="a truncated log rolls and its power fails",
 )
 def truncation_not_flushed(planter: Planter) -> None:
+    from broker.storage.durability import Durability
     from broker.storage.log import PartitionLog
 
     truncating: list[Any] = []
@@ -209,9 +210,9 @@ def truncation_not_flushed(planter: Planter) -> None:
         finally:
             truncating.pop()
 
-    def flush_or_fail(log: Any, *how: Any) -> None:
+    def attempt(known: Any, *how: Any) -> None:
         if not truncating:
-            flush(log, *how)
+            flush(known, *how)
 
     original = planter.replace(PartitionLog, "truncate_to", truncate_to)
-    flush = planter.replace(PartitionLog, "_flush_or_fail", flush_or_fail)
+    flush = planter.replace(Durability, "attempt", attempt)

@@ -164,9 +164,9 @@ def epochs_not_cut(planter: Planter) -> None:
 
 @plant("a flush that does nothing")
 def no_flush(planter: Planter) -> None:
-    from broker.storage.log import PartitionLog
+    from broker.storage.durability import Durability
 
-    planter.replace(PartitionLog, "flush", lambda log: None)
+    planter.replace(Durability, "flush", lambda known, log_end: None)
 
 
 @plant("a torn end kept when a log is opened")

@@ -87,8 +87,8 @@ def test_an_epoch_begins_on_a_full_disk_and_is_written_before_it_matters() -> No
     files.full = False
     log.roll(1)
     files.full = True
-    assert code_of(log.flush_sealed) is ErrorCode.KAFKA_STORAGE_ERROR
-    assert (log.recovery_point, log.failure) == (0, None)
+    assert code_of(log.durability.flush_sealed) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (log.recovery_point, log.durability.failure) == (0, None)
     files.full = False
     log.flush()
     assert b"4 1" in (files.read_file("t-0/leader-epoch-checkpoint") or b"")

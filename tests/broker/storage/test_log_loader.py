@@ -70,8 +70,8 @@ def test_a_clean_stop_is_followed_by_an_opening_without_a_scan(files: Files, mon
 
 def test_a_crash_costs_a_scan_from_the_recovery_point_on(files: Files) -> None:
     log = written(files)
-    while log.has_sealed_unflushed:
-        log.flush_sealed()
+    while log.durability.has_sealed_unflushed:
+        log.durability.flush_sealed()
     append(log, batch(2, producer=(7, 0, 48)))
     assert log.recovery_point == log.segments.active.base_offset
     again = reopened(files, log.recovery_point, clean=False)
@@ -191,7 +191,7 @@ def test_truncation_goes_back_to_a_snapshot(files: Files) -> None:
     assert max(snapshot_offsets(files, "t-0")) <= 20
     notes: list[int] = []
     log.flush()
-    log.on_cut = lambda: notes.append(log.recovery_point)
+    log.durability.on_cut = lambda: notes.append(log.recovery_point)
     log.cleaned_to = 15
     log.truncate_to(10)
     assert (notes, log.recovery_point, log.cleaned_to) == ([10], 10, 10)
