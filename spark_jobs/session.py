@@ -31,7 +31,6 @@ LOCAL_PARTITIONS_MAX: Final = 8
 CLUSTER_PARTITIONS: Final = "8"
 """Of the state, from the first start on: Spark keeps what the checkpoint began with."""
 STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-
 CHECKPOINT_FILES: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 

@@ -25,11 +25,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from spark_jobs import audit, violations
 from spark_jobs.audit import Target
 from spark_jobs.session import AuditSpark
+from spark_jobs.tallies import Tallies
 from tests.spark_jobs import faults, histories
 from tests.spark_jobs.live import LiveCluster
 
@@ -53,6 +54,11 @@ class Expected:
 
     lines: list[str]
     beside: str
+
+    @classmethod
+    def of(cls, audited: histories.Audited, together: Tallies) -> Self:
+        """What the pure checks say, and what is counted beside them."""
+        return cls(audited.lines, json.dumps(together.as_json(), sort_keys=True))
 
 
 def told(target: Target) -> list[str]:
@@ -194,7 +200,7 @@ def write_down(live: LiveCluster, seed: int) -> Expected:
     written = faults.spoil(written, missing)
     live.write_audit(TOPIC, written)
     together = histories.counted_beside(written, history)
-    return Expected(histories.audit(written, history.stored).lines, json.dumps(together.as_json(), sort_keys=True))
+    return Expected.of(histories.audit(written, history.stored), together)
 
 
 def main() -> int:

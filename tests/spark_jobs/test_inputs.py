@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs import inputs
+from spark_jobs import backfill, inputs
 from spark_jobs.service import AuditService, CannotAudit
-from tests.spark_jobs import faults, histories
+from tests.spark_jobs import faults, histories, kills
 from tests.spark_jobs.conftest import kafka_jars
 from tests.spark_jobs.live import LiveCluster
 
@@ -29,15 +29,25 @@ needs_connector = pytest.mark.skipif(
 def test_with_sparks_own_connector_the_verdict_is_the_same(
     spark: SparkSession, live: LiveCluster, tmp_path: Path
 ) -> None:
+    """Stopped in the middle and continued, as a batch job, and record by record."""
     history, late = faults.everything(random.Random(8))
     history, written = live.write_history("connector-audit", "connector-flights", history)
     written = faults.spoil(written, late)
     expected = histories.audit(written, history.stored)
-    live.write_audit("connector-audit", written)
     service = AuditService(spark, live.servers, tmp_path, source=inputs.KAFKA)
-    service.begin("connector-audit", "connector-flights")
-    assert service.finish("connector-audit") == expected.verdict
+    for begin, end in ((0, len(written) // 2), (len(written) // 2, len(written))):
+        live.write_audit("connector-audit", written[begin:end])
+        service.begin("connector-audit", "connector-flights")
+        verdict = service.finish("connector-audit")
+    assert verdict == expected.verdict
+    target = service.target("connector-audit", "connector-flights")
+    together = histories.counted_beside(written, history)
+    assert kills.differences(target, kills.Expected.of(expected, together)) == []
     topics = ["connector-audit", "connector-flights"]
+    finished = backfill.run(backfill.topic(spark, live.servers, topics, inputs.KAFKA), "connector-flights")
+    assert finished.judgement == expected.verdict
+    assert sorted([*finished.violations, *(tally.line() for tally in finished.tallies)]) == expected.lines
+    assert finished.beside.as_json() == together.as_json()
     frames = [inputs.batch(spark, live.servers, topics, source=source) for source in inputs.SOURCES]
     ours, theirs = (sorted(frame.collect(), key=lambda row: (row.topic, row.partition, row.offset)) for frame in frames)
     assert ours == theirs
