@@ -298,7 +298,7 @@ _PER_IP_OVERRIDES: Final = "max.connections.per.ip.overrides"
 
 
 def _check_per_ip(changes: Mapping[str, Any], settings: BrokerSettings) -> None:
-    from broker.connection_quotas import address_bounds
+    from broker.addresses import address_bounds
 
     overrides = changes.get("max_connections_per_ip_overrides", settings.max_connections_per_ip_overrides)
     address_bounds(overrides)

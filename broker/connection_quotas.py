@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker.properties import ConfigError
+from broker.addresses import canonical
 from broker.quotas import DEFAULT, IDLE_MS, RATES_MAX, Rate
 
 if TYPE_CHECKING:
@@ -82,37 +82,6 @@ class ConnectionQuotas:
     def _make_room(self, now_ms: int) -> None:
         if len(self._rates) >= RATES_MAX:
             self._rates = {ip: rate for ip, rate in self._rates.items() if now_ms - rate.idle_since_ms() < IDLE_MS}
-
-
-def address_bounds(overrides: Sequence[str]) -> dict[str, int]:
-    """`max.connections.per.ip.overrides`: how many connections each of these addresses may have. ConfigError."""
-    if not overrides:
-        return {}
-    import ipaddress  # most clusters limit no address
-
-    bounds = {}
-    for text in overrides:
-        address, colon, count = text.rpartition(":")
-        try:
-            ip = str(ipaddress.ip_address(address.strip("[]")))
-        except ValueError:
-            ip = ""
-        if not colon or not ip or not count.isdecimal():
-            raise ConfigError(f"max.connections.per.ip.overrides: {text!r} is no ADDRESS:COUNT, such as 10.0.0.1:5")
-        bounds[canonical(ip)] = int(count)
-    return bounds
-
-
-def canonical(address: str) -> str:
-    """An address as it is compared: `::ffff:10.0.0.1` comes from 10.0.0.1."""
-    import ipaddress  # most clusters limit no address
-
-    try:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address  # a name, which nobody comes from
-    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
-    return str(mapped or ip)
 
 
 class Entrance:

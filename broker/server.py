@@ -6,8 +6,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from broker.addresses import address_bounds, canonical
 from broker.connection import BrokerConnection
-from broker.connection_quotas import UNLIMITED, ConnectionQuotas, Entrance, address_bounds, canonical
+from broker.connection_quotas import UNLIMITED, ConnectionQuotas, Entrance
 
 if TYPE_CHECKING:
     from broker.config import BrokerSettings

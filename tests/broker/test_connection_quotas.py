@@ -10,9 +10,9 @@ import pytest
 
 from anabranch.cluster import Cluster
 from broker.client_quotas import IP
-from broker.config import BrokerSettings, ConfigError, with_properties
+from broker.config import BrokerSettings
 from broker.connection import BrokerConnection
-from broker.connection_quotas import UNLIMITED, ConnectionQuotas, address_bounds, canonical
+from broker.connection_quotas import UNLIMITED, ConnectionQuotas
 from broker.quotas import DEFAULT
 from clients.admin import Admin
 from protocol.apis.incremental_alter_configs import (
@@ -67,20 +67,6 @@ def test_an_address_may_be_shut_out() -> None:
     one = quotas()
     one.set_address_limits({HERE: 0})
     assert one.hold_ms(HERE, 0) == one.hold_ms(HERE, 10_000) == 1000
-
-
-@pytest.mark.parametrize(
-    ("address", "same"),
-    [
-        ("127.0.0.1", "127.0.0.1"),
-        ("::ffff:127.0.0.1", "127.0.0.1"),
-        ("::0001", "::1"),
-        ("fe80::1%eth0", "fe80::1"),
-        ("node-3", "node-3"),
-    ],
-)
-def test_addresses_are_compared_as_addresses(address: str, same: str) -> None:
-    assert canonical(address) == same
 
 
 # --- at a server -------------------------------------------------------------------------------------------------
@@ -147,29 +133,6 @@ def test_a_connection_over_the_limit_of_its_address_is_closed_unheard() -> None:
                     await late.frame()
 
     asyncio.run(scenario())
-
-
-@pytest.mark.parametrize(
-    ("properties", "match"),
-    [
-        ({"max.connections.per.ip": "0"}, "name those who may connect"),
-        ({"max.connections.per.ip.overrides": "10.0.0.1"}, "no ADDRESS:COUNT"),
-        ({"max.connections.per.ip.overrides": "10.0.0.1:5,nobody:5"}, "'nobody:5' is no ADDRESS:COUNT"),
-        ({"max.connections.per.ip.overrides": "10.0.0.1:-5"}, "no ADDRESS:COUNT"),
-    ],
-)
-def test_bounds_that_make_no_sense_are_refused(properties: dict[str, str], match: str) -> None:
-    with pytest.raises(ConfigError, match=match):
-        with_properties(BrokerSettings(), properties)
-
-
-def test_who_else_may_connect_can_be_named() -> None:
-    settings = with_properties(
-        BrokerSettings(),
-        {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "10.0.0.1:5, [::1]:2, ::ffff:10.0.0.2:3"},
-    )
-    assert settings.max_connections_per_ip == 0
-    assert address_bounds(settings.max_connections_per_ip_overrides) == {"10.0.0.1": 5, "::1": 2, "10.0.0.2": 3}
 
 
 def test_a_server_stops_though_connections_wait() -> None:
