@@ -16,6 +16,10 @@ from spark_jobs.tallies import HandOff
 from spark_jobs.verdict import COUNTED, KINDS, MEANINGS, clean
 
 STORIES_MAX: Final = 20
+STORIES_OPEN: Final = 5
+"""The others are folded: what happened over time should not be far down."""
+IN_HEADLINE: Final = {"wrong_payload": "with a wrong payload", "two_owners": "with two owners"}
+"""Kinds that cannot stand behind a number as they are."""
 PLOTTED_MAX: Final = 4
 """Audiences with a timeline of their own: each plot costs a reader's patience."""
 EXPLAINED: Final = {
@@ -58,7 +62,7 @@ def _headline(findings: Findings) -> str:
     elif clean(judged):
         verdict, tone = f"All {delivered:,} records were delivered in order, each once", GOOD
     else:
-        told = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in wrong.items())
+        told = ", ".join(f"{count:,} {IN_HEADLINE.get(kind, kind.replace('_', ' '))}" for kind, count in wrong.items())
         verdict, tone = f"Broken promises: {told}", BAD
     sub = f"{several(judged.get('keys', 0), 'key')}, handed to {_named(groups)}; "
     sub += f"judged {findings.how}, delivery by delivery, with Spark."
@@ -142,7 +146,10 @@ def _violations(findings: Findings) -> str:
     rows = [(kind.replace("_", " "), judged[kind], MEANINGS[kind]) for kind in KINDS if judged.get(kind, 0)]
     stories = findings.stories[:STORIES_MAX]
     parts = [page.table(("what", "count", "which means"), rows)]
-    parts += [_story(story, findings.paths) for story in stories]
+    told = [_story(story, findings.paths) for story in stories]
+    parts += told[:STORIES_OPEN]
+    if folded := told[STORIES_OPEN:]:
+        parts.append(page.folded(f"{len(folded)} more of them", "".join(folded)))
     more = findings.found - len(stories)
     if more > 0:
         parts.append(f"<p class=lead>{more:,} more are in the violations directory beside this report.</p>")
@@ -226,7 +233,8 @@ def _job(findings: Findings) -> Iterator[str]:
         ("time of a batch, nine of ten up to", duration(percentile(durations, 90))),
         ("state, at the end", f"{batches[-1].state_bytes / 1e6:,.1f} MB"),
     ]
-    yield page.section("The audit's own work", "Whether Spark kept up with the deliveries.", page.table(("", ""), rows))
+    body = page.table(("", ""), rows, right=[1])
+    yield page.section("The audit's own work", "Whether Spark kept up with the deliveries.", body)
 
 
 def _glossary(findings: Findings) -> str:

@@ -93,13 +93,18 @@ def section(title: str, lead: str, *parts: str) -> str:
     return f"<section><h2>{escaped(title)}</h2>{told}{''.join(parts)}</section>"
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, marked: Sequence[int] = ()) -> str:
-    """Numbers stand right, words left; the rows `marked` stand out."""
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, marked: Sequence[int] = (), right: Sequence[int] = ()
+) -> str:
+    """Numbers stand right, words left, but for the columns `right`; the rows `marked` stand out."""
     made = []
     numeric = [True] * len(columns)
     for number, row in enumerate(rows):
-        numeric = [was and isinstance(cell, int | float | None) for was, cell in zip(numeric, row, strict=True)]
-        cells = "".join(f"<td{_number(cell)}>{shown(cell)}</td>" for cell in row)
+        numeric = [was and _is_number(cell) for was, cell in zip(numeric, row, strict=True)]
+        cells = "".join(
+            f"<td{' class=n' if _is_number(cell) or place in right else ''}>{shown(cell)}</td>"
+            for place, cell in enumerate(row)
+        )
         made.append(f"<tr{' class=mark' if number in marked else ''}>{cells}</tr>")
     heads = "".join(
         f"<th{' class=n' if is_number and made else ''}>{escaped(name)}</th>"
@@ -133,5 +138,5 @@ def escaped(text: str) -> str:
     return html.escape(text)
 
 
-def _number(cell: Cell) -> str:
-    return " class=n" if isinstance(cell, int | float) or cell is None else ""
+def _is_number(cell: Cell) -> bool:
+    return isinstance(cell, int | float) or cell is None

@@ -13,8 +13,9 @@ from anabranch.report.timeline import Moment, Timeline, middle
 
 COLOURS: Final = (
     *("#4269d0", "#6cc5b0", "#efb118", "#a463f2", "#97bbf5", "#3ca951", "#9c6b4e", "#ff8ab7", "#5b6b8c", "#c9a227"),
+    *("#1f3d8a", "#2b8a76", "#a3700a", "#6425b5", "#4f86d9", "#1e6b30", "#5f3c28", "#c44d84", "#2f3a52", "#7d6312"),
 )
-"""Of partitions; red is for what went wrong."""
+"""Of partitions; red is for what went wrong. From the eleventh on they are darker."""
 RED: Final = "#c0392b"
 MOMENT_MARKS: Final = {
     "resize": ("#12794a", "diamond"),
@@ -53,7 +54,7 @@ def timeline(shown: Timeline) -> Any:
         (row, height, title)
         for row, height, title, wanted in (
             (_draw_moments, 26 + 24 * len(lanes), "what was done", bool(lanes)),
-            (_draw_offences, 60, "violations", bool(shown.offences)),
+            (_draw_offences, 26 + 24 * len(_kinds(shown)), "violations", bool(shown.offences)),
             (_draw_rates, 230, shown.rates_title, True),
             (_draw_waiting, 110, "records waiting for delivery", bool(shown.waiting)),
             (_draw_spans, 60 + 17 * len({one.partition for one in shown.spans}), shown.spans_title, bool(shown.spans)),
@@ -112,7 +113,7 @@ def distribution(values_ms: Sequence[int], *, what: str) -> Any:
             "xanchor": "center",
         },
     )
-    figure.update_xaxes(title_text=f"{what}, ms", rangemode="tozero")
+    figure.update_xaxes(title_text=f"{what}, ms", rangemode="tozero", tickformat=",d")
     figure.update_yaxes(title_text="how often", gridcolor="#eef0f4", rangemode="tozero")
     figure.update_layout(
         height=260, margin={"l": 70, "r": 16, "t": 30, "b": 46}, template="simple_white", font=FONT, bargap=0.02
@@ -134,13 +135,14 @@ def _draw_moments(figure: Any, row: int, shown: Timeline) -> None:
     lanes = _lanes([one for one in shown.moments if one.label])
     for kind, moments in lanes.items():
         colour, symbol = MOMENT_MARKS.get(kind, OTHER_MARK)
+        labels = _labels(moments, shown)
         figure.add_trace(
             go.Scatter(
                 x=[shown.seconds(one.t_ms) for one in moments],
                 y=[kind] * len(moments),
                 mode="markers+text",
-                text=_labels(moments, shown),
-                textposition="middle right",
+                text=[text for text, _ in labels],
+                textposition=[f"middle {side}" for _, side in labels],
                 textfont={"size": 11, "color": colour},
                 hovertext=[f"{shown.seconds(one.t_ms):.1f} s: {one.text}" for one in moments],
                 hoverinfo="text",
@@ -152,21 +154,32 @@ def _draw_moments(figure: Any, row: int, shown: Timeline) -> None:
             col=1,
         )
     figure.update_yaxes(type="category", categoryarray=list(reversed(lanes)), categoryorder="array", row=row, col=1)
-    figure.update_yaxes(range=[-0.6, len(lanes) - 0.4], ticks="", row=row, col=1)
+    figure.update_yaxes(range=[-0.6, len(lanes) - 0.4], dtick=1, ticks="", row=row, col=1)
 
 
-def _labels(moments: Sequence[Moment], shown: Timeline) -> list[str]:
-    """Of one lane, left to right; empty where there is no room before the next."""
+def _labels(moments: Sequence[Moment], shown: Timeline) -> list[tuple[str, str]]:
+    """Of one lane, with the side of the mark on which there is room; empty where there is none."""
     letter_ms = LABEL_SHARE * (shown.ended_ms - shown.began_ms)
     ends = [*(one.t_ms for one in moments[1:]), shown.ended_ms]
-    return [
-        f" {one.label}" if one.t_ms + letter_ms * (len(one.label) + 2) < end else ""
-        for one, end in zip(moments, ends, strict=True)
-    ]
+    labels, free_ms = [], float(shown.began_ms)
+    for one, end_ms in zip(moments, ends, strict=True):
+        needed_ms = letter_ms * (len(one.label) + 2)
+        if one.t_ms + needed_ms < end_ms:
+            labels.append((f" {one.label}", "right"))
+        elif one.t_ms - needed_ms > free_ms:
+            labels.append((f"{one.label} ", "left"))
+        else:
+            labels.append(("", "right"))
+        free_ms = one.t_ms + (needed_ms if labels[-1][0] and labels[-1][1] == "right" else letter_ms)
+    return labels
+
+
+def _kinds(shown: Timeline) -> list[str]:
+    return sorted({one.kind for one in shown.offences}, reverse=True)
 
 
 def _draw_offences(figure: Any, row: int, shown: Timeline) -> None:
-    kinds = sorted({one.kind for one in shown.offences})
+    kinds = _kinds(shown)
     figure.add_trace(
         go.Scatter(
             x=[shown.seconds(one.t_ms) for one in shown.offences],
@@ -180,7 +193,8 @@ def _draw_offences(figure: Any, row: int, shown: Timeline) -> None:
         row=row,
         col=1,
     )
-    figure.update_yaxes(type="category", range=[-0.6, len(kinds) - 0.4], ticks="", row=row, col=1)
+    figure.update_yaxes(type="category", categoryorder="array", categoryarray=kinds, row=row, col=1)
+    figure.update_yaxes(range=[-0.6, len(kinds) - 0.4], dtick=1, ticks="", row=row, col=1)
 
 
 def _draw_rates(figure: Any, row: int, shown: Timeline) -> None:
@@ -244,7 +258,7 @@ def _draw_spans(figure: Any, row: int, shown: Timeline) -> None:
         )
     partitions = [str(one) for one in sorted({span.partition for span in shown.spans}, reverse=True)]
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=partitions, row=row, col=1)
-    figure.update_yaxes(title_text="partition", range=[-0.6, len(partitions) - 0.4], ticks="", row=row, col=1)
+    figure.update_yaxes(title_text="partition", range=[-0.6, len(partitions) - 0.4], dtick=1, ticks="", row=row, col=1)
 
 
 def _mark_resizes(figure: Any, shown: Timeline) -> None:

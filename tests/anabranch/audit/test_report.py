@@ -12,6 +12,7 @@ from anabranch.audit import report
 from anabranch.audit.findings import BadEvents, Findings, read_events, write_events
 from anabranch.report.timeline import Moment
 from spark_jobs import verdict
+from spark_jobs.verdict import Violation
 from tests.anabranch.audit import made
 from tests.anabranch.audit.made import BEGAN_MS, EARLY, EVENT, LOST, findings, rows
 
@@ -39,6 +40,12 @@ def test_violations_come_before_everything_else_with_their_records(tmp_path: Pat
     assert "key &lt;k2&gt;: 3-5, 9 passed over" in page and "<k2>" not in page
 
 
+def test_the_headline_can_be_read_aloud(tmp_path: Path) -> None:
+    two_owners = Violation.of(verdict.TWO_OWNERS, EVENT, before=EVENT)
+    page = written(findings(EARLY, two_owners, two_owners), tmp_path)
+    assert "<h1>Broken promises: 1 out of order, 2 with two owners</h1>" in page
+
+
 def test_the_path_of_a_key_marks_the_delivery(tmp_path: Path) -> None:
     path = [EVENT._replace(sequence=3, offset=11).place(), EVENT.place()]
     page = written(findings(EARLY, paths={"k1": path}), tmp_path)
@@ -50,6 +57,8 @@ def test_many_violations_are_counted_and_some_are_told(tmp_path: Path) -> None:
     many = findings(EARLY, stories=[EARLY.story()] * 30, found=500)
     page = written(many, tmp_path)
     assert page.count("<div class=story>") == report.STORIES_MAX
+    open_ones, folded = page.split("<summary>15 more of them</summary>")
+    assert (open_ones.count("<div class=story>"), folded.count("<div class=story>")) == (report.STORIES_OPEN, 15)
     assert f"{500 - report.STORIES_MAX} more are in the violations directory" in page
 
 

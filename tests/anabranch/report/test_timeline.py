@@ -46,6 +46,25 @@ def test_every_part_that_has_something_to_show_is_drawn_and_no_other() -> None:
     assert not any("not drawn" in str(trace) for trace in plots.timeline(full).data)
 
 
+def test_labels_stand_where_there_is_room_or_nowhere() -> None:
+    times = (100, 30_000, 31_000, 99_500)
+    moments = [Moment(t_ms, "kill", "killed", f"broker {place}") for place, t_ms in enumerate(times)]
+    (lane,) = (one for one in plots.timeline(Timeline(0, 100_000, moments=moments)).data if one.text)
+    assert list(lane.text) == [" broker 0", "broker 1 ", " broker 2", "broker 3 "]
+    assert list(lane.textposition) == ["middle right", "middle left", "middle right", "middle left"]
+    crowd = [Moment(t_ms, "kill", "killed", "broker") for t_ms in (0, 10, 20)]
+    (lane,) = (one for one in plots.timeline(Timeline(0, 100_000, moments=crowd)).data if one.text)
+    assert list(lane.text) == ["", "", " broker"]
+
+
+def test_every_kind_of_violation_has_a_line_of_its_own() -> None:
+    offences = [Offence(600, kind, "wrong") for kind in ("two owners", "lost", "repeated", "before gate")]
+    figure = plots.timeline(Timeline(0, 1000, rates={"partition 0": [(500, 3.0)]}, offences=offences))
+    lines = figure.layout.yaxis
+    assert lines.title.text is None and list(lines.categoryarray) == ["two owners", "repeated", "lost", "before gate"]
+    assert (lines.dtick, list(lines.range)) == (1, [-0.6, 3.6])
+
+
 def test_a_distribution_marks_its_median() -> None:
     (line,) = plots.distribution([10, 20, 90], what="hand-off").layout.annotations
     assert line.text == "median 20 ms"
