@@ -163,3 +163,27 @@ async def unheard_of(schedule: Any) -> bool:
     cluster.boot(before)
     await unmaking
     return bool(made and elected)
+
+
+@aim("a controller is replaced while a broker connects to it", {**CALM, "spares": 1, "counts": [3], "fault_s": 8.0})
+async def replaced_while_connecting(schedule: Any) -> bool:
+    """A leader wants to propose an ISR, and the way to the controller is long. Whoever is replaced lives on."""
+    cluster, rng, controller = schedule.cluster, schedule.rng, schedule.cluster.active_controller()
+    if not calm(cluster) or not controller:
+        return False
+    leader, follower = rng.sample([one.node_id for one in cluster.brokers if one.node_id != controller], 2)
+    link = cluster.machines[leader].node.services.controller_link
+    way = (cluster.machines[leader].host, cluster.machines[controller].host)
+    cluster.network.slow(*way, 600)
+    cluster.crash(follower)
+    cluster.expire_session(follower)
+    await _seen(schedule, lambda: not cluster.all_in_isr(), 1)
+    cluster.boot(follower)
+    connecting = await _seen(schedule, lambda: link._opening.locked(), 5)
+    if connecting:
+        cluster.zookeeper.write(lambda: cluster.zookeeper.tree.delete(paths.CONTROLLER, -1))
+    replaced = await _seen(schedule, lambda: cluster.active_controller() not in (0, controller), 1)
+    late = replaced and link._opening.locked()
+    cluster.network.slow(*way, 0)
+    await _seen(schedule, lambda: calm(cluster), 10)
+    return bool(late)

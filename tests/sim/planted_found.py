@@ -8,7 +8,10 @@ from typing import Any
 from tests.sim.planted import Planter, plant
 
 
-@plant("found: a controller link stays with a deposed controller")
+@plant(
+    "found: a controller link stays with a deposed controller",
+    aim="a controller is replaced while a broker connects to it",
+)
 def link_to_the_deposed(planter: Planter) -> None:
     from broker.controller_link import ControllerLink
 
