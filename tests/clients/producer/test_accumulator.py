@@ -5,60 +5,15 @@ The switch to another generation has its own file; here the topic stands still.
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
-from clients.backoff import Backoff
-from clients.config import ProducerConfig
-from clients.producer.accumulator import Accumulator
-from clients.producer.drained import Drained
-from clients.producer.queues import PRODUCER_EPOCH_MAX, Batch, size_of
-from clients.producer.routes import UNKEYED, explicit_route
+from clients.producer.queues import PRODUCER_EPOCH_MAX
+from clients.producer.routes import explicit_route
 from protocol.errors import ErrorCode, KafkaError
-from protocol.lineage import Lineage
 from protocol.records.batch import read_header
 from protocol.records.record import iter_records
+from tests.clients.producer.bench import RECORD_BYTES, Bench
 from tests.clients.producer.world import Receipt
-
-RECORD_BYTES = size_of(None, b"0123456789", ())
-
-
-class Bench:
-    """An accumulator with one topic of some partitions on node 0, and a clock that the test turns."""
-
-    def __init__(self, partitions: int = 1, **settings: object) -> None:
-        config = ProducerConfig(**{"linger_ms": 0, **settings})  # type: ignore[arg-type]
-        self.accumulator = Accumulator(config, Backoff(initial_ms=100, jitter=0), random.Random(1))
-        self.accumulator.numbering.producer_id = 7
-        self.accumulator.numbering.wants_producer_id = False
-        self.accumulator.adopt("t", b"id", Lineage(1, [(0, partitions)]), range(partitions))
-        self.topic = self.accumulator.topic("t")
-        self.now = 0.0
-
-    def send(self, partition: int | None = 0, value: bytes = b"0123456789") -> Receipt:
-        receipt = Receipt()
-        route = UNKEYED if partition is None else explicit_route(partition)
-        self.accumulator.append(self.topic, route, None, value, (), 5, receipt, self.now)
-        return receipt
-
-    def drain(self, *, leader: int = 0, ready: bool = True) -> Drained:
-        return self.accumulator.drain(self.now, lambda topic, partition: leader, lambda node: ready)
-
-    def batches(self) -> list[Batch]:
-        return [batch for batches in self.drain().requests.values() for batch in batches]
-
-    def one(self) -> Batch:
-        (batch,) = self.batches()
-        return batch
-
-    def answer(self, batch: Batch, code: ErrorCode = ErrorCode.NONE, offset: int = 0) -> None:
-        self.accumulator.complete(batch, code, self.now, base_offset=offset)
-
-    def establish(self) -> None:
-        """Have the first batch acknowledged, after which several may be on the wire."""
-        self.send()
-        self.answer(self.one())
 
 
 def test_records_travel_as_they_were_given() -> None:
@@ -85,23 +40,6 @@ def test_log_append_time_is_what_the_receipt_tells() -> None:
     assert receipt.metadata.timestamp_ms == 99
 
 
-def test_a_batch_lingers_unless_full_or_wanted() -> None:
-    bench = Bench(linger_ms=50, batch_bytes=3 * RECORD_BYTES)
-    bench.send()
-    assert bench.drain().requests == {}
-    assert bench.drain().wake_at == pytest.approx(0.05)
-    bench.accumulator.hurry = 1
-    batch = bench.one()
-    bench.answer(batch)
-    bench.accumulator.hurry = 0
-    for _ in range(3):
-        bench.send()
-    assert len(bench.one().records) == 3
-    bench.send()
-    bench.now = 0.05
-    assert len(bench.one().records) == 1
-
-
 def test_a_batch_holds_its_bytes_and_a_large_record_travels_alone() -> None:
     bench = Bench(batch_bytes=2 * RECORD_BYTES)
     bench.establish()
@@ -111,43 +49,6 @@ def test_a_batch_holds_its_bytes_and_a_large_record_travels_alone() -> None:
     while batches := bench.batches():
         sizes += [len(batch.records) for batch in batches]
     assert sizes == [2, 1, 1, 1]
-
-
-def test_the_first_batch_of_a_partition_goes_alone() -> None:
-    """E6: a leader that has never heard of this producer would accept the second one first."""
-    bench = Bench(batch_bytes=1)
-    bench.send()
-    bench.send()
-    first = bench.one()
-    assert bench.batches() == []
-    bench.answer(first)
-    second = bench.one()
-    assert (first.base_sequence, second.base_sequence) == (0, 1)
-
-
-def test_five_batches_are_unresolved_at_most_counted_from_the_oldest() -> None:
-    bench = Bench(batch_bytes=1)
-    bench.establish()
-    for _ in range(8):
-        bench.send()
-    window = [bench.one() for _ in range(5)]
-    assert bench.batches() == []
-    bench.answer(window[1])
-    assert bench.batches() == [], "the oldest would drop out of the leader's memory"
-    bench.answer(window[0])
-    assert [bench.one().base_sequence, bench.one().base_sequence] == [6, 7]
-    assert bench.batches() == []
-
-
-def test_without_idempotence_one_at_a_time_and_no_sequence() -> None:
-    bench = Bench(batch_bytes=1, enable_idempotence=False)
-    bench.send()
-    bench.send()
-    batch = bench.one()
-    assert read_header(batch.bytes_with("none")).producer_id == -1
-    assert bench.batches() == []
-    bench.answer(batch)
-    bench.one()
 
 
 def test_retries_keep_order_and_content() -> None:
@@ -309,14 +210,6 @@ def test_an_unknown_leader_asks_for_metadata() -> None:
     assert bench.drain().requests
 
 
-def test_a_full_buffer_does_not_linger() -> None:
-    bench = Bench(linger_ms=1000, buffer_bytes=RECORD_BYTES)
-    bench.send()
-    assert bench.accumulator.full
-    bench.answer(bench.one())
-    assert not bench.accumulator.full
-
-
 def test_records_without_a_key_move_on_with_each_batch() -> None:
     bench = Bench(partitions=3, batch_bytes=2 * RECORD_BYTES)
     for _ in range(60):
@@ -363,23 +256,3 @@ def test_a_single_record_that_is_too_large_is_refused() -> None:
     assert isinstance(receipt.error, KafkaError)
     assert receipt.error.code == ErrorCode.MESSAGE_TOO_LARGE
     assert bench.accumulator.outstanding == 0
-
-
-def test_halves_count_in_what_the_leader_remembers() -> None:
-    """Goal: while the oldest of five is unresolved, no sixth is sent, be it a half of one of them."""
-    bench = Bench(batch_bytes=2 * RECORD_BYTES)
-    bench.establish()
-    for _ in range(12):
-        bench.send()
-    batches = [bench.one() for _ in range(5)]
-    bench.accumulator.lost(batches[0], bench.now)
-    bench.answer(batches[1], ErrorCode.MESSAGE_TOO_LARGE)
-    for batch in batches[2:]:
-        bench.answer(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    bench.now += 10
-    again = []
-    while out := bench.batches():
-        again += out
-    assert [batch.base_sequence for batch in again] == [1, 3, 4, 5, 7]
-    bench.answer(again[0])
-    assert [bench.one().base_sequence] == [9]

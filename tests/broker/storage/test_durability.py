@@ -1,0 +1,94 @@
+"""Goal: the recovery point is never beyond what was flushed, and never said to be there when it is not."""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+import pytest
+
+from broker.storage.durability import Durability
+from broker.storage.files import MemoryFiles
+from broker.storage.log import PartitionLog
+from protocol.errors import ErrorCode
+from tests.broker.storage.faulty_files import FaultyFiles
+from tests.broker.storage.logs import append, code_of, opened
+
+
+def filled(segments: int) -> PartitionLog:
+    log = opened(FaultyFiles(MemoryFiles()))
+    while len(log.segments) < segments:
+        append(log)
+    return log
+
+
+def flushed(log: PartitionLog) -> list[str]:
+    files = log._files
+    assert isinstance(files, FaultyFiles)
+    names, files.flushed = files.flushed, []
+    return [name for name in names if name.endswith(".log")]
+
+
+def test_sealed_segments_are_flushed_one_at_a_time_and_the_active_one_never() -> None:
+    log = filled(4)
+    durability, bases = log.durability, [segment.base_offset for segment in log.segments]
+    for number in (1, 2, 3):
+        assert durability.has_sealed_unflushed
+        durability.flush_sealed()
+        assert durability.recovery_point == bases[number]
+        assert flushed(log) == [f"t-0/{bases[number - 1]:020d}.log"]
+    assert not durability.has_sealed_unflushed
+    durability.flush_sealed()
+    assert (durability.recovery_point, flushed(log)) == (bases[3], [])
+
+
+def test_a_whole_flush_leaves_out_what_was_flushed() -> None:
+    log = filled(3)
+    log.durability.flush_sealed()
+    flushed(log)
+    log.flush()
+    assert (log.recovery_point, log.durability.unflushed) == (log.log_end_offset, 0)
+    assert len(flushed(log)) == 2
+    append(log)
+    log.flush()
+    assert len(flushed(log)) == 1
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_only_a_full_disk_may_be_tried_again(code: int, caplog: pytest.LogCaptureFixture) -> None:
+    log = filled(2)
+    durability = log.durability
+
+    def refuse() -> None:
+        raise OSError(code, "no")
+
+    assert code_of(durability.attempt, refuse, 5) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert durability.recovery_point == 0
+    full = code != errno.EIO
+    assert (durability.failure is None) == full == durability.has_sealed_unflushed
+    assert [record.levelno for record in caplog.records] == ([] if full else [logging.ERROR])
+    if full:
+        append(log)
+    else:
+        assert code_of(append, log) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_an_attempt_in_between_moves_the_recovery_point_forward_only() -> None:
+    durability = filled(3).durability
+    durability.attempt(lambda: None, 4)
+    durability.attempt(lambda: None)
+    assert durability.recovery_point == 4
+
+
+def test_a_cut_below_the_recovery_point_is_told_once() -> None:
+    log = filled(2)
+    log.flush()
+    told: list[int] = []
+    known: Durability = log.durability
+    known.on_cut = lambda: told.append(known.recovery_point)
+    known.cut_back(log.log_end_offset)
+    assert told == []
+    known.cut_back(3)
+    known.cut_back(3)
+    known.cut_back(5)
+    assert (told, known.recovery_point) == ([3], 3)
