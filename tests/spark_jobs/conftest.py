@@ -20,6 +20,11 @@ def kafka_jars() -> list[str]:
     return sorted(map(str, Path(directory).glob("*.jar"))) if directory else []
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts a Spark beside the shared one goes first, so that both start at the same time."""
+    items.sort(key=lambda item: "doomed" not in getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture(scope="session")
 def live() -> Iterator[LiveCluster]:
     """Three brokers; tests that stop one start a cluster of their own."""

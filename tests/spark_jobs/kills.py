@@ -43,6 +43,8 @@ MASTER: Final = "local[2,4]"
 STARTS_MAX: Final = 5
 """Spark gives a Python process ten seconds to start, which a busy machine may not have."""
 PATIENCE_S: Final = 300.0
+HOLD_S: Final = 900.0
+"""Longer than any test may take; nobody waits for ever for an end that does not come."""
 DEATH_PATIENCE_S: Final = 60.0
 """The kernel frees a JVM's memory before its process is gone."""
 BUSY_PATIENCE_S: Final = 2.0
@@ -79,10 +81,11 @@ def counted(target: Target) -> dict[str, Any]:
 
 
 class Driver:
-    """An audit in a process of its own."""
+    """An audit in a process of its own; if it is told to, it only waits for its end after `hold` batches."""
 
-    def __init__(self, target: Target) -> None:
-        words = ["--rows", str(target.rows_per_trigger), "--audit", target.servers, str(target.directory)]
+    def __init__(self, target: Target, hold: int = 0) -> None:
+        words = ["--rows", str(target.rows_per_trigger), "--hold", str(hold)]
+        words += ["--audit", target.servers, str(target.directory)]
         words = [sys.executable, "-m", "tests.spark_jobs.kills", *words]
         self._log = (target.directory / "driver.log").open("ab")
         self._process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=self._log, text=True)
@@ -94,8 +97,11 @@ class Driver:
 
     def wait_for_batches(self, count: int) -> bool:
         """Whether so many more batches were written; False if the process ended before."""
+        return self.reach(self._batches + count)
+
+    def reach(self, goal: int) -> bool:
+        """Whether so many batches are written; False if the process ended before."""
         with self._moved:
-            goal = self._batches + count
             if not self._moved.wait_for(lambda: self._batches >= goal or self._ended, PATIENCE_S):
                 raise TimeoutError(f"{self._batches} of {goal} batches after {PATIENCE_S:.0f} s: see {self._log.name}")
             return not self._ended
@@ -105,7 +111,8 @@ class Driver:
         if what == WORKER:
             return kill_worker(self._process.pid, rng)
         family = _descendants(self._process.pid)
-        for pid in (self._process.pid, *family):
+        self._process.kill()
+        for pid in family:
             _kill(pid)
         self.wait()
         # A successor must not meet a JVM that has not noticed yet that it is dead.
@@ -131,13 +138,13 @@ class Driver:
             self._moved.notify_all()
 
 
-def begin(target: Target, batches: int) -> Driver:
-    """A driver that has written so many batches, and is not through."""
+def held(driver: Driver, target: Target, batches: int) -> Driver:
+    """A driver, or its successor if it could not start, once it has written so many batches and waits for its end."""
     for _ in range(STARTS_MAX):
-        driver = Driver(target)
-        if driver.wait_for_batches(batches):
+        if driver.reach(batches):
             return driver
         driver.wait()
+        driver = Driver(target, hold=batches)
     raise RuntimeError(f"the audit does not begin: see {target.directory}/driver.log")
 
 
@@ -209,10 +216,11 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rows", type=int, default=60, help="records in a batch")
+    parser.add_argument("--hold", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--audit", nargs=2, metavar=("SERVERS", "DIRECTORY"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.audit is not None:
-        return drive(Target(options.audit[0], TOPIC, Path(options.audit[1]), EXPECT, options.rows))
+        return drive(Target(options.audit[0], TOPIC, Path(options.audit[1]), EXPECT, options.rows), options.hold)
     rng, left, rounds = random.Random(options.seed), options.times, 0
     with tempfile.TemporaryDirectory(prefix="anabranch-kills-") as name, LiveCluster(1) as live:
         directory = Path(name)
@@ -234,10 +242,19 @@ def main() -> int:
     return 0
 
 
-def drive(target: Target) -> int:
+def drive(target: Target, hold: int) -> int:
     """The driver: audit what is there, and judge."""
+    written = 0
+
+    def note(facts: dict[str, Any]) -> None:
+        nonlocal written
+        written += 1
+        print(json.dumps(facts), flush=True)
+        if written == hold:
+            time.sleep(HOLD_S)
+
     with AuditSpark(target.directory, master=MASTER) as session:
-        query = audit.start(session, target, lambda facts: print(json.dumps(facts), flush=True))
+        query = audit.start(session, target, note)
         query.processAllAvailable()
         query.stop()
         audit.finish(session, target)

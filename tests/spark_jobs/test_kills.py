@@ -5,29 +5,61 @@ from __future__ import annotations
 import os
 import random
 import threading
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs import audit, violations
 from spark_jobs.audit import Target
-from spark_jobs.session import TASK_FAILURES
+from spark_jobs.session import TASK_FAILURES, java
 from tests.spark_jobs import kills
 from tests.spark_jobs.live import LiveCluster
+
+HELD_AFTER = 2
+"""Batches; the last of them is written, and Spark does not know yet that it is."""
+
+
+class Doomed(NamedTuple):
+    """An audit that is to be killed."""
+
+    driver: kills.Driver
+    target: Target
+    expected: kills.Expected
+
+
+@pytest.fixture(scope="session")
+def doomed(live: LiveCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doomed]:
+    """It starts a Spark of its own while the one that tests share starts, too: `conftest` lets it be the first."""
+    if java() is None:
+        pytest.skip("NO SPARK: there is no Java on this machine")
+    expected = kills.write_down(live, seed=3)
+    directory = tmp_path_factory.mktemp("doomed")
+    target = Target(live.servers, kills.TOPIC, directory, kills.EXPECT, rows_per_trigger=300)
+    driver = kills.Driver(target, hold=HELD_AFTER)
+    yield Doomed(driver, target, expected)
+    driver.kill(kills.DRIVER, random.Random())
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_an_audit_whose_driver_and_worker_are_killed_says_the_same(
-    spark: SparkSession, live: LiveCluster, tmp_path: Path
+    doomed: Doomed, spark: SparkSession, tmp_path: Path
 ) -> None:
     """A driver in a process of its own is killed; the Spark that tests share goes on, and loses workers."""
-    expected = kills.write_down(live, seed=3)
-    target = Target(live.servers, kills.TOPIC, tmp_path, kills.EXPECT, rows_per_trigger=300)
+    driver, target, expected = doomed
     rng = random.Random(3)
-    kills.begin(target, batches=2).kill(kills.DRIVER, rng)
+    calm = replace(target, directory=tmp_path)
+    undisturbed = audit.start(spark, calm, lambda _: None)
+    undisturbed.processAllAvailable()
+    undisturbed.stop()
+    audit.finish(spark, calm)
+    assert kills.differences(calm, expected) == []
+
+    kills.held(driver, target, HELD_AFTER).kill(kills.DRIVER, rng)
     before = kills.counted(target)
     assert violations.count(target.violations), "something was found before"
 
@@ -50,7 +82,7 @@ def test_an_audit_whose_driver_and_worker_are_killed_says_the_same(
             killer.cancel()
             killer.join()
     audit.finish(spark, target)
-    assert batches[0] >= 1, "it goes on where the other was"
+    assert batches[0] == HELD_AFTER - 1, "it goes on where the other was"
     assert len(batches) >= 2, "something is done after a worker was killed"
     after = kills.counted(target)
     assert any(before[bucket] == after[bucket] for bucket in before), "of one bucket only the dead one has heard"
