@@ -40,8 +40,12 @@ def a9_nonmonotonic_poll(history: History) -> Iterator[str]:
 
 
 def a21_commit_lost(history: History) -> Iterator[str]:
-    """A member begins below what was acknowledged as committed, and nobody has reset it."""
-    committed: dict[Place, tuple[int, int]] = {}
+    """A member begins below what was acknowledged as committed, and nobody has reset it.
+
+    In the generation of the commit this tells something only of the member that committed: while a coordinator dies,
+    two members may be in generations of one number.
+    """
+    committed: dict[Place, tuple[int, int, str]] = {}
     events: list[tuple[int, Commit | Begun | OffsetsReset]] = [
         (one.acked_order, one) for one in history.commits if one.outcome == "ok"
     ]
@@ -54,10 +58,14 @@ def a21_commit_lost(history: History) -> Iterator[str]:
             continue
         if isinstance(event, Commit):
             for place, offset in event.offsets.items():
-                committed[place] = max(committed.get(place, (-1, -1)), (event.group_generation, offset))
+                committed[place] = max(
+                    committed.get(place, (-1, -1, "")), (event.group_generation, offset, event.consumer)
+                )
             continue
-        generation, there = committed.get(event.place, (-1, -1))
-        if event.offset < there and event.group_generation > generation:
+        generation, there, committer = committed.get(event.place, (-1, -1, ""))
+        later = event.group_generation > generation
+        again = event.group_generation == generation and event.consumer == committer
+        if event.offset < there and (later or again):
             yield f"{event.consumer} begins at {at(event.place, event.offset)}; {there} was committed"
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from broker.replication.partition import Role
 from broker.storage.checkpoints import RECOVERY_POINTS, decode_checkpoint
+from controller.zk import paths
 from tests.sim.aims import aim, calm
 from tests.sim.clients import TOPIC
 from tests.sim.cluster import SimCluster
@@ -136,3 +138,52 @@ async def dark_after_a_truncation(schedule: Any) -> bool:
     while cluster.now() < deadline and not (machine.up and cluster.all_in_isr()):
         await asyncio.sleep(0.1)
     return True
+
+
+@aim(
+    "a leader is back with less than a reader has, who still believes in it",
+    {**BUSY, "flushes": False, "writers": 2, "write_pause_s": 0.2, "commit_intervals_ms": (100,), "pace_s": 0.4},
+)
+async def believed_in(schedule: Any) -> bool:
+    """It follows now, and has not caught up: what the reader asks for is beyond its end, and nothing is lost.
+
+    The reader hears of leaders from the third replica's broker, to whom nobody has told the election yet.
+    """
+    cluster, place, controller = schedule.cluster, (TOPIC, 0), schedule.cluster.active_controller()
+    node = cluster.leader(*place)
+    if not calm(cluster) or node <= 0 or not controller:
+        return False
+    heir, uninformed = [one for one in cluster.assignments()[place] if one != node]
+    if controller in (node, heir):  # who tells of the election has to be heard, and must not lose what only he knows
+        cluster.zookeeper.write(lambda: cluster.zookeeper.tree.delete(paths.CONTROLLER, -1))
+        return False
+    hosts = {one: machine.host for one, machine in cluster.machines.items()}
+    readers = [one for one in schedule.readers if one.process is not None and one.alive]
+    for reader in readers:
+        cluster.loop.freeze(reader.process)
+    cluster.network.slow(hosts[controller], hosts[uninformed], 3000)
+    cluster.tell(f"node {node} loses power")
+    cluster.crash(node, power=True)
+    cluster.expire_session(node)
+    elected = await _within(schedule, 3, lambda: cluster.leader(*place) == heir)
+    late = [(hosts[heir], hosts[node]), *((hosts[heir], reader.host) for reader in readers)]
+    for link in late:
+        cluster.network.block(*link)
+    cluster.boot(node)
+
+    def follows() -> bool:
+        found = cluster.replica(node, *place)
+        return found is not None and found.role is Role.FOLLOWER
+
+    followed = await _within(schedule, 3, follows)
+    found = cluster.replica(node, *place)
+    read = max((one.offset for one in cluster.history.deliveries if one.place == place), default=-1)
+    short = found is not None and found.log.log_end_offset <= read
+    for reader in readers:
+        cluster.loop.thaw(reader.process)
+    await asyncio.sleep(0.5 + 0.5 * schedule.rng.random())
+    cluster.network.slow(hosts[controller], hosts[uninformed], 0)
+    for link in late:
+        cluster.network.heal(*link)
+    await _within(schedule, 10, lambda: cluster.machines[node].up and cluster.all_in_isr())
+    return elected and followed and short

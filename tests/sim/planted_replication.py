@@ -44,7 +44,10 @@ def truncate_to_high_watermark(planter: Planter) -> None:
     original = planter.replace(Fetcher, "follow", follow)
 
 
-@plant("leader epoch of a fetch not checked (before KIP-320)")
+@plant(
+    "leader epoch of a fetch not checked (before KIP-320)",
+    aim="a leader is back with less than a reader has, who still believes in it",
+)
 def epoch_not_checked(planter: Planter) -> None:
     from broker.replication.partition import Partition
 

@@ -79,6 +79,14 @@ def _() -> tuple[Build, Build]:
     )
 
 
+@case("A21 commit-lost")
+def _() -> tuple[Build, Build]:
+    def again(consumer: str) -> Build:  # without a rebalance
+        return lambda s: (s.commit(P, 5), s.begin(P, 4, consumer=consumer))
+
+    return again("r"), again("another")
+
+
 @case("A22 zombie-commit")
 def _() -> tuple[Build, Build]:
     return (
