@@ -207,11 +207,11 @@ async def produce_after_a_failed_flush(world: World) -> Any:
     """Produce to a log whose last flush the disk refused."""
     topic = await world.topic()
     log = world.cluster.nodes[world.leader(topic)].services.replicas.leader_of(topic, 0).log
-    log.failure = "a flush failed: the disk is gone"
+    log.durability.failure = "a flush failed: the disk is gone"
     try:
         return await produce(world, topic)
     finally:
-        log.failure = None
+        log.durability.failure = None
 
 
 # --- consuming ---------------------------------------------------------------------------------------------------
