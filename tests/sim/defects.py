@@ -52,7 +52,8 @@ def matrix(names: list[str], limit: int, processes: int) -> int:
     escaped = [row.name for row in rows.values() if not row.found]
     caught = len(rows) - len(escaped)
     print(f"\n{caught} of {len(rows)} caught within {limit} schedules, of the scenario `{SCENARIO}` or aimed")
-    print(*seldom(rows.values()), sep="\n")
+    for line in seldom(rows.values()):
+        print(line)
     return 1 if escaped else 0
 
 
