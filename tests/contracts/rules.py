@@ -95,7 +95,10 @@ RULES: Final = (
     Rule(
         "R14",
         "an index that returns goes on with its epochs and offsets",
-        (f"{RESIZE}::test_r14_a_recreated_index_continues_epochs_and_offsets",),
+        (
+            f"{RESIZE}::test_r14_a_recreated_index_continues_epochs_and_offsets",
+            "broker/replication/test_replica_manager.py::test_a_recreated_index_begins_without_an_earlier_leaders_tail",
+        ),
     ),
     Rule(
         "R15",

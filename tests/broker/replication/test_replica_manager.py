@@ -267,7 +267,7 @@ def test_a_recreated_index_starts_where_its_earlier_life_ended() -> None:
 
 
 @pytest.mark.parametrize("committed", [0, 2])
-def test_a_recreated_index_begins_without_the_tail_that_only_its_earlier_leader_had(committed: int) -> None:
+def test_a_recreated_index_begins_without_an_earlier_leaders_tail(committed: int) -> None:
     """R14: that tail stands where the earlier life ended for everybody else, so where the log starts tells nothing."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
