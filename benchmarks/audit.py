@@ -93,16 +93,16 @@ class Deliveries:
 
     def _run(self, bucket: int, keys: Sequence[tuple[bytes, int]], size: int) -> bytes:
         first = self.written[bucket]
-        events, names = [], []
+        events, entries = bytearray(), []
         for number in range(first, first + size):
             round_, place = divmod(number, len(keys))
             key, hashed = keys[place]
             mark = wire.encode_header(7, round_)
             # An offset of the audited topic is delivered once: buckets take turns.
-            events.append(EVENT.pack(number * BUCKETS + bucket, mark, bytes(8), hashed, len(key)))
-            names.append(key)
+            events += EVENT.pack(number * BUCKETS + bucket, mark, bytes(8))
+            entries.append(wire.encode_entry(hashed, key))
         self.written[bucket] += size
-        return wire.encode_run(SENDER, first, [Place(0, bucket, time.time_ns() // 1_000_000, size)], events, names)
+        return wire.encode_run(SENDER, first, [Place(0, bucket, time.time_ns() // 1_000_000, size)], events, entries)
 
 
 @dataclass

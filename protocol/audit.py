@@ -18,12 +18,13 @@ What a checker may conclude from the order within a bucket, and from nothing els
     placement   `key_hash` says which partition a key belongs to at every generation (`protocol.linear_hashing`)
 A topic whose producers do not number is audited by partition, offset and generation.
 
-A run (version 2) is big-endian, but for fingerprints, which stand as mmh3 writes them: little-endian.
+A run (version 3) is big-endian, but for fingerprints, which stand as mmh3 writes them: little-endian.
     RUN         version, count of places, generation of the group, incarnation, number of the first event, events
     names       group, member, topic, each with its length before it
     PLACE ...   of how many events in a row: segment's generation, partition, time of delivery in ms
-    EVENT ...   offset, mark (the record's audit header: producer, sequence), fingerprint, key hash, length of the key
-    keys        one after the other
+    EVENT ...   offset, mark (the record's audit header: producer, sequence), fingerprint
+    size ...    of each event's entry: 0 for a record without a key, whose hash is its partition
+    entry ...   hash of the key, key: what stays the same from event to event, so that writers need not make it again
 Version 1, a single event under the record's own key, is still understood; see `FIXED`.
 """
 
@@ -44,7 +45,7 @@ HEADER: Final = "anabranch-audit"
 """The record header that an auditing producer adds."""
 
 VERSION: Final = 1
-RUN_VERSION: Final = 2
+RUN_VERSION: Final = 3
 BUCKETS: Final = 16
 """Nested with linear hashing: the keys of one of 2**k partitions fall into 16 / 2**k buckets."""
 NO_SEQUENCE: Final = (1 << 64) - 1
@@ -78,9 +79,11 @@ EVENT: Final = struct.Struct(
     "q"  # offset
     "16s"  # mark: the audit header of the record, or NO_MARK
     "8s"  # fingerprint of the payload: the first bytes of its digest
-    "I"  # hash of the key
-    "i"  # length of the key; -1 for a null one
 )
+SIZE_BYTES: Final = 4
+"""The size of an entry, of each event."""
+_hash: Final = struct.Struct(">I")
+HASH_BYTES: Final = _hash.size
 
 FIXED: Final = struct.Struct(
     ">"
@@ -187,18 +190,29 @@ def encode_names(group: str, member: str, topic: str) -> bytes:
     return b"".join(_length.pack(len(raw)) + raw for raw in (name.encode() for name in (group, member, topic)))
 
 
+def encode_entry(hashed: int, key: bytes) -> bytes:
+    """What a run has of a key; of a null one it has nothing."""
+    return _hash.pack(hashed) + key
+
+
 def encode_run(
-    sender: Sender, number: int, places: Sequence[Place], events: Sequence[bytes], keys: Sequence[bytes]
+    sender: Sender, number: int, places: Sequence[Place], events: bytes | bytearray, entries: Sequence[bytes]
 ) -> bytes:
-    """The value of an audit record: a run of events (`EVENT`) and their keys. The first event has this number."""
-    assert sum(place.events for place in places) == len(events), "every event has a place"
+    """The value of an audit record: a run of events (`EVENT`) in a row, and the entry of the key of each.
+
+    The first event has this number.
+    """
+    count = len(entries)
+    assert count * EVENT.size == len(events), "every event has an entry"
+    assert sum(place.events for place in places) == count, "every event has a place"
     return b"".join(
         [
-            RUN.pack(RUN_VERSION, len(places), sender.group_generation, sender.incarnation, number, len(events)),
+            RUN.pack(RUN_VERSION, len(places), sender.group_generation, sender.incarnation, number, count),
             encode_names(sender.group, sender.member, sender.topic),
             *itertools.starmap(PLACE.pack, places),
-            *events,
-            *keys,
+            events,
+            struct.pack(f">{count}I", *map(len, entries)),
+            *entries,
         ]
     )
 
@@ -210,16 +224,11 @@ def encode_events(deliveries: Sequence[Delivery]) -> bytes:
     spots = [(one.generation, one.partition, one.time_ms) for one in deliveries]
     places = [Place(*spot, len(list(same))) for spot, same in itertools.groupby(spots)]
     events = [
-        EVENT.pack(
-            one.offset,
-            encode_header(one.producer, one.sequence),
-            one.fingerprint.to_bytes(8, "little"),
-            one.key_hash,
-            -1 if one.key is None else len(one.key),
-        )
+        EVENT.pack(one.offset, encode_header(one.producer, one.sequence), one.fingerprint.to_bytes(8, "little"))
         for one in deliveries
     ]
-    return encode_run(sender, first.number, places, events, [one.key or b"" for one in deliveries])
+    entries = [b"" if one.key is None else encode_entry(one.key_hash, one.key) for one in deliveries]
+    return encode_run(sender, first.number, places, b"".join(events), entries)
 
 
 def encode_delivery(delivery: Delivery) -> bytes:
@@ -299,11 +308,12 @@ class RunLayout(NamedTuple):
     events: int
     places: list[Place]
     events_at: int
-    keys_at: int
+    sizes_at: int
+    entries_at: int
 
 
 def read_layout(data: bytes) -> RunLayout:
-    """Look at a run; DecodeError unless everything up to its keys is there, and its places hold all of its events."""
+    """Look at a run; DecodeError unless all up to its entries is there, and its places hold all of its events."""
     if len(data) < RUN.size:
         raise DecodeError(f"audit run: {len(data)} bytes where at least {RUN.size} belong")
     version, place_count, group_generation, incarnation, number, count = RUN.unpack_from(data)
@@ -311,27 +321,28 @@ def read_layout(data: bytes) -> RunLayout:
         raise DecodeError(f"audit run: version {version}, and only {RUN_VERSION} is known")
     (group, member, topic), position = decode_names(data, RUN.size)
     events_at = position + place_count * PLACE.size
-    keys_at = events_at + count * EVENT.size
-    if keys_at > len(data):
-        raise DecodeError(f"audit run: {count} events at {place_count} places need {keys_at} bytes of {len(data)}")
+    sizes_at = events_at + count * EVENT.size
+    entries_at = sizes_at + count * SIZE_BYTES
+    if entries_at > len(data):
+        raise DecodeError(f"audit run: {count} events at {place_count} places need {entries_at} bytes of {len(data)}")
     places = [Place._make(row) for row in PLACE.iter_unpack(data[position:events_at])]
     if sum(place.events for place in places) != count:
         raise DecodeError(f"audit run: its places do not hold {count} events")
     sender = Sender(group, member, topic, incarnation, group_generation)
-    return RunLayout(sender, number, count, places, events_at, keys_at)
+    return RunLayout(sender, number, count, places, events_at, sizes_at, entries_at)
 
 
 def _decode_run(data: bytes) -> list[Delivery]:
-    sender, number, _, places, events_at, position = read_layout(data)
+    sender, number, count, places, events_at, sizes_at, position = read_layout(data)
     spots = itertools.chain.from_iterable(itertools.repeat(place, place.events) for place in places)
+    events = EVENT.iter_unpack(data[events_at:sizes_at])
+    sizes = struct.unpack(f">{count}I", data[sizes_at:position])
     found = []
-    for index, (place, event) in enumerate(zip(spots, EVENT.iter_unpack(data[events_at:position]), strict=True)):
-        offset, mark, prefix, hashed, length = event
+    for index, (place, event, size) in enumerate(zip(spots, events, sizes, strict=True)):
+        offset, mark, prefix = event
         producer, sequence = decode_header(mark)
-        key = None if length == -1 else data[position : position + length]
-        if length < -1 or (key is not None and len(key) != length):
-            raise DecodeError(f"audit run: a key of {length} bytes is cut off")
-        position += max(0, length)
+        key, hashed = _decode_entry(data[position : position + size], size, place.partition)
+        position += size
         found.append(
             Delivery(
                 generation=place.generation,
@@ -352,5 +363,12 @@ def _decode_run(data: bytes) -> list[Delivery]:
             )
         )
     if position != len(data):
-        raise DecodeError(f"audit run: {len(data) - position} bytes behind its keys")
+        raise DecodeError(f"audit run: {len(data) - position} bytes behind its entries")
     return found
+
+
+def _decode_entry(entry: bytes, size: int, partition: int) -> tuple[bytes | None, int]:
+    """(key, its hash)."""
+    if len(entry) != size or 0 < size < HASH_BYTES:
+        raise DecodeError(f"audit run: {len(entry)} bytes of a key's entry of {size}")
+    return (entry[HASH_BYTES:], *_hash.unpack_from(entry)) if size else (None, key_hash(None, partition))

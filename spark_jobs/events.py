@@ -26,8 +26,6 @@ _EVENT: Final = np.dtype(
         ("producer", ">u8"),
         ("sequence", ">u8"),
         ("fingerprint", "<u8"),
-        ("key_hash", ">u4"),
-        ("key_length", ">i4"),
     ]
 )
 assert _EVENT.itemsize == wire.EVENT.size, "the dtype is the wire format's event"
@@ -80,21 +78,23 @@ def read(values: Iterable[bytes], keys: Iterable[bytes | None]) -> Events:
     """The events of audit records, given their values and keys. DecodeError at the first that is none."""
     senders: dict[Sender, int] = {}
     rows: list[bytes] = []
-    all_keys: list[bytes] = []
+    sizes: list[Ints] = []
+    entries: list[bytes] = []
     places: list[Place] = []
     runs: list[tuple[int, int, int]] = []  # sender, first number, events
     for run in _as_runs(values, keys):
-        sender, number, count, its_places, events_at, keys_at = wire.read_layout(run)
-        rows.append(run[events_at:keys_at])
-        lengths = np.frombuffer(rows[-1], _EVENT)["key_length"]
-        if (count and lengths.min() < -1) or int(np.maximum(lengths, 0).sum()) != len(run) - keys_at:
-            raise DecodeError(f"audit run: its keys do not fill {len(run) - keys_at} bytes")
-        all_keys.append(run[keys_at:])
+        sender, number, count, its_places, events_at, sizes_at, entries_at = wire.read_layout(run)
+        rows.append(run[events_at:sizes_at])
+        sizes.append(np.frombuffer(run[sizes_at:entries_at], ">u4").astype(np.int64))
+        entries.append(run[entries_at:])
+        if int(sizes[-1].sum()) != len(entries[-1]):
+            raise DecodeError(f"audit run: the entries of its keys do not fill {len(entries[-1])} bytes")
         places += its_places
         runs.append((senders.setdefault(sender, len(senders)), number, count))
     fixed = np.frombuffer(b"".join(rows), _EVENT)
     of_place = np.array(places, np.int64).reshape(-1, 4)
     spots = np.repeat(of_place, of_place[:, 3], axis=0)
+    key_hash, key_lengths, key_bytes = _keys(np.concatenate([_NO_SIZES, *sizes]), b"".join(entries), spots[:, 1])
     return Events(
         senders=list(senders),
         sender=np.repeat(*_pair([(sender, count) for sender, _, count in runs])),
@@ -106,10 +106,27 @@ def read(values: Iterable[bytes], keys: Iterable[bytes | None]) -> Events:
         producer=fixed["producer"].astype(np.uint64),
         sequence=fixed["sequence"].astype(np.uint64),
         fingerprint=fixed["fingerprint"].astype(np.uint64),
-        key_hash=fixed["key_hash"].astype(np.int64),
-        key_lengths=fixed["key_length"].astype(np.int64),
-        key_bytes=b"".join(all_keys),
+        key_hash=key_hash,
+        key_lengths=key_lengths,
+        key_bytes=key_bytes,
     )
+
+
+def _keys(sizes: Ints, entries: bytes, partitions: Ints) -> tuple[Ints, Ints, bytes]:
+    """Hash and length of every key, and all keys in a row, of their entries in a row."""
+    keyed = sizes > 0
+    if np.any(keyed & (sizes < wire.HASH_BYTES)):
+        raise DecodeError("audit run: a key's entry is shorter than a hash")
+    data = np.frombuffer(entries, np.uint8)
+    of_hash = (np.cumsum(sizes) - sizes)[keyed, np.newaxis] + np.arange(wire.HASH_BYTES)
+    hashes = partitions & 0x7FFFFFFF
+    hashes[keyed] = data[of_hash].view(">u4")[:, 0]
+    of_key = np.ones(len(data), np.bool_)
+    of_key[of_hash] = False
+    return hashes, np.where(keyed, sizes - wire.HASH_BYTES, -1), data[of_key].tobytes()
+
+
+_NO_SIZES: Final = np.zeros(0, np.int64)
 
 
 def _as_runs(values: Iterable[bytes], keys: Iterable[bytes | None]) -> Iterator[bytes]:

@@ -25,9 +25,9 @@ from protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
 
-LINGER_S: Final = 0.05
+LINGER_S: Final = 0.1
 """For how long a delivery waits for others: a run costs as much as some hundred of the events in it."""
-EVENTS_MAX: Final = 4000
+EVENTS_MAX: Final = 16_000
 """So many leave at once, without waiting."""
 BATCH_BYTES: Final = 256 * 1024
 

@@ -22,8 +22,8 @@ from protocol.hashing import murmur2
 
 PASS_EVENTS: Final = 100
 """Taken apart as soon as they are there: what was just decoded is still in the processor's cache."""
-KEYS_BYTES_MAX: Final = 256 * 1024
-"""Of the keys in a run with more than one event: far below what a topic takes by default."""
+RUN_BYTES_MAX: Final = 256 * 1024
+"""Of the events and entries in a run with more than one: far below what a topic takes by default."""
 
 KNOWN_KEYS_MAX: Final = 1 << 16
 KNOWN_KEY_BYTES_MAX: Final = 256
@@ -51,7 +51,7 @@ class EventRuns:
         self._calls: list[Call] = []
         self._noted = 0
         self._sender: Sender | None = None
-        self._open = [_Run([], [], []) for _ in range(audit.BUCKETS)]
+        self._open = [_Run([], bytearray(), []) for _ in range(audit.BUCKETS)]
         self._writers = _Writers(self._open)
         self._encoded: list[tuple[bytes, bytes]] = []
         self._numbers = [0] * audit.BUCKETS
@@ -92,12 +92,12 @@ class EventRuns:
             if call.sender != self._sender:
                 self._encode()
                 self._sender = call.sender
-            before = [len(run.events) for run in self._open]
+            before = [len(run.entries) for run in self._open]
             for records in call.records:
                 self._writers.write(records)
             for run, count in zip(self._open, before, strict=True):
-                if len(run.events) > count:
-                    run.places.append(Place(call.generation, call.partition, call.time_ms, len(run.events) - count))
+                if len(run.entries) > count:
+                    run.places.append(Place(call.generation, call.partition, call.time_ms, len(run.entries) - count))
 
     def _encode(self) -> None:
         """End the runs that are open."""
@@ -105,42 +105,43 @@ class EventRuns:
             for run in whole.limited():
                 assert self._sender is not None, "who has events has a sender"
                 number = self._numbers[bucket]
-                self._numbers[bucket] += len(run.events)
-                value = audit.encode_run(self._sender, number, run.places, run.events, run.keys)
+                self._numbers[bucket] += len(run.entries)
+                value = audit.encode_run(self._sender, number, run.places, run.events, run.entries)
                 self._encoded.append((audit.bucket_key(bucket), value))
             whole.clear()
 
 
 class _Run:
-    """Events of one bucket, and where they were delivered from."""
+    """Events of one bucket, the entries of their keys, and where they were delivered from."""
 
-    __slots__ = ("events", "keys", "places")
+    __slots__ = ("entries", "events", "places")
 
-    def __init__(self, places: list[Place], events: list[bytes], keys: list[bytes]) -> None:
+    def __init__(self, places: list[Place], events: bytearray, entries: list[bytes]) -> None:
         self.places = places
         self.events = events
-        self.keys = keys
+        self.entries = entries
 
     def clear(self) -> None:
         """Begin anew: who adds to it goes on."""
         self.places.clear()
         self.events.clear()
-        self.keys.clear()
+        self.entries.clear()
 
     def limited(self) -> Iterator[_Run]:
-        """The same events, halved until their keys are not too large together; nothing if there are none."""
-        if len(self.events) > 1 and sum(map(len, self.keys)) > KEYS_BYTES_MAX:
-            half = len(self.events) // 2
+        """The same events, halved until they are not too large together; nothing if there are none."""
+        if len(self.entries) > 1 and len(self.events) + sum(map(len, self.entries)) > RUN_BYTES_MAX:
+            half = len(self.entries) // 2
             before, after = _cut(self.places, half)
-            yield from _Run(before, self.events[:half], self.keys[:half]).limited()
-            yield from _Run(after, self.events[half:], self.keys[half:]).limited()
-        elif self.events:
+            middle = half * audit.EVENT.size
+            yield from _Run(before, self.events[:middle], self.entries[:half]).limited()
+            yield from _Run(after, self.events[middle:], self.entries[half:]).limited()
+        elif self.entries:
             yield self
 
 
-_Writer = tuple[int, int, Callable[[bytes], None], Callable[[bytes], None]]
-"""What an event needs of its key, and how to add to its run: the key's hash, its length, `add_event`, `add_key`. A bare
-tuple, because those are unpacked much faster than named ones."""
+_Writer = tuple[Callable[[bytes], None], Callable[[bytes], None], bytes]
+"""How to add to the run of a key: `add_event`, `add_entry`, the entry. A bare tuple, because those are unpacked much
+faster than named ones."""
 
 
 class _Writers(dict[bytes, _Writer]):
@@ -157,7 +158,7 @@ class _Writers(dict[bytes, _Writer]):
     def __missing__(self, key: bytes) -> _Writer:
         key_hash = murmur2(key)
         run = self._runs[audit.bucket_of(key_hash)]
-        writer = (key_hash, len(key), run.events.append, run.keys.append)
+        writer = (run.events.extend, run.entries.append, audit.encode_entry(key_hash, key))
         if len(key) <= KNOWN_KEY_BYTES_MAX:
             if len(self) >= KNOWN_KEYS_MAX:
                 self.clear()
@@ -178,26 +179,25 @@ class _Writers(dict[bytes, _Writer]):
         for _, _, offset, _, key, value, ((name, mark),), _ in records:
             if name != header or len(mark) != mark_bytes:
                 raise ValueError("not the header of an audit")
-            key_hash, key_bytes, add_event, add_key = self[key]
-            add_event(pack(offset, mark, digest(value), key_hash, key_bytes))
-            add_key(key)
+            add_event, add_entry, entry = self[key]
+            add_event(pack(offset, mark, digest(value)))
+            add_entry(entry)
 
     def _write_any(self, records: Sequence[ConsumerRecord]) -> None:
         pack, digest = audit.EVENT.pack, audit.digest
         for _, partition, offset, _, key, value, headers, _ in records:
-            mark = audit.sound_mark(_mark(headers))
+            event = pack(offset, audit.sound_mark(_mark(headers)), digest(value or b""))
             if key is None:
-                key_hash = audit.key_hash(None, partition)
-                run = self._runs[audit.bucket_of(key_hash)]
-                run.events.append(pack(offset, mark, digest(value or b""), key_hash, -1))
-                run.keys.append(b"")
+                run = self._runs[audit.bucket_of(audit.key_hash(None, partition))]
+                run.events.extend(event)
+                run.entries.append(b"")
             else:
-                key_hash, key_bytes, add_event, add_key = self[key]
-                add_event(pack(offset, mark, digest(value or b""), key_hash, key_bytes))
-                add_key(key)
+                add_event, add_entry, entry = self[key]
+                add_event(event)
+                add_entry(entry)
 
     def _events(self) -> int:
-        return sum([len(run.events) for run in self._runs])
+        return sum([len(run.entries) for run in self._runs])
 
 
 def _mark(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:

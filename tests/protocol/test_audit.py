@@ -40,7 +40,15 @@ def run_of(events: list[audit.Delivery]) -> list[audit.Delivery]:
     """The same events as one run has them: by one member, of one topic, numbered on."""
     first = events[0]
     shared = {name: getattr(first, name) for name in ("group", "member", "topic", "incarnation", "group_generation")}
-    return [replace(one, **shared, number=first.number + index) for index, one in enumerate(events)]
+    return [
+        replace(
+            one,
+            **shared,
+            number=first.number + index,
+            key_hash=audit.key_hash(None, one.partition) if one.key is None else one.key_hash,
+        )
+        for index, one in enumerate(events)
+    ]
 
 
 runs = st.lists(deliveries, min_size=1, max_size=6).map(run_of)
@@ -54,7 +62,7 @@ def test_a_run_comes_back_as_it_went(run: list[audit.Delivery]) -> None:
     for cut in range(1, len(wire)):
         with pytest.raises(DecodeError, match="audit"):
             audit.decode_events(wire[:cut])
-    with pytest.raises(DecodeError, match="1 bytes behind its keys"):
+    with pytest.raises(DecodeError, match="1 bytes behind its entries"):
         audit.decode_events(wire + b"x")
 
 
@@ -120,8 +128,10 @@ def test_nonsense_is_refused() -> None:
     short_key = audit.encode_events(
         [audit.Delivery(**dict.fromkeys(NUMBERS, 0), group="", member="", topic="", key=b"k")]
     )
-    with pytest.raises(DecodeError, match="a key of -2 bytes"):
-        audit.decode_events(short_key[:-5] + b"\xff\xff\xff\xfe" + b"k")
+    with pytest.raises(DecodeError, match="5 bytes of a key's entry of 6"):
+        audit.decode_events(short_key[:-6] + b"\x06" + short_key[-5:])
+    with pytest.raises(DecodeError, match="3 bytes of a key's entry of 3"):
+        audit.decode_events(short_key[:-6] + b"\x03" + short_key[-5:])
 
 
 NUMBERS = (

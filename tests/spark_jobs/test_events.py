@@ -18,6 +18,8 @@ FIELDS = (
 )
 SENDER = ("group", "member", "topic", "incarnation", "group_generation")
 
+SENT_BY = audit.Sender("group", "member", "topic", 1, 1)
+
 Record = tuple[bytes, bytes | None]
 old = deliveries.map(lambda one: (audit.encode_delivery(one), one.key))
 new = runs.map(lambda run: (audit.encode_events(run), audit.bucket_key(3)))
@@ -47,6 +49,7 @@ def test_columns_say_what_single_events_say(records: list[Record]) -> None:
         (b"\x01short", "5|6 bytes"),
         (audit.encode_events([DELIVERY]) + b"x", "do not fill"),
         (audit.encode_events([DELIVERY])[:-1], "events at 1 places need"),
+        (audit.encode_run(SENT_BY, 0, [audit.Place(0, 0, 0, 1)], bytes(32), [b"abc"]), "shorter than a hash"),
     ],
 )
 def test_what_is_no_event_is_refused(value: bytes, complaint: str) -> None:
