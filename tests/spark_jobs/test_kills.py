@@ -6,7 +6,6 @@ import os
 import random
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,11 +14,12 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import audit, violations
 from spark_jobs.audit import Target
+from spark_jobs.service import AuditService
 from spark_jobs.session import TASK_FAILURES, java
 from tests.spark_jobs import kills
 from tests.spark_jobs.live import LiveCluster
 
-HELD_AFTER = 2
+HELD_AFTER = 3
 """Batches; the last of them is written, and Spark does not know yet that it is."""
 
 
@@ -52,16 +52,15 @@ def test_an_audit_whose_driver_and_worker_are_killed_says_the_same(
     """A driver in a process of its own is killed; the Spark that tests share goes on, and loses workers."""
     driver, target, expected = doomed
     rng = random.Random(3)
-    calm = replace(target, directory=tmp_path)
-    undisturbed = audit.start(spark, calm, lambda _: None)
-    undisturbed.processAllAvailable()
-    undisturbed.stop()
-    audit.finish(spark, calm)
-    assert kills.differences(calm, expected) == []
+    undisturbed = AuditService(spark, target.servers, tmp_path, tell=lambda *_, **__: None)
+    undisturbed.begin(kills.TOPIC, kills.EXPECT)
+    undisturbed.finish(kills.TOPIC)
+    assert kills.differences(undisturbed.target(kills.TOPIC, kills.EXPECT), expected) == []
 
     kills.held(driver, target, HELD_AFTER).kill(kills.DRIVER, rng)
     before = kills.counted(target)
-    assert violations.count(target.violations), "something was found before"
+    done = [f"{violations.batch_name(batch)}.parquet" for batch in range(HELD_AFTER - 1)]
+    assert any((target.violations / name).exists() for name in done), "something was found that is not found again"
 
     batches: list[int] = []
     killers: list[threading.Timer] = []
@@ -84,6 +83,6 @@ def test_an_audit_whose_driver_and_worker_are_killed_says_the_same(
     audit.finish(spark, target)
     assert batches[0] == HELD_AFTER - 1, "it goes on where the other was"
     assert len(batches) >= 2, "something is done after a worker was killed"
+    assert kills.differences(target, expected) == []
     after = kills.counted(target)
     assert any(before[bucket] == after[bucket] for bucket in before), "of one bucket only the dead one has heard"
-    assert kills.differences(target, expected) == []
