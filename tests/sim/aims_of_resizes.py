@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.sim.aims import aim
+from controller.zk import paths
+from protocol.apis.fetch import FetchRequest
+from protocol.registry import api_of
+from tests.sim.aims import aim, calm
 from tests.sim.clients import TOPIC
 from tests.sim.loop import Process
 
@@ -219,3 +222,70 @@ async def empty_between(schedule: Any) -> bool:
         cluster.loop.thaw(process)
     await asyncio.sleep(1.5)
     return True
+
+
+@aim(
+    "a leader with a tail sleeps over a removal and leads the next life of its index",
+    {
+        "copiers": 0,
+        "readers": 1,
+        "keys": 20,
+        "fault_s": 6.0,
+        "pace_s": 0.2,
+        "spares": 3,
+        "writers": 2,
+        "write_pause_s": 0.06,
+        "strategies": (("range",),),
+    },
+    resizing=True,
+)
+async def tail_sleeps(schedule: Any) -> bool:
+    """Of what it was sent nobody else had anything: the first life ended where it began, and the next begins there."""
+    cluster, resizer = schedule.cluster, schedule.operators[0]
+    resizer.steps.clear()
+    while resizer.task is not None and not resizer.task.done():
+        await asyncio.sleep(0.05)
+
+    async def seen(condition: Any, within_s: float) -> bool:
+        deadline = cluster.now() + within_s
+        while not condition() and cluster.now() < deadline:
+            await asyncio.sleep(0.002)
+        return bool(condition())
+
+    def resize(wanted: int) -> Any:
+        return cluster.loop.spawn(Process("operator of the story"), resizer._resize(wanted))
+
+    def end(node: int) -> int:
+        replica = cluster.replica(node, *child)
+        return -1 if replica is None else replica.log.log_end_offset
+
+    body = dict(cluster.topics())[TOPIC]
+    count, child = body.undeleted_partition_count, (TOPIC, body.undeleted_partition_count)
+    if not await seen(lambda: calm(cluster), 3) or child[1] in dict(cluster.topics())[TOPIC].assignment:
+        return False
+    if cluster.active_controller() in (0, *(one.node_id for one in cluster.brokers)):  # it has to hear from its leaders
+        cluster.zookeeper.write(lambda: cluster.zookeeper.tree.delete(paths.CONTROLLER, -1))
+        return False
+    stub = dict(cluster.topics())[TOPIC].retired.get(count)
+    begin = 0 if stub is None else stub.end_offset
+    growing = resize(count + 1)
+    await seen(lambda: cluster.leader(*child) > 0, 2)
+    node = cluster.leader(*child)
+    followers = [one for one in cluster.brokers if one.node_id != node]
+    ways = [(one.host, cluster.machines[node].host) for one in followers] if node > 0 else []
+    for way in ways:  # it goes on following others, who could not acknowledge anything without it
+        cluster.network.snare(*way, api_of(FetchRequest).key)
+    await growing
+    await seen(lambda: end(node) > begin, 1)
+    await resize(count)
+    alone = end(node) > begin and all(end(one.node_id) == begin for one in followers)
+    cluster.tell(f"kill node {node}, which has what nobody else has of {TOPIC}-{child[1]}")
+    cluster.crash(node)
+    cluster.expire_session(node)
+    for way in ways:
+        cluster.network.unsnare(*way)
+    removed = await seen(lambda: child[1] not in dict(cluster.topics())[TOPIC].assignment, 5)
+    cluster.boot(node)
+    await seen(lambda: calm(cluster), 10)
+    await resize(count + 1)
+    return alone and removed and cluster.leader(*child) == node

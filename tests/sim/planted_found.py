@@ -219,3 +219,16 @@ def truncation_not_flushed(planter: Planter) -> None:
 
     original = planter.replace(PartitionLog, "truncate_to", truncate_to)
     flush = planter.replace(Durability, "attempt", attempt)
+
+
+@plant(
+    "found: a new life of an index begins with what an earlier leader had alone",
+    aim="a leader with a tail sleeps over a removal and leads the next life of its index",
+)
+def tail_of_an_earlier_life(planter: Planter) -> None:
+    from broker.replication.partition import Partition
+
+    def starts_lower(partition: Any, state: Any) -> bool:
+        return bool(partition.log.log_start_offset < state.log_start_offset)
+
+    planter.replace(Partition, "is_of_an_earlier_life", starts_lower)
