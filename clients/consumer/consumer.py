@@ -156,7 +156,11 @@ class Consumer:
             self._session = self._make_session(self._group_id)
         self._gatekeeper = Gatekeeper(self._network, self._session, self._wake, ordered=self._ordered)
         self._deliveries = Deliveries(
-            self._network, self._assignment, self._gatekeeper, in_group=self._session is not None
+            self._network,
+            self._assignment,
+            self._gatekeeper,
+            in_group=self._session is not None,
+            holds_back=self._listener.holds_back,
         )
         self._handover = HandOver(
             self._assignment,
@@ -335,6 +339,11 @@ class Consumer:
         if known is None or known.lineage is None or made_from is None or known.generation < made_from:
             return None
         return known.lineage.until(made_from)
+
+    def lineage(self, topic: str) -> Lineage | None:
+        """What resizes have done to a topic, as far as is known here; None in a topic without order."""
+        gate = self._gatekeeper.gate(topic)
+        return None if gate is None else gate.lineage
 
     def partitions_of(self, topic: str) -> Collection[int]:
         """The partitions that a topic has now, those included that are to be removed when they are empty."""

@@ -10,7 +10,7 @@ This module looks and decides; the consumer runs the callbacks, commits, and say
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from clients.consumer.gate import TopicGate
@@ -51,11 +51,20 @@ class Boundary(NamedTuple):
 class Deliveries:
     """Hands out records of the assigned partitions, in turn, as far as the gates allow."""
 
-    def __init__(self, network: Network, assignment: Assignment, gatekeeper: Gatekeeper, *, in_group: bool) -> None:
+    def __init__(
+        self,
+        network: Network,
+        assignment: Assignment,
+        gatekeeper: Gatekeeper,
+        *,
+        in_group: bool,
+        holds_back: Callable[[TopicPartition, int], bool],
+    ) -> None:
         self._network = network
         self._assignment = assignment
         self._gatekeeper = gatekeeper
         self._in_group = in_group
+        self._holds_back = holds_back
 
     def take(self, limit: int) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Up to `limit` records that may be handed out now."""
@@ -184,8 +193,10 @@ class Deliveries:
         if self._in_group:
             if segment.generation > self._assignment.generations.get(topic, segment.generation):
                 # Others may still have to find out about this generation, and to flush what they read of older ones.
-                return not gate.lineage.predecessors(segment)
-            return self._gatekeeper.passes(topic, segment)
+                passes = not gate.lineage.predecessors(segment)
+            else:
+                passes = self._gatekeeper.passes(topic, segment)
+            return passes and not self._holds_back(progress.partition, segment.generation)
         # Without a group nobody else commits: order can be kept among the partitions that are read here (F10).
         ours = [one for one in gate.waits(segment) if TopicPartition(topic, one.segment.partition) in self._assignment]
         for wait in ours:

@@ -45,6 +45,13 @@ class PartitionKeyRebalanceListener:
     def on_partition_key_assigned(self, partitions: Collection[TopicPartition]) -> object:
         """Load what belongs to keys that may now arrive in these partitions: others have flushed it."""
 
+    def holds_back(self, partition: TopicPartition, generation: int) -> bool:
+        """Whether records of this generation have to wait in this partition, for whatever the application knows.
+
+        No callback: asked, often, before they are announced and handed out, and only when the group would have them.
+        """
+        return False
+
 
 async def tell(callback: Callable[[Collection[TopicPartition]], object], about: Collection[TopicPartition]) -> None:
     """Run a callback, plain or `async`."""

@@ -8,13 +8,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from clients.clock import follow_loop_ms
 from clients.consumer.partition_assignor import MemberAssignment, MemberView, RebalanceProtocol
 from clients.metadata import ClusterMetadata
-from clients.streams.changelog import changelog_topic
 from clients.streams.changelog_reader import ChangelogReader
 from clients.streams.config import StreamsConfig
 from clients.streams.high_availability import assign_highly_available
-from clients.streams.internal_topics import InternalTopics
+from clients.streams.internal_topics import InternalTopics, topics_of
 from clients.streams.partition_assignor import AssignedTasks, StreamsMember, StreamsPartitionAssignor
-from clients.streams.partition_grouper import TopicsInfo
 from clients.streams.sticky import assign_sticky
 from clients.streams.task import TaskId
 from clients.streams.task_assignor import AssignorConfig
@@ -68,7 +66,7 @@ def make_assignor(
     kind = EagerStreamsAssignor if config.rebalance_protocol == "eager" else StreamsPartitionAssignor
     return kind(
         StreamsMember(process_id=process_id, end_point=config.application_server, tags=config.client_tags),
-        [_topics_of(built, index, config.application_id) for index in range(len(built.subtopologies))],
+        topics_of(built, config.application_id),
         leading,
         offset_sums=offset_sums,
         on_tasks=on_tasks,
@@ -82,18 +80,4 @@ def make_assignor(
             rack_aware_assignment_strategy=config.rack_aware_assignment_strategy,
             rack_aware_assignment_tags=config.rack_aware_assignment_tags,
         ),
-    )
-
-
-def _topics_of(built: Built, index: int, application_id: str) -> TopicsInfo:
-    subtopology = built.subtopologies[index]
-    own = {topic: None for topic in subtopology.sources if topic in built.repartition_topics}
-    written = {topic for topic, writers in built.repartition_topics.items() if set(writers) & set(subtopology.sources)}
-    together = (frozenset(subtopology.sources),) if len(subtopology.sources) > 1 and subtopology.stores else ()
-    return TopicsInfo(
-        source_topics=frozenset(subtopology.sources),
-        sink_topics=frozenset(written),
-        repartition_topics=own,
-        changelog_topics=frozenset(changelog_topic(application_id, store) for store in subtopology.stores),
-        copartitioned=together,
     )

@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 
 from clients.admin import Admin, NewTopic
+from clients.metadata import Topic
 from clients.streams.changelog import CONFIGS, changelog_topic
-from clients.streams.topology import Built
+from clients.streams.partition_grouper import TopicsInfo, repartition_counts
+from clients.streams.topology import Built, Subtopology
 from protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
@@ -22,6 +24,8 @@ class InternalTopics:
 
     def __init__(self, admin: Admin, application_id: str, built: Built, replication_factor: int) -> None:
         self._admin = admin
+        self._topology = topics_of(built, application_id)
+        self._outside = [topic for topic in built.sources if topic not in built.repartition_topics]
         self._repartition = built.repartition_topics
         self._changelogs = {changelog_topic(application_id, name) for one in built.subtopologies for name in one.stores}
         self._replication_factor = replication_factor
@@ -30,8 +34,13 @@ class InternalTopics:
 
     async def prepare_repartition(self) -> None:
         """Make the topics between subtopologies, which have to be there before they are subscribed to."""
-        for topic, sources in self._repartition.items():
-            await self.prepare(topic, max([await self._width(source) for source in sources], default=1) or 1)
+        if not self._repartition:
+            return
+        found = {name: await self._described(name) for name in self._outside}
+        partitions = {name: (0,) if topic is None else topic.partitions.keys() for name, topic in found.items()}
+        lineages = {name: topic.lineage for name, topic in found.items() if topic and topic.lineage and topic.gated}
+        for name, count in repartition_counts(self._topology, partitions, lineages).items():
+            await self.prepare(name, count)
 
     async def prepare(self, topic: str, partitions: int) -> bool:
         """Make a topic, or widen a changelog, to at least so many partitions; whether it was not there before."""
@@ -47,12 +56,16 @@ class InternalTopics:
 
     async def _width(self, topic: str) -> int:
         """How many partitions there are, those included that still hold records of theirs; 0 without the topic."""
+        described = await self._described(topic)
+        return 0 if described is None else 1 + max(described.partitions, default=-1)
+
+    async def _described(self, topic: str) -> Topic | None:
         try:
-            return 1 + max((await self._admin.describe_topic(topic)).partitions, default=-1)
+            return await self._admin.describe_topic(topic)
         except KafkaError as error:
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            return 0
+            return None
 
     async def _widen(self, topic: str, partitions: int) -> None:
         try:
@@ -79,3 +92,21 @@ class InternalTopics:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
         await self._admin.wait_for_topic(topic)
+
+
+def topics_of(built: Built, application_id: str) -> list[TopicsInfo]:
+    """The topics of each subtopology, as those see them who assign."""
+    return [_topics_of(built, one, application_id) for one in built.subtopologies]
+
+
+def _topics_of(built: Built, subtopology: Subtopology, application_id: str) -> TopicsInfo:
+    own = {topic: None for topic in subtopology.sources if topic in built.repartition_topics}
+    written = {topic for topic, writers in built.repartition_topics.items() if set(writers) & set(subtopology.sources)}
+    together = (frozenset(subtopology.sources),) if len(subtopology.sources) > 1 and subtopology.stores else ()
+    return TopicsInfo(
+        source_topics=frozenset(subtopology.sources),
+        sink_topics=frozenset(written),
+        repartition_topics=own,
+        changelog_topics=frozenset(changelog_topic(application_id, store) for store in subtopology.stores),
+        copartitioned=together,
+    )

@@ -173,7 +173,8 @@ class StreamsPartitionAssignor(PartitionAssignor):
         partitions: dict[str, Collection[int]] = {
             name: topic.partitions.keys() for name, topic in metadata.topics.items() if topic.partitions
         }
-        repartition = repartition_counts(self._topology, partitions)
+        lineages = {name: one.lineage for name, one in metadata.topics.items() if one.lineage is not None and one.gated}
+        repartition = repartition_counts(self._topology, partitions, lineages)
         if repartition:
             await self._tools.prepare_topics(repartition)
         tasks = partitions_of_tasks(self._topology, with_counts(partitions, repartition))
@@ -272,5 +273,5 @@ def racks_of(metadata: ClusterMetadata) -> dict[TopicPartition, frozenset[str]]:
 
 
 def with_counts(partitions: Partitions, counts: Mapping[str, int]) -> dict[str, Collection[int]]:
-    """The partitions that there are once internal topics have as many as they need; draining ones are still read."""
-    return {**partitions, **{topic: {*range(count), *partitions.get(topic, ())} for topic, count in counts.items()}}
+    """The partitions that there are once missing internal topics are made; those that exist stay as they are."""
+    return {**partitions, **{topic: range(count) for topic, count in counts.items() if topic not in partitions}}

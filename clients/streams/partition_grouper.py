@@ -15,8 +15,10 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
 from clients.metadata import Topic
+from clients.streams import joined
 from clients.streams.task import TaskId
 from protocol import linear_hashing
+from protocol.lineage import Lineage
 from protocol.topic_partition import TopicPartition
 from protocol.values import value
 
@@ -52,7 +54,9 @@ SubtopologyTopics = Sequence[TopicsInfo]
 """Of each subtopology, in the order of their numbers."""
 
 
-def repartition_counts(topology: SubtopologyTopics, partitions: Partitions) -> dict[str, int]:
+def repartition_counts(
+    topology: SubtopologyTopics, partitions: Partitions, lineages: Mapping[str, Lineage] | None = None
+) -> dict[str, int]:
     """How many partitions each repartition topic has to have. Raises MissingSourceTopic, TaskAssignmentError."""
     made = {topic: count for part in topology for topic, count in part.repartition_topics.items()}
     missing = sorted({topic for part in topology for topic in part.source_topics - made.keys()} - partitions.keys())
@@ -66,7 +70,8 @@ def repartition_counts(topology: SubtopologyTopics, partitions: Partitions) -> d
             raise TaskAssignmentError(f"nothing says how many partitions these need: {', '.join(unknown)}")
         counts |= found
         unknown = [topic for topic in unknown if topic not in found]
-    _equalise(topology, partitions, counts, chosen=frozenset(topic for topic, count in made.items() if count))
+    chosen = frozenset(topic for topic, count in made.items() if count)
+    _equalise(topology, partitions, counts, chosen, lineages or {})
     return counts
 
 
@@ -80,13 +85,24 @@ def _widest_feeder(
 
 
 def _equalise(
-    topology: SubtopologyTopics, partitions: Partitions, counts: dict[str, int], chosen: frozenset[str]
+    topology: SubtopologyTopics,
+    partitions: Partitions,
+    counts: dict[str, int],
+    chosen: frozenset[str],
+    lineages: Mapping[str, Lineage],
 ) -> None:
-    """Repartition topics that are joined get the width of what they are joined with."""
+    """Repartition topics that are joined get the width of what they are joined with.
+
+    Topics that are resized alike differ only for a while: the one that was resized first waits.
+    """
     for group in (group for part in topology for group in part.copartitioned):
         fixed = {topic: counts[topic] if topic in counts else _width(partitions[topic]) for topic in group}
         given = {topic: width for topic, width in fixed.items() if topic not in counts or topic in chosen}
-        if len(set(given.values())) > 1:
+        if given and given.keys() <= lineages.keys():
+            reason = joined.mismatch({topic: lineages[topic] for topic in given})
+            if reason is not None:
+                raise TaskAssignmentError(reason)
+        elif len(set(given.values())) > 1:
             told = ", ".join(f"{topic} has {width}" for topic, width in sorted(given.items()))
             raise TaskAssignmentError(f"topics that are joined must have as many partitions as each other: {told}")
         width = max(given.values() or fixed.values())
@@ -136,17 +152,18 @@ def removed_tasks(
 ) -> dict[TaskId, TaskId]:
     """The tasks with state whose partitions are gone and owned by nobody, each with the one that has their keys now.
 
-    State of several topics is not resized, so there is one topic.
+    Of several topics all must be gone; where one is still to have such a partition, its task has got nothing yet.
     """
     found: dict[TaskId, TaskId] = {}
     for number, part in enumerate(topology):
-        name = next(iter(part.source_topics))
-        topic = topics.get(name)
-        if topic is None or topic.lineage is None or len(part.source_topics) > 1 or not part.changelog_topics:
+        read = [topics[name] for name in part.source_topics if name in topics]
+        lineages = [topic.lineage for topic in read if topic.lineage is not None]
+        if len(lineages) < len(part.source_topics) or not part.changelog_topics:
             continue
-        lineage = topic.lineage
-        for index in range(lineage.count, max(count for _, count in lineage.history)):
-            if index not in topic.partitions and TopicPartition(name, index) not in owned:
-                heir = linear_hashing.ancestor(index, lineage.count, lineage.base)
+        narrowest = min(lineages, key=lambda one: one.count)
+        for index in range(narrowest.count, max(count for _, count in narrowest.history)):
+            gone = all(joined.removed(one, index, topic.partitions) for one, topic in zip(lineages, read, strict=True))
+            if gone and not any(TopicPartition(topic.name, index) in owned for topic in read):
+                heir = linear_hashing.ancestor(index, narrowest.count, narrowest.base)
                 found[TaskId(number, index)] = TaskId(number, heir)
     return found

@@ -22,9 +22,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from clients.streams import handover
+from clients.streams import handover, joined
+from clients.streams.joined import Reading
 from clients.streams.task import TaskId
-from protocol.lineage import Lineage, Segment
+from protocol.lineage import Segment
 
 if TYPE_CHECKING:
     from clients.consumer.consumer import Consumer
@@ -66,23 +67,24 @@ class RemovedTasks:
 
     async def look(self, tasks: Collection[Task]) -> None:
         """Ask the group where that is not known yet."""
-        asked = {one.partitions[0]: one.id for one in tasks if one.id in self and one.id not in self._decided}
+        asked = [one for one in tasks if one.id in self and one.id not in self._decided]
         generation = self._generation
         if asked:
-            stable = await self.consumer.stable(asked)
+            stable = await self.consumer.stable([partition for one in asked for partition in one.partitions])
             if generation == self._generation:
-                self._decided |= {asked[partition] for partition in stable}
+                self._decided |= {one.id for one in asked if set(one.partitions) <= set(stable)}
 
     def member(self) -> ConsumerGroupMetadata | None:
         """As whom the tasks may be finished; None if the group has gone on to another generation."""
         member = self.consumer.group_metadata()
         return member if member.generation_id == self._generation else None
 
-    def read_to(self, task: TaskId) -> tuple[Lineage, Segment] | None:
+    def read_to(self, task: TaskId) -> Reading | None:
         """What a removed partition ended with, and the lineage of its topic, when the leader found it gone."""
-        lineage = self.consumer.assigned_lineage(self._built.subtopologies[task.subtopology].sources[0])
-        segments = () if lineage is None else lineage.segments(task.partition)
-        return (lineage, segments[-1]) if lineage is not None and segments else None
+        lineages = [
+            self.consumer.assigned_lineage(topic) for topic in self._built.subtopologies[task.subtopology].sources
+        ]
+        return joined.slowest(None if one is None else joined.removed(one, task.partition, ()) for one in lineages)
 
     def finished(self, task: Task) -> bool:
         """Whether everything was passed on; it need not be opened again then."""

@@ -106,9 +106,8 @@ class Streams:
         )
         await reader.start()
         self._exit.push_async_callback(reader.stop)
-        self._consumer = manager.consumer = manager.removed.consumer = self._make_consumer(
-            manager, Leading(topics, reader)
-        )
+        self._consumer = self._make_consumer(manager, Leading(topics, reader))
+        manager.consumer = manager.removed.consumer = manager.inputs.consumer = self._consumer
         self._committer = manager.committer = Committer(
             config.application_id,
             f"{config.application_id}-{self._directory.process_id.hex()}",

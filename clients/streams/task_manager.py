@@ -18,6 +18,8 @@ from clients.streams import handover
 from clients.streams.assignment_info import AssignorError
 from clients.streams.committer import LOST_MEMBERSHIP, Committer, Departure, TasksMigrated
 from clients.streams.config import StreamsConfig
+from clients.streams.inputs import Inputs, StreamsError
+from clients.streams.joined import Reading
 from clients.streams.partition_assignor import AssignedTasks
 from clients.streams.removed_tasks import RemovedTasks
 from clients.streams.restorer import Restorer
@@ -27,14 +29,10 @@ from clients.streams.task import TaskId
 from clients.streams.tasks import State, Task
 from clients.streams.topology import Built
 from protocol.errors import KafkaError
-from protocol.lineage import Lineage, Segment
+from protocol.lineage import Segment
 from protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
-
-
-class StreamsError(Exception):
-    """The group has no place for this instance, or none for this application."""
 
 
 class TaskManager(PartitionKeyRebalanceListener):
@@ -52,6 +50,7 @@ class TaskManager(PartitionKeyRebalanceListener):
         self.tasks: dict[TaskId, Task] = {}
         self._assigned = AssignedTasks()
         self.removed = RemovedTasks(built)
+        self.inputs = Inputs(built)
         self._suspended: set[TaskId] = set()
         """Tasks that ran until an eager rebalance began."""
         self._expected: set[TaskId] = set()
@@ -98,6 +97,11 @@ class TaskManager(PartitionKeyRebalanceListener):
         await self.commit()
         self._catch_up_expected()
 
+    def holds_back(self, partition: TopicPartition, generation: int) -> bool:
+        """Where topics are joined, one that was resized first waits for the others."""
+        task = self.tasks.get(self._task_id(partition))
+        return task is not None and self.inputs.holds_back(task, partition, generation)
+
     # committing
 
     async def commit(self) -> None:
@@ -143,19 +147,21 @@ class TaskManager(PartitionKeyRebalanceListener):
         self._catch_up_expected()
 
     def _progressed(self, tasks: Collection[Task], leaving: Collection[TaskId]) -> dict[TopicPartition, int]:
-        """The positions that are not committed yet; of tasks that hand over all, for the group has to agree to that."""
-        mine = self.consumer.assignment()
-        positions = {one: self.consumer.position(one) for task in tasks for one in task.partitions if one in mine}
-        agreed = {one for task in tasks if task.id in leaving for one in task.partitions}
-        return {
-            one: at
-            for one, at in positions.items()
-            if at >= 0 and (at != self._offsets.get(one) or one in agreed) and self._is_there(one)
-        }
+        """The positions that are not committed yet; of tasks that hand over all, for the group has to agree to that.
+
+        Of several topics all, too: whoever has the task next looks at what is there then, and one may be removed.
+        """
+        positions = {one: self.consumer.position(one) for task in tasks for one in self.inputs.are_there(task)}
+        several = {task.id for task in tasks if len(task.partitions) > 1 and task.changed}
+        agreed = {one for task in tasks if task.id in several.union(leaving) for one in task.partitions}
+        return {one: at for one, at in positions.items() if at >= 0 and (at != self._offsets.get(one) or one in agreed)}
 
     def task_of(self, partition: TopicPartition) -> Task:
         """The task that reads a partition here."""
-        return self.tasks[TaskId(self._built.subtopology_of(partition.topic).index, partition.partition)]
+        return self.tasks[self._task_id(partition)]
+
+    def _task_id(self, partition: TopicPartition) -> TaskId:
+        return TaskId(self._built.subtopology_of(partition.topic).index, partition.partition)
 
     async def recover(self, error: TasksMigrated) -> None:
         """Nothing since the last commit has happened: forget it, and read the input again from there."""
@@ -185,37 +191,29 @@ class TaskManager(PartitionKeyRebalanceListener):
             if not task.stores or not _complete(task):
                 continue
             marks = task.marks()
-            for lineage, segment in self._read_to(task):
-                _refuse_resized_join(task, lineage)
-                for generation in handover.due(lineage, segment, min(one.departed for one in marks)):
-                    opened = Segment(task.id.partition, generation)
-                    before = lineage.previous(opened)
-                    assert before is not None, "keys leave where a segment ends"
-                    if any(handover.missing(lineage, before, one) for one in marks):
-                        break
-                    found.append(Departure(task, lineage, opened))
+            read_to = self._read_to(task)
+            if read_to is None:
+                continue
+            lineage, segment = read_to
+            for generation in handover.due(lineage, segment, min(one.departed for one in marks)):
+                opened = Segment(task.id.partition, generation)
+                before = lineage.previous(opened)
+                assert before is not None, "keys leave where a segment ends"
+                if any(handover.missing(lineage, before, one) for one in marks):
+                    break
+                found.append(Departure(task, lineage, opened))
         return found
 
-    def _read_to(self, task: Task) -> list[tuple[Lineage, Segment]]:
-        """The segments that a task's input is in; a removed partition's last one, if its task may be finished now."""
+    def _read_to(self, task: Task) -> Reading | None:
+        """The segment that a task's input is in; a removed partition's last one, if its task may be finished now."""
         if task.id in self.removed:
-            ended = self.removed.read_to(task.id) if self.removed.member() and self._witness() else None
-            return [ended] if ended else []
-        mine = self.consumer.assignment()
-        known = [self.consumer.segment(one) for one in task.partitions if one in mine and self._is_there(one)]
-        return [one for one in known if one is not None]
-
-    def _is_there(self, partition: TopicPartition) -> bool:
-        """Whether a partition was not removed: nothing can be committed for it then."""
-        present = self.consumer.partitions_of(partition.topic)
-        return not present or partition.partition in present
+            return self.removed.read_to(task.id) if self.removed.member() and self._witness() else None
+        return self.inputs.read_to(task) if self.inputs.are_there(task) else None
 
     def _witness(self) -> set[TaskId]:
         """A task, if there is one, whose offset can be committed once more, so that the group is asked to agree."""
-        mine = self.consumer.assignment()
         for task in self.tasks.values():
-            there = [one for one in task.partitions if one in mine and self._is_there(one)]
-            if _complete(task) and any(self.consumer.position(one) >= 0 for one in there):
+            if _complete(task) and any(self.consumer.position(one) >= 0 for one in self.inputs.are_there(task)):
                 return {task.id}
         return set()
 
@@ -230,17 +228,7 @@ class TaskManager(PartitionKeyRebalanceListener):
 
     def arrived(self, task: Task) -> bool:
         """Whether a task reads something, and everything has come that a resize sends to it before."""
-        if task.id in self.removed:
-            return False
-        for partition in task.partitions:
-            known = self.consumer.segment(partition) if partition in self.consumer.assignment() else None
-            if known is None:
-                continue
-            _refuse_resized_join(task, known[0])
-            for marks in task.marks():
-                if handover.missing(*known, marks):
-                    return False
-        return True
+        return task.id not in self.removed and self.inputs.arrived(task)
 
     # tasks
 
@@ -329,7 +317,7 @@ class TaskManager(PartitionKeyRebalanceListener):
     def _give_back(self, partitions: Collection[TopicPartition], *, lost: bool) -> None:
         """The tasks of these partitions run here no more; their stores are kept warm until it is known who has them."""
         for partition in partitions:
-            task = self.tasks.get(TaskId(self._built.subtopology_of(partition.topic).index, partition.partition))
+            task = self.tasks.get(self._task_id(partition))
             self._offsets.pop(partition, None)
             if task is None:
                 continue
@@ -379,10 +367,3 @@ class TaskManager(PartitionKeyRebalanceListener):
 def _complete(task: Task) -> bool:
     """Whether a task's stores hold all that was committed up to its position."""
     return task.state is State.RUNNING or (task.state is State.CATCHING_UP and task.restored)
-
-
-def _refuse_resized_join(task: Task, lineage: Lineage) -> None:
-    """State that comes from two topics would have to leave when both are cut, and each is cut when it likes."""
-    if len(task.partitions) > 1 and len(lineage.history) > 1:
-        topics = " and ".join(task.subtopology.sources)
-        raise StreamsError(f"{topics} share state, and one was resized: repartition the stream before it is joined")

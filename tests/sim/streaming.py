@@ -5,7 +5,7 @@ output as 1, 2, 3, ... with nothing left out, repeated or out of order, up to th
 and output are one. Instances are the real `Streams`, with their stores in a real directory; killing one leaves there
 what its last write left.
 
-    python -m tests.sim.streaming [SEED] [--schedules 300] [--no-resizes | --removals]
+    python -m tests.sim.streaming [SEED] [--schedules 300] [--no-resizes | --removals | --joins]
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -50,17 +51,20 @@ def counting() -> Topology:
 class Instance(Application):
     """One instance; its disk stays when it dies."""
 
-    def __init__(self, cluster: SimCluster, name: str, directory: Path, **settings: Any) -> None:
+    def __init__(
+        self, cluster: SimCluster, name: str, directory: Path, topology: Callable[[], Topology], **settings: Any
+    ) -> None:
         super().__init__(cluster, name)
         self.directory = directory
+        self.topology = topology
         self.settings = settings
         self.streams: Streams | None = None
-        self.processed = 0
+        self.processed = self.moved = 0
 
     async def run(self) -> None:
         while not self.stopping:
             self.streams = Streams(
-                counting(),
+                self.topology(),
                 StreamsConfig(
                     application_id=APPLICATION,
                     bootstrap_servers=self.cluster.bootstrap,
@@ -97,6 +101,7 @@ class Instance(Application):
 
     async def _end(self, streams: Streams) -> None:
         self.processed += streams.processed
+        self.moved += streams.moves.keys if hasattr(streams, "_committer") else 0
         try:
             await streams.stop()
         except CLIENT_FAILURES as error:
@@ -138,11 +143,15 @@ class Feeder(Application):
                 if self.resting:
                     await asyncio.sleep(0.05)
                     continue
-                key = self.rng.choice(self.keys)
-                self.outstanding += 1
-                stored = await producer.send(INPUT, b"", key, timestamp_ms=self.clock_ms())
-                stored.add_done_callback(partial(self._settled, key))
+                await self.send(producer)
                 await asyncio.sleep(self.pause_s * self.rng.random() * 2)
+
+    async def send(self, producer: Producer) -> None:
+        """One record."""
+        key = self.rng.choice(self.keys)
+        self.outstanding += 1
+        stored = await producer.send(INPUT, b"", key, timestamp_ms=self.clock_ms())
+        stored.add_done_callback(partial(self._settled, key))
 
     def _settled(self, key: bytes, stored: asyncio.Future[RecordMetadata]) -> None:
         self.outstanding -= 1
@@ -153,6 +162,9 @@ class Feeder(Application):
 
 class Streaming:
     """One schedule."""
+
+    topology = staticmethod(counting)
+    feeder_class = Feeder
 
     def __init__(self, seed: int, directory: Path, *, resizes: bool = True) -> None:
         self.seed = seed
@@ -167,12 +179,15 @@ class Streaming:
             "commit_interval_ms": rng.choice([50, 200, 1000]),
         }
         self.instances = [
-            Instance(self.cluster, f"instance-{number}", directory, **settings) for number in range(1, INSTANCES + 1)
+            Instance(self.cluster, f"instance-{number}", directory, self.topology, **settings)
+            for number in range(1, INSTANCES + 1)
         ]
         widths = rng.choice(WIDTHS)
         self.operator = Operator(self.cluster, widths if resizes else widths[:1], pause_s=3.0, topic=INPUT)
         self.output = Operator(self.cluster, [2], pause_s=1.0, topic=OUTPUT, name="operator of output")
-        self.feeder = Feeder(self.cluster, "feeder", keys=rng.choice([3, 20]), pause_s=rng.choice([0.02, 0.1]))
+        self.feeder = self.feeder_class(
+            self.cluster, "feeder", keys=rng.choice([3, 20]), pause_s=rng.choice([0.02, 0.1])
+        )
         self.violations: list[str] = []
 
     def run(self) -> list[str]:
@@ -192,15 +207,21 @@ class Streaming:
     async def _life(self) -> None:
         cluster = self.cluster
         await cluster.start()
-        await self.operator.create()
-        await self.output.create()
-        for application in (self.feeder, self.operator, self.instances[0]):
-            application.start()
+        await self._create_topics()
+        self._start()
         end = cluster.now() + self.rng.uniform(8, 16)
         while cluster.now() < end:
             await asyncio.sleep(self.rng.expovariate(1.0))
             await self._happen()
         await self._come_to_rest()
+
+    async def _create_topics(self) -> None:
+        await self.operator.create()
+        await self.output.create()
+
+    def _start(self) -> None:
+        for application in (self.feeder, self.operator, self.instances[0]):
+            application.start()
 
     async def _come_to_rest(self) -> None:
         """Nothing goes wrong any more; everything has to come out."""
@@ -277,11 +298,14 @@ class Streaming:
             isolation_level="read_committed",
             rng=self.cluster.rng("reading"),
         ) as consumer:
-            while counted != self.feeder.sent:
+            while not self._complete(counted):
                 for rows in (await consumer.getmany(timeout_ms=200)).values():
                     for record in rows:
                         assert record.key is not None and record.value is not None
                         self._judge(record.key, json.loads(record.value), counted)
+
+    def _complete(self, counted: Counter[bytes]) -> bool:
+        return counted == self.feeder.sent
 
     def _judge(self, key: bytes, count: int, counted: Counter[bytes]) -> None:
         if count != counted[key] + 1:
@@ -292,21 +316,27 @@ class Streaming:
 
 
 def play(
-    seed: int, *, resizes: bool = True, removals: bool = False, tell: bool = False
+    seed: int, *, resizes: bool = True, removals: bool = False, joins: bool = False, tell: bool = False
 ) -> tuple[int, list[str], Counter[str]]:
     """One schedule: what is wrong, and what happened."""
     from tests.sim.resizing import removals_soon
+    from tests.sim.streaming_joins import Joins
     from tests.sim.streaming_removals import Removals
 
     with tempfile.TemporaryDirectory(prefix="streaming-") as directory, contextlib.ExitStack() as settings:
-        if removals:
+        if removals or (joins and seed % 2):
             settings.enter_context(removals_soon())
         where = Path(directory)
-        schedule = Removals(seed, where) if removals else Streaming(seed, where, resizes=resizes)
+        schedule: Streaming
+        if joins:
+            schedule = Joins(seed, where)
+        else:
+            schedule = Removals(seed, where) if removals else Streaming(seed, where, resizes=resizes)
         violations = schedule.run()
     fired = Counter(schedule.cluster.fired)
     fired["records"] = sum(schedule.feeder.sent.values())
     fired["resizes"] = schedule.operator.resized
+    fired["keys moved"] = sum(one.moved for one in schedule.instances)
     fired["processed"] = sum(one.processed for one in schedule.instances)
     if tell:
         for at_s, line in schedule.cluster.history.story:
@@ -325,8 +355,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--no-resizes", dest="resizes", action="store_false", help="leave the input as wide as it is")
     parser.add_argument("--removals", action="store_true", help="merge and remove partitions that never got a record")
+    parser.add_argument("--joins", action="store_true", help="join two topics, and resize one after the other")
     options = parser.parse_args(arguments)
-    kind = {"resizes": options.resizes, "removals": options.removals}
+    kind = {"resizes": options.resizes, "removals": options.removals, "joins": options.joins}
     logging.getLogger().setLevel(logging.CRITICAL)
     if options.seed is not None:
         _, violations, fired = play(options.seed, **kind, tell=True)

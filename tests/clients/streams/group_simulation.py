@@ -166,7 +166,7 @@ class Group:
     async def prepare_topics(self, counts: Mapping[str, int]) -> Collection[str]:
         made = [topic for topic in counts if topic not in self.topics]
         for topic, count in counts.items():
-            self.topics[topic] = self.topics.get(topic, set()) | set(range(count))
+            self.topics.setdefault(topic, set(range(count)))
         return made
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int] | None:
@@ -233,12 +233,14 @@ class Group:
             self.ends_known = not self.ends_known
 
     def resize(self) -> None:
-        """More partitions at once; fewer when they are drained."""
+        """More partitions at once, and as many between the subtopologies; fewer when they are drained."""
         if self.draining:
             self.topics["in"] -= self.draining
             self.draining = set()
         elif self.rng.random() < 0.5:
             self.topics["in"] |= set(range(self.rng.randint(1, 8)))
+            if "again" in self.topics:
+                self.topics["again"] |= set(range(1 + max(self.topics["in"])))
         else:
             self.draining = {index for index in self.topics["in"] if index >= self.rng.randint(1, 4)}
         self.ask_for_rebalance()

@@ -14,6 +14,7 @@ from clients.streams.partition_grouper import (
     repartition_counts,
 )
 from clients.streams.task import TaskId
+from protocol.lineage import Lineage
 from protocol.topic_partition import TopicPartition
 
 
@@ -93,6 +94,17 @@ def test_what_is_joined_must_fit() -> None:
     )
     with pytest.raises(TaskAssignmentError, match="a has 2, again has 4"):
         repartition_counts([info("in", sinks="again"), said], {"a": range(2), "in": [0]})
+
+
+def test_topics_that_are_joined_may_be_resized_one_after_the_other() -> None:
+    joined = TopicsInfo(source_topics=frozenset({"a", "b"}), copartitioned=(frozenset({"a", "b"}),))
+    before, wider = Lineage(1, [(0, 2)]), Lineage(1, [(0, 2), (1, 4)])
+    ahead = {"a": range(4), "b": range(2)}
+    assert repartition_counts([joined], ahead, {"a": wider, "b": before}) == {}
+    with pytest.raises(TaskAssignmentError, match="a has 4, b has 2"):
+        repartition_counts([joined], ahead, {"a": wider})
+    with pytest.raises(TaskAssignmentError, match=r"a \(2, then 4\) and b \(4\) .* not resized alike"):
+        repartition_counts([joined], {"a": range(4), "b": range(4)}, {"a": wider, "b": Lineage(1, [(0, 4)])})
 
 
 def test_missing_sources_are_named() -> None:

@@ -40,9 +40,23 @@ def test_what_is_gone_and_nobodys_goes_along_with_who_has_its_keys() -> None:
     assert found(4, 5, owned=5) == {TaskId(0, 4): zero}, "its owner may be about to hand over"
     assert found(1, 5) == {TaskId(0, 5): one}, "what producers may write to is not removed, only unknown"
     assert found(5, topology=[TopicsInfo(source_topics=frozenset({"in"}))]) == {}, "there is no state"
-    joined = TopicsInfo(source_topics=frozenset({"in", "other"}), changelog_topics=frozenset({"counts"}))
-    assert found(5, topology=[joined]) == {}
     assert removed_tasks(TOPOLOGY, metadata(**{"in": 2}).topics, ()) == {}, "Kafka's own topics only grow"
+
+
+def test_of_several_topics_all_have_to_be_gone() -> None:
+    joined = [TopicsInfo(source_topics=frozenset({"in", "other"}), changelog_topics=frozenset({"counts"}))]
+
+    def found(*gone: int, lineage: Lineage = HISTORY, owned: int = -1) -> dict[TaskId, TaskId]:
+        other = dataclasses.replace(shrunk(*gone).topics["in"], name="other", lineage=lineage)
+        topics = {**shrunk(4, 5).topics, "other": other}
+        return removed_tasks(joined, topics, {TopicPartition("other", owned)})
+
+    assert found() == {}
+    assert found(5) == {TaskId(0, 5): TaskId(0, 1)}
+    assert found(5, owned=5) == {}
+    assert found(2, 3, 4, 5, lineage=HISTORY.until(0)) == {}, "the other is still to have these"
+    assert found(5, lineage=HISTORY.resized(3, 1)) == {TaskId(0, 5): TaskId(0, 0)}, "what both have is an heir"
+    assert removed_tasks(joined, shrunk(4, 5).topics, ()) == {}, "one is not known"
 
 
 def test_the_leader_gives_them_to_one_member_each() -> None:

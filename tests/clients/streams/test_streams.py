@@ -16,9 +16,9 @@ from clients import Producer
 from clients.streams import committer as committer_module
 from clients.streams.committer import TasksMigrated
 from clients.streams.config import AT_LEAST_ONCE, StreamsConfig
+from clients.streams.inputs import StreamsError
 from clients.streams.serdes import BYTES, JSON, TEXT
 from clients.streams.streams import Streams
-from clients.streams.task_manager import StreamsError
 from clients.streams.tasks import State
 from clients.streams.topology import Topology
 from protocol import linear_hashing
@@ -291,7 +291,52 @@ def test_a_join_of_topics_that_do_not_fit_ends_loudly(tmp_path: Path) -> None:
     story(act, tmp_path)
 
 
-def test_a_join_of_a_topic_that_is_resized_ends_loudly_and_a_repartitioned_one_goes_on(tmp_path: Path) -> None:
+def test_joined_topics_are_resized_one_after_the_other(tmp_path: Path) -> None:
+    """Which price each order meets follows from what was sent before and behind which cut."""
+    keys = [b"key-%d" % number for number in range(40)]
+    topology = Topology()
+    prices = topology.table("prices", value=JSON)
+    prices.to("known")
+    topology.stream("in").count("counts").join(prices, lambda count, price: [count, price]).to("out")
+
+    async def act(world: World) -> None:
+        async def send(topic: str, value: bytes) -> None:
+            for key in keys:
+                await world.producer.send(topic, value, key)
+            await world.producer.flush()
+
+        async def resize(topic: str, count: int) -> None:
+            await world.admin.create_partitions(topic, count, allow_shrink=True)
+
+        async def all_become(topic: str, value: object) -> None:
+            await world.output(topic, lambda table: table == dict.fromkeys(keys, value), one, two)
+
+        async with world.instance(topology) as one, world.instance(topology, "two") as two:
+            await send("prices", b"1")
+            await all_become("known", 1)
+            await send("in", b"")
+            await all_become("out", [1, 1])
+            await resize("in", 8)
+            await send("in", b"")  # they wait, behind their cut, for the prices to be cut, too
+            await send("prices", b"2")
+            await resize("prices", 8)
+            await all_become("out", [2, 2])
+            await resize("prices", 3)
+            await send("prices", b"3")  # and now prices wait
+            await send("in", b"")
+            await all_become("out", [3, 2])
+            await resize("in", 3)
+            await all_become("known", 3)
+            await send("in", b"")
+            await all_become("out", [4, 3])
+            assert one.moves.keys + two.moves.keys > len(keys)
+
+    story(act, tmp_path, topics=("in", "prices", "known", "out"))
+
+
+def test_a_join_of_topics_that_are_resized_in_another_way_ends_loudly_and_a_repartitioned_one_goes_on(
+    tmp_path: Path,
+) -> None:
     def bills(*, apart: bool) -> Topology:
         topology = Topology()
         amounts = topology.stream("in")
@@ -306,16 +351,21 @@ def test_a_join_of_a_topic_that_is_resized_ends_loudly_and_a_repartitioned_one_g
 
     async def act(world: World) -> None:
         await world.topics("prices")
-        for topic in ("in", "prices"):
-            await world.admin.create_partitions(topic, 6)
         async with world.instance(bills(apart=False)) as one:
-            with pytest.raises(StreamsError, match="share state"):
+            for topic, count in (("in", 8), ("prices", 6)):
+                await world.admin.create_partitions(topic, count)
+            with pytest.raises(StreamsError, match=r"were not resized alike|ASSIGNMENT_ERROR"):
                 await one.failed()
         async with world.instance(bills(apart=True), "two", application_id="apart") as one:
             await world.producer.send_and_wait("prices", b"3", b"apple")
             await until(lambda: one.processed >= 2, "the price has gone through both topics")
             await world.producer.send_and_wait("in", b"1", b"apple")
             await world.output("out", lambda table: table == {b"apple": 3}, one)
+            await world.admin.create_partitions("prices", 9)
+            await world.producer.send_and_wait("prices", b"5", b"apple")
+            await until(lambda: one.processed >= 6, "the application goes on as wide as it was")
+            await world.producer.send_and_wait("in", b"1", b"apple")
+            await world.output("out", lambda table: table == {b"apple": 5}, one)
 
     story(act, tmp_path)
 

@@ -1,0 +1,69 @@
+"""Topics that are joined are resized one after the other: how far all of them are, and which of them has to wait.
+
+A task of several topics has one state for them. Where a resize moves keys of partition p, their state may leave only
+when p of *each* topic is read to its cut, and so a topic that is resized first waits there for the others: nothing of
+a segment is read before every topic of the task has come to it. What makes that possible is that the topics have one
+history: they began with as many partitions, and are taken through the same counts in the same order, so that the same
+generation cuts the same partitions at the same keys in each of them. One may be several steps ahead.
+
+    the slowest input of a task says how far the task is: what is due, and what has to arrive, follows from that alone
+    a segment waits for segments of older generations only, of whatever topic, so nobody waits for himself
+
+An input that is not there yet, because its topic is behind, holds everything up; one that was removed was drained, and
+is read to its end. Pure; the graph is `protocol/lineage.py`, and the rest of moving state is `handover.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from protocol.lineage import Lineage, Segment
+
+Reading = tuple[Lineage, Segment]
+"""The segment that an input is in, with what its topic's resizes were so far."""
+
+
+def mismatch(lineages: Mapping[str, Lineage | None], *, own: Collection[str] = ()) -> str | None:
+    """Why these topics cannot be joined, and what to do; None when they can, as far as resizes have anything to say.
+
+    A topic without lineage is one of Kafka's own: as long as nothing is resized, Kafka's rules are enough. `own` are
+    the application's own topics, which nobody resizes: to wait for them would be for ever.
+    """
+    known = [one for one in lineages.values() if one is not None]
+    if len(known) < len(lineages):
+        fits = all(len(one.history) == 1 for one in known)
+    else:
+        longest = max(known, key=lambda one: len(one.history))
+        fits = all(one.base == longest.base and _begins(longest, one) for one in known)
+        fits = fits and all(lineages[name] == longest for name in lineages.keys() & own)
+    if fits:
+        return None
+    told = " and ".join(f"{name} ({_counts(lineage)})" for name, lineage in sorted(lineages.items()))
+    return (
+        f"{told} share state, and were not resized alike: they have to begin with as many partitions and to go through "
+        "the same counts in the same order. Create one of them anew, or repartition both before they are joined"
+    )
+
+
+def _begins(longer: Lineage, shorter: Lineage) -> bool:
+    return longer.history[: len(shorter.history)] == shorter.history
+
+
+def _counts(lineage: Lineage | None) -> str:
+    return "without order" if lineage is None else ", then ".join(str(count) for _, count in lineage.history)
+
+
+def slowest(inputs: Iterable[Reading | None]) -> Reading | None:
+    """How far all inputs of a task are; None while one of them is not there, or not known."""
+    found: list[Reading] = []
+    for one in inputs:
+        if one is None:
+            return None
+        found.append(one)
+    return min(found, key=lambda one: one[1].generation, default=None)
+
+
+def removed(lineage: Lineage, partition: int, present: Collection[int]) -> Reading | None:
+    """What a partition that was merged away and is gone ended with; None for any other."""
+    segments = lineage.segments(partition)
+    return (lineage, segments[-1]) if segments and not lineage.live(partition) and partition not in present else None

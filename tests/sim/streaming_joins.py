@@ -1,0 +1,116 @@
+"""A stream joined with a table, whose topics grow and shrink one after the other, each when it likes.
+
+The application counts records by key, puts beside each count the version of the key's row in the table, and sends that
+on; the table sends each new version on, too. What is in the output is judged as one history: counts are 1, 2, 3, ...,
+versions are 1, 2, 3, ..., and each record met exactly the version that was there then. That holds only if a key's
+counts and its row are always in one place, and nobody works on them anywhere else. In every other schedule drained
+partitions are removed soon, and now and then nothing is sent for a while, so that there are such.
+
+    python -m tests.sim.streaming --joins [SEED] [--schedules 300]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from clients import Producer
+from clients.producer.queues import RecordMetadata
+from clients.streams.serdes import JSON
+from clients.streams.topology import Topology
+from tests.sim.clients import Operator
+from tests.sim.streaming import INPUT, OUTPUT, Feeder, Streaming
+
+TABLE: Final = "table"
+COUNTS: Final = ([4, 8, 3], [2, 5, 1, 4], [1, 2, 4], [3, 6, 3], [1, 2, 1, 2], [2, 6, 2], [2, 4, 1, 2, 1])
+RESIZED_S: Final = 120
+
+
+def joining() -> Topology:
+    """Counts, each with the row of its key."""
+    topology = Topology()
+    table = topology.table(TABLE, value=JSON)
+    table.to(OUTPUT)
+    topology.stream(INPUT).count("counts").join(table, lambda count, version: [count, version], left=True).to(OUTPUT)
+    return topology
+
+
+class TwoFeeder(Feeder):
+    """Sends records, and now and then a new version of a row."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.begun: Counter[bytes] = Counter()
+        self.versions: Counter[bytes] = Counter()
+
+    async def send(self, producer: Producer) -> None:
+        """A record, or a row."""
+        if self.rng.random() < 0.7:
+            await super().send(producer)
+            return
+        key = self.rng.choice(self.keys)
+        self.begun[key] += 1
+        self.outstanding += 1
+        value = json.dumps(self.begun[key]).encode()
+        stored = await producer.send(TABLE, value, key, timestamp_ms=self.clock_ms())
+        stored.add_done_callback(partial(self._row_settled, key))
+
+    def _row_settled(self, key: bytes, stored: asyncio.Future[RecordMetadata]) -> None:
+        self.outstanding -= 1
+        if not stored.cancelled():
+            stored.result()
+            self.versions[key] += 1
+
+
+class Joins(Streaming):
+    """One such schedule."""
+
+    topology = staticmethod(joining)
+    feeder_class = TwoFeeder
+    feeder: TwoFeeder
+
+    def __init__(self, seed: int, directory: Path) -> None:
+        super().__init__(seed, directory)
+        counts = self.rng.choice(COUNTS)
+        self.operator.counts = counts
+        self.table = Operator(self.cluster, counts, pause_s=3.0, topic=TABLE, name="operator of the table")
+        first, second = self.rng.sample((self.operator, self.table), 2)
+        first.pause_s, second.pause_s = self.rng.choice(((1.0, 3.0), (1.5, 1.5), (0.5, 5.0), (0.0, 3.0)))
+        self.rows: Counter[bytes] = Counter()
+
+    async def _create_topics(self) -> None:
+        await super()._create_topics()
+        await self.table.create()
+
+    def _start(self) -> None:
+        super()._start()
+        self.table.start()
+
+    async def _happen(self) -> None:
+        self.feeder.resting = self.rng.random() < 0.15
+        await super()._happen()
+
+    async def _rest(self) -> None:
+        steps = len(self.operator.counts) - 1
+        await self.cluster.until(
+            lambda: self.operator.resized == self.table.resized == steps, RESIZED_S, "both topics are resized"
+        )
+        await super()._rest()
+
+    def _complete(self, counted: Counter[bytes]) -> bool:
+        return super()._complete(counted) and self.rows == self.feeder.versions
+
+    def _judge(self, key: bytes, value: Any, counted: Counter[bytes]) -> None:
+        if isinstance(value, int):
+            if value != self.rows[key] + 1:
+                self.violations.append(f"{key.decode()} gets version {value} after {self.rows[key]}")
+            self.rows[key] = value
+            return
+        count, version = value
+        super()._judge(key, count, counted)
+        if (version or 0) != self.rows[key]:
+            self.violations.append(f"{key.decode()}: record {count} met version {version}, not {self.rows[key]}")
