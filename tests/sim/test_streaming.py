@@ -1,6 +1,6 @@
 """A Streams application through kills, crashes and cuts: each key is counted 1, 2, 3, nothing left out or repeated.
 
-The long forms are `python -m tests.sim.streaming`, with resizes of the input, and `--removals`.
+The long forms are `python -m tests.sim.streaming`, with resizes of the input, `--removals`, and `--joins`.
 """
 
 from __future__ import annotations
@@ -76,3 +76,10 @@ def test_a_schedule_with_removals_is_without_violation() -> None:
     _, violations, happened = play(0, removals=True)
     assert not violations, "python -m tests.sim.streaming --removals 0"
     assert happened["removals"]
+
+
+@pytest.mark.timeout(300)
+def test_joined_topics_that_are_resized_meet_as_one_history() -> None:
+    _, violations, happened = play(9, joins=True)  # one that finds it when nothing waits, or for the fastest topic
+    assert not violations, "python -m tests.sim.streaming --joins 9"
+    assert happened["keys moved"]
