@@ -249,7 +249,7 @@ class Stream:
     def join(self, table: Table, joined: Callable[[Any, Any], Any], *, left: bool = False) -> Stream:
         """Each record with the table's row of its key, as of now. Without a row: nothing, or `left`: with None.
 
-        Both are read by the same task, so their topics have as many partitions and are keyed alike.
+        Both are read by the same task, so their topics are keyed alike, have as many partitions, and are resized alike.
         """
         name, decode = table.store, table.value.decode
 
