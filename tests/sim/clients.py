@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from clients import Admin, Consumer, NewTopic, PartitionKeyRebalanceListener, Producer
 from clients.consumer.assignors import ASSIGNORS
+from clients.metadata import Topic
 from clients.producer.queues import RecordMetadata
 from protocol.errors import ErrorCode, KafkaError
 from protocol.topic_partition import TopicPartition
@@ -318,12 +319,16 @@ class Operator(Application):
             await asyncio.sleep(self.pause_s * (0.5 + self.rng.random()))
             await self.resize(count)
 
+    def is_done(self, topic: Topic, count: int) -> bool:
+        """Whether there are so many; a broker that lags behind may show a time when there were."""
+        return topic.live == tuple(range(count))
+
     async def resize(self, count: int) -> None:
         """Insist until there are so many."""
         while not self.stopping:
             try:
                 async with self._admin() as admin:
-                    if (await admin.describe_topic(self.topic)).live == tuple(range(count)):
+                    if self.is_done(await admin.describe_topic(self.topic), count):
                         break
                     await admin.create_partitions(self.topic, count, allow_shrink=True)
                 break
