@@ -28,7 +28,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from benchmarks.peers import QUIET, running
 from benchmarks.report import Figure, console, median, summary, table, times, working
 from protocol import audit as wire
-from protocol.audit import BUCKETS, EVENT, Place, Sender
+from protocol.audit import BUCKETS, EVENT, Key, Place, Sender
 from protocol.hashing import murmur2
 from spark_jobs import audit, stages
 from spark_jobs.session import AuditSpark
@@ -93,16 +93,16 @@ class Deliveries:
 
     def _run(self, bucket: int, keys: Sequence[tuple[bytes, int]], size: int) -> bytes:
         first = self.written[bucket]
-        events, entries = bytearray(), []
+        events, names = bytearray(), {}
         for number in range(first, first + size):
             round_, place = divmod(number, len(keys))
             key, hashed = keys[place]
             mark = wire.encode_header(7, round_)
             # An offset of the audited topic is delivered once: buckets take turns.
-            events += EVENT.pack(number * BUCKETS + bucket, mark, bytes(8))
-            entries.append(wire.encode_entry(hashed, key))
+            events += EVENT.pack(number * BUCKETS + bucket, mark, bytes(8), place)
+            names[place] = Key(hashed, key)
         self.written[bucket] += size
-        return wire.encode_run(SENDER, first, [Place(0, bucket, time.time_ns() // 1_000_000, size)], events, entries)
+        return wire.encode_run(SENDER, first, [Place(0, bucket, time.time_ns() // 1_000_000, size)], events, names)
 
 
 @dataclass

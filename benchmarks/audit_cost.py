@@ -6,7 +6,7 @@ does something with its records: here it parses their values, JSON of about 240 
 that throws everything away, where the audit is the only one that looks at a record. The ratio of each pair of rounds is
 taken by the clock, and by the processor time of this process, which other programs disturb less.
 
-    python -m benchmarks.audit_cost [--records 60000] [--rounds 7]
+    python -m benchmarks.audit_cost [--records 200000] [--rounds 7]
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOPIC: Final = "audited"
 AUDIT: Final = "audited-audit"
 PARTITIONS: Final = 4
 KEYS: Final = 1000
-RECORDS: Final = 60_000
+RECORDS: Final = 200_000
 ROUNDS: Final = 7
 AIM: Final = 0.10
 

@@ -18,13 +18,14 @@ What a checker may conclude from the order within a bucket, and from nothing els
     placement   `key_hash` says which partition a key belongs to at every generation (`protocol.linear_hashing`)
 A topic whose producers do not number is audited by partition, offset and generation.
 
-A run (version 3) is big-endian, but for fingerprints, which stand as mmh3 writes them: little-endian.
+A run (version 3) is big-endian, but for its events and keys, which are little-endian (a mark is bytes).
     RUN         version, count of places, generation of the group, incarnation, number of the first event, events
     names       group, member, topic, each with its length before it
     PLACE ...   of how many events in a row: segment's generation, partition, time of delivery in ms
-    EVENT ...   offset, mark (the record's audit header: producer, sequence), fingerprint
-    size ...    of each event's entry: 0 for a record without a key, whose hash is its partition
-    entry ...   hash of the key, key: what stays the same from event to event, so that writers need not make it again
+    EVENT ...   offset, mark (the record's audit header: producer, sequence), fingerprint, number of the key
+    keys        how many there are
+    KEY ...     number, hash and length of each key, by rising numbers
+    key ...     each key once, though many events may be about it; records without a key have NO_KEY and their partition
 Version 1, a single event under the record's own key, is still understood; see `FIXED`.
 """
 
@@ -32,7 +33,9 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Sequence
+import sys
+from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -75,15 +78,23 @@ PLACE: Final = struct.Struct(
     "I"  # events in a row that this holds for
 )
 EVENT: Final = struct.Struct(
-    ">"
+    "<"
     "q"  # offset
     "16s"  # mark: the audit header of the record, or NO_MARK
     "8s"  # fingerprint of the payload: the first bytes of its digest
+    "I"  # number of the key in this run, or NO_KEY
 )
-SIZE_BYTES: Final = 4
-"""The size of an entry, of each event."""
-_hash: Final = struct.Struct(">I")
-HASH_BYTES: Final = _hash.size
+NO_KEY: Final = (1 << 32) - 1
+KEY_COUNT: Final = struct.Struct("<I")
+KEY: Final = struct.Struct(
+    "<"
+    "I"  # number
+    "I"  # hash
+    "I"  # length
+)
+KEYS_BYTES_MAX: Final = 1 << 20
+"""Of the keys of a run with more than one event, were each with every event that is about it: a key of a megabyte and
+thousands of events would take gigabytes to look at."""
 
 FIXED: Final = struct.Struct(
     ">"
@@ -190,29 +201,42 @@ def encode_names(group: str, member: str, topic: str) -> bytes:
     return b"".join(_length.pack(len(raw)) + raw for raw in (name.encode() for name in (group, member, topic)))
 
 
-def encode_entry(hashed: int, key: bytes) -> bytes:
-    """What a run has of a key; of a null one it has nothing."""
-    return _hash.pack(hashed) + key
+class Key(NamedTuple):
+    """A key that events are about."""
+
+    key_hash: int
+    key: bytes
+
+
+def key_numbers(events: bytes | bytearray) -> set[int]:
+    """The numbers of all keys that events (`EVENT`) in a row are about."""
+    words = array("I")
+    words.frombytes(events)
+    if sys.byteorder == "big":
+        words.byteswap()
+    words_per_event = EVENT.size // words.itemsize
+    return set(words[words_per_event - 1 :: words_per_event])
 
 
 def encode_run(
-    sender: Sender, number: int, places: Sequence[Place], events: bytes | bytearray, entries: Sequence[bytes]
+    sender: Sender, number: int, places: Sequence[Place], events: bytes | bytearray, keys: Mapping[int, Key]
 ) -> bytes:
-    """The value of an audit record: a run of events (`EVENT`) in a row, and the entry of the key of each.
+    """The value of an audit record: a run of events (`EVENT`) in a row, and the keys that they are about.
 
     The first event has this number.
     """
-    count = len(entries)
-    assert count * EVENT.size == len(events), "every event has an entry"
+    count = len(events) // EVENT.size
     assert sum(place.events for place in places) == count, "every event has a place"
+    numbers = sorted(keys)
     return b"".join(
         [
             RUN.pack(RUN_VERSION, len(places), sender.group_generation, sender.incarnation, number, count),
             encode_names(sender.group, sender.member, sender.topic),
             *itertools.starmap(PLACE.pack, places),
             events,
-            struct.pack(f">{count}I", *map(len, entries)),
-            *entries,
+            KEY_COUNT.pack(len(numbers)),
+            *[KEY.pack(one, keys[one].key_hash, len(keys[one].key)) for one in numbers],
+            *[keys[one].key for one in numbers],
         ]
     )
 
@@ -223,12 +247,17 @@ def encode_events(deliveries: Sequence[Delivery]) -> bytes:
     sender = Sender(first.group, first.member, first.topic, first.incarnation, first.group_generation)
     spots = [(one.generation, one.partition, one.time_ms) for one in deliveries]
     places = [Place(*spot, len(list(same))) for spot, same in itertools.groupby(spots)]
+    numbers: dict[Key, int] = {}
     events = [
-        EVENT.pack(one.offset, encode_header(one.producer, one.sequence), one.fingerprint.to_bytes(8, "little"))
+        EVENT.pack(
+            one.offset,
+            encode_header(one.producer, one.sequence),
+            one.fingerprint.to_bytes(8, "little"),
+            NO_KEY if one.key is None else numbers.setdefault(Key(one.key_hash, one.key), len(numbers)),
+        )
         for one in deliveries
     ]
-    entries = [b"" if one.key is None else encode_entry(one.key_hash, one.key) for one in deliveries]
-    return encode_run(sender, first.number, places, b"".join(events), entries)
+    return encode_run(sender, first.number, places, b"".join(events), {number: key for key, number in numbers.items()})
 
 
 def encode_delivery(delivery: Delivery) -> bytes:
@@ -308,12 +337,14 @@ class RunLayout(NamedTuple):
     events: int
     places: list[Place]
     events_at: int
-    sizes_at: int
-    entries_at: int
+    key_table_at: int
+    """The count of its keys; behind it `KEY`s."""
+    keys: int
+    keys_at: int
 
 
 def read_layout(data: bytes) -> RunLayout:
-    """Look at a run; DecodeError unless all up to its entries is there, and its places hold all of its events."""
+    """Look at a run; DecodeError unless all up to its keys is there, and its places hold all of its events."""
     if len(data) < RUN.size:
         raise DecodeError(f"audit run: {len(data)} bytes where at least {RUN.size} belong")
     version, place_count, group_generation, incarnation, number, count = RUN.unpack_from(data)
@@ -321,28 +352,33 @@ def read_layout(data: bytes) -> RunLayout:
         raise DecodeError(f"audit run: version {version}, and only {RUN_VERSION} is known")
     (group, member, topic), position = decode_names(data, RUN.size)
     events_at = position + place_count * PLACE.size
-    sizes_at = events_at + count * EVENT.size
-    entries_at = sizes_at + count * SIZE_BYTES
-    if entries_at > len(data):
-        raise DecodeError(f"audit run: {count} events at {place_count} places need {entries_at} bytes of {len(data)}")
+    key_table_at = events_at + count * EVENT.size
+    if key_table_at + KEY_COUNT.size > len(data):
+        raise DecodeError(f"audit run: {count} events at {place_count} places do not fit in {len(data)} bytes")
+    (keys,) = KEY_COUNT.unpack_from(data, key_table_at)
+    keys_at = key_table_at + KEY_COUNT.size + keys * KEY.size
+    if keys_at > len(data):
+        raise DecodeError(f"audit run: {count} events about {keys} keys do not fit in {len(data)} bytes")
     places = [Place._make(row) for row in PLACE.iter_unpack(data[position:events_at])]
     if sum(place.events for place in places) != count:
         raise DecodeError(f"audit run: its places do not hold {count} events")
     sender = Sender(group, member, topic, incarnation, group_generation)
-    return RunLayout(sender, number, count, places, events_at, sizes_at, entries_at)
+    return RunLayout(sender, number, count, places, events_at, key_table_at, keys, keys_at)
 
 
 def _decode_run(data: bytes) -> list[Delivery]:
-    sender, number, count, places, events_at, sizes_at, position = read_layout(data)
+    layout = read_layout(data)
+    sender, number, places = layout.sender, layout.number, layout.places
+    keys = _decode_keys(data, layout)
     spots = itertools.chain.from_iterable(itertools.repeat(place, place.events) for place in places)
-    events = EVENT.iter_unpack(data[events_at:sizes_at])
-    sizes = struct.unpack(f">{count}I", data[sizes_at:position])
+    events = EVENT.iter_unpack(data[layout.events_at : layout.key_table_at])
     found = []
-    for index, (place, event, size) in enumerate(zip(spots, events, sizes, strict=True)):
-        offset, mark, prefix = event
+    for index, (place, event) in enumerate(zip(spots, events, strict=True)):
+        offset, mark, prefix, key_number = event
         producer, sequence = decode_header(mark)
-        key, hashed = _decode_entry(data[position : position + size], size, place.partition)
-        position += size
+        if key_number != NO_KEY and key_number not in keys:
+            raise DecodeError(f"audit run: an event is about key {key_number}, which is not there")
+        hashed, key = keys[key_number] if key_number != NO_KEY else (key_hash(None, place.partition), None)
         found.append(
             Delivery(
                 generation=place.generation,
@@ -362,13 +398,17 @@ def _decode_run(data: bytes) -> list[Delivery]:
                 key_hash=hashed,
             )
         )
-    if position != len(data):
-        raise DecodeError(f"audit run: {len(data) - position} bytes behind its entries")
     return found
 
 
-def _decode_entry(entry: bytes, size: int, partition: int) -> tuple[bytes | None, int]:
-    """(key, its hash)."""
-    if len(entry) != size or 0 < size < HASH_BYTES:
-        raise DecodeError(f"audit run: {len(entry)} bytes of a key's entry of {size}")
-    return (entry[HASH_BYTES:], *_hash.unpack_from(entry)) if size else (None, key_hash(None, partition))
+def _decode_keys(data: bytes, layout: RunLayout) -> dict[int, Key]:
+    keys: dict[int, Key] = {}
+    position, newest = layout.keys_at, -1
+    for number, hashed, length in KEY.iter_unpack(data[layout.key_table_at + KEY_COUNT.size : position]):
+        if number <= newest or position + length > len(data):
+            raise DecodeError(f"audit run: key {number} of {length} bytes is cut off, or behind key {newest}")
+        keys[number] = Key(hashed, data[position : position + length])
+        position, newest = position + length, number
+    if position != len(data):
+        raise DecodeError(f"audit run: {len(data) - position} bytes behind its keys")
+    return keys

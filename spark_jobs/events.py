@@ -22,13 +22,15 @@ Unsigned = npt.NDArray[np.uint64]
 
 _EVENT: Final = np.dtype(
     [
-        ("offset", ">i8"),
+        ("offset", "<i8"),
         ("producer", ">u8"),
         ("sequence", ">u8"),
         ("fingerprint", "<u8"),
+        ("key", "<u4"),
     ]
 )
-assert _EVENT.itemsize == wire.EVENT.size, "the dtype is the wire format's event"
+_KEY: Final = np.dtype([("number", "<u4"), ("hash", "<u4"), ("length", "<u4")])
+assert (_EVENT.itemsize, _KEY.itemsize) == (wire.EVENT.size, wire.KEY.size), "the dtypes are the wire format's"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,23 +80,26 @@ def read(values: Iterable[bytes], keys: Iterable[bytes | None]) -> Events:
     """The events of audit records, given their values and keys. DecodeError at the first that is none."""
     senders: dict[Sender, int] = {}
     rows: list[bytes] = []
-    sizes: list[Ints] = []
-    entries: list[bytes] = []
+    keys_of: list[Ints] = []
+    table: list[bytes] = []
+    key_bytes: list[bytes] = []
     places: list[Place] = []
     runs: list[tuple[int, int, int]] = []  # sender, first number, events
+    known = 0
     for run in _as_runs(values, keys):
-        sender, number, count, its_places, events_at, sizes_at, entries_at = wire.read_layout(run)
-        rows.append(run[events_at:sizes_at])
-        sizes.append(np.frombuffer(run[sizes_at:entries_at], ">u4").astype(np.int64))
-        entries.append(run[entries_at:])
-        if int(sizes[-1].sum()) != len(entries[-1]):
-            raise DecodeError(f"audit run: the entries of its keys do not fill {len(entries[-1])} bytes")
-        places += its_places
-        runs.append((senders.setdefault(sender, len(senders)), number, count))
+        layout = wire.read_layout(run)
+        rows.append(run[layout.events_at : layout.key_table_at])
+        table.append(run[layout.key_table_at + wire.KEY_COUNT.size : layout.keys_at])
+        key_bytes.append(run[layout.keys_at :])
+        keys_of.append(_key_indexes(rows[-1], table[-1], len(key_bytes[-1]), known))
+        known += layout.keys
+        places += layout.places
+        runs.append((senders.setdefault(layout.sender, len(senders)), layout.number, layout.events))
     fixed = np.frombuffer(b"".join(rows), _EVENT)
     of_place = np.array(places, np.int64).reshape(-1, 4)
     spots = np.repeat(of_place, of_place[:, 3], axis=0)
-    key_hash, key_lengths, key_bytes = _keys(np.concatenate([_NO_SIZES, *sizes]), b"".join(entries), spots[:, 1])
+    index = np.concatenate([_NOTHING, *keys_of])
+    told = np.frombuffer(b"".join(table), _KEY)
     return Events(
         senders=list(senders),
         sender=np.repeat(*_pair([(sender, count) for sender, _, count in runs])),
@@ -106,27 +111,42 @@ def read(values: Iterable[bytes], keys: Iterable[bytes | None]) -> Events:
         producer=fixed["producer"].astype(np.uint64),
         sequence=fixed["sequence"].astype(np.uint64),
         fingerprint=fixed["fingerprint"].astype(np.uint64),
-        key_hash=key_hash,
-        key_lengths=key_lengths,
-        key_bytes=key_bytes,
+        key_hash=np.where(index < 0, spots[:, 1] & 0x7FFFFFFF, _at(told["hash"], index)),
+        key_lengths=np.where(index < 0, -1, _at(told["length"], index)),
+        key_bytes=_each(b"".join(key_bytes), told["length"], index),
     )
 
 
-def _keys(sizes: Ints, entries: bytes, partitions: Ints) -> tuple[Ints, Ints, bytes]:
-    """Hash and length of every key, and all keys in a row, of their entries in a row."""
-    keyed = sizes > 0
-    if np.any(keyed & (sizes < wire.HASH_BYTES)):
-        raise DecodeError("audit run: a key's entry is shorter than a hash")
-    data = np.frombuffer(entries, np.uint8)
-    of_hash = (np.cumsum(sizes) - sizes)[keyed, np.newaxis] + np.arange(wire.HASH_BYTES)
-    hashes = partitions & 0x7FFFFFFF
-    hashes[keyed] = data[of_hash].view(">u4")[:, 0]
-    of_key = np.ones(len(data), np.bool_)
-    of_key[of_hash] = False
-    return hashes, np.where(keyed, sizes - wire.HASH_BYTES, -1), data[of_key].tobytes()
+_NOTHING: Final = np.zeros(0, np.int64)
 
 
-_NO_SIZES: Final = np.zeros(0, np.int64)
+def _key_indexes(events: bytes, table: bytes, key_bytes: int, first: int) -> Ints:
+    """Which key each event of a run is about, counted from `first`; -1 for none. DecodeError if one is not there."""
+    wanted = np.frombuffer(events, _EVENT)["key"]
+    keys = np.frombuffer(table, _KEY)
+    if np.any(keys["number"][1:] <= keys["number"][:-1]) or int(keys["length"].sum(dtype=np.int64)) != key_bytes:
+        raise DecodeError(f"audit run: its {len(keys)} keys are in disorder or do not fill {key_bytes} bytes")
+    found = np.searchsorted(keys["number"], wanted)
+    keyed = wanted != wire.NO_KEY
+    if np.any(keyed & (_at(keys["number"], np.where(found < len(keys), found, -1)) != wanted)):
+        raise DecodeError("audit run: an event is about a key that is not there")
+    if len(wanted) > 1 and int(keys["length"][found[keyed]].sum(dtype=np.int64)) > wire.KEYS_BYTES_MAX:
+        raise DecodeError(f"audit run: more than {wire.KEYS_BYTES_MAX} bytes of keys, over and over again")
+    return np.where(keyed, found + first, -1)
+
+
+def _at(column: npt.NDArray[np.uint32], index: Ints) -> Ints:
+    """The values at these places; -1 where there is no place."""
+    return np.append(column.astype(np.int64), -1)[index]
+
+
+def _each(keys: bytes, lengths: npt.NDArray[np.uint32], index: Ints) -> bytes:
+    """The key at each of these places, in a row; nothing where there is no place."""
+    sizes = np.append(lengths.astype(np.int64), 0)
+    begins = np.cumsum(sizes) - sizes
+    taken = sizes[index]
+    shift = begins[index] - (np.cumsum(taken) - taken)
+    return np.frombuffer(keys, np.uint8)[np.repeat(shift, taken) + np.arange(int(taken.sum()))].tobytes()
 
 
 def _as_runs(values: Iterable[bytes], keys: Iterable[bytes | None]) -> Iterator[bytes]:

@@ -17,17 +17,18 @@ from typing import Any, Final, NamedTuple
 from clients.consumer.delivery import ConsumerRecord
 from clients.group_metadata import ConsumerGroupMetadata
 from protocol import audit
-from protocol.audit import Place, Sender
+from protocol.audit import Key, Place, Sender
 from protocol.hashing import murmur2
 
 PASS_EVENTS: Final = 100
 """Taken apart as soon as they are there: what was just decoded is still in the processor's cache."""
 RUN_BYTES_MAX: Final = 256 * 1024
-"""Of the events and entries in a run with more than one: far below what a topic takes by default."""
-
-KNOWN_KEYS_MAX: Final = 1 << 16
-KNOWN_KEY_BYTES_MAX: Final = 256
-"""Longer keys are not remembered."""
+"""Of a run with more than one event, were its longest key with each: far below what a topic takes by default, and what
+readers take (`audit.KEYS_BYTES_MAX`)."""
+KNOWN_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Of the keys that are remembered from run to run, with what is known of them."""
+KEY_COST_BYTES: Final = 256
+"""About what is known of a key, besides itself."""
 
 _generation: Final = attrgetter("generation")
 
@@ -51,8 +52,8 @@ class EventRuns:
         self._calls: list[Call] = []
         self._noted = 0
         self._sender: Sender | None = None
-        self._open = [_Run([], bytearray(), []) for _ in range(audit.BUCKETS)]
-        self._writers = _Writers(self._open)
+        self._open = [_Run([], bytearray()) for _ in range(audit.BUCKETS)]
+        self._writers = _Writers([run.events for run in self._open])
         self._encoded: list[tuple[bytes, bytes]] = []
         self._numbers = [0] * audit.BUCKETS
         self.waiting = 0
@@ -92,78 +93,84 @@ class EventRuns:
             if call.sender != self._sender:
                 self._encode()
                 self._sender = call.sender
-            before = [len(run.entries) for run in self._open]
+            before = [run.count for run in self._open]
             for records in call.records:
                 self._writers.write(records)
             for run, count in zip(self._open, before, strict=True):
-                if len(run.entries) > count:
-                    run.places.append(Place(call.generation, call.partition, call.time_ms, len(run.entries) - count))
+                if run.count > count:
+                    run.places.append(Place(call.generation, call.partition, call.time_ms, run.count - count))
 
     def _encode(self) -> None:
         """End the runs that are open."""
         for bucket, whole in enumerate(self._open):
-            for run in whole.limited():
+            for run, keys in whole.limited(self._writers.keys):
                 assert self._sender is not None, "who has events has a sender"
                 number = self._numbers[bucket]
-                self._numbers[bucket] += len(run.entries)
-                value = audit.encode_run(self._sender, number, run.places, run.events, run.entries)
+                self._numbers[bucket] += run.count
+                value = audit.encode_run(self._sender, number, run.places, run.events, keys)
                 self._encoded.append((audit.bucket_key(bucket), value))
             whole.clear()
+        self._writers.forget()
 
 
 class _Run:
-    """Events of one bucket, the entries of their keys, and where they were delivered from."""
+    """Events of one bucket, and where they were delivered from."""
 
-    __slots__ = ("entries", "events", "places")
+    __slots__ = ("events", "places")
 
-    def __init__(self, places: list[Place], events: bytearray, entries: list[bytes]) -> None:
+    def __init__(self, places: list[Place], events: bytearray) -> None:
         self.places = places
         self.events = events
-        self.entries = entries
+
+    @property
+    def count(self) -> int:
+        """How many events there are."""
+        return len(self.events) // audit.EVENT.size
 
     def clear(self) -> None:
         """Begin anew: who adds to it goes on."""
         self.places.clear()
         self.events.clear()
-        self.entries.clear()
 
-    def limited(self) -> Iterator[_Run]:
-        """The same events, halved until they are not too large together; nothing if there are none."""
-        if len(self.entries) > 1 and len(self.events) + sum(map(len, self.entries)) > RUN_BYTES_MAX:
-            half = len(self.entries) // 2
+    def limited(self, known: Sequence[Key]) -> Iterator[tuple[_Run, dict[int, Key]]]:
+        """The same events, halved until they are not too large with their keys; nothing if there are none."""
+        keys = {number: known[number] for number in audit.key_numbers(self.events) - {audit.NO_KEY}}
+        longest = max((len(key) for _, key in keys.values()), default=0)
+        if self.count > 1 and self.count * (audit.EVENT.size + longest) > RUN_BYTES_MAX:
+            half = self.count // 2
             before, after = _cut(self.places, half)
-            middle = half * audit.EVENT.size
-            yield from _Run(before, self.events[:middle], self.entries[:half]).limited()
-            yield from _Run(after, self.events[middle:], self.entries[half:]).limited()
-        elif self.entries:
-            yield self
+            yield from _Run(before, self.events[: half * audit.EVENT.size]).limited(known)
+            yield from _Run(after, self.events[half * audit.EVENT.size :]).limited(known)
+        elif self.events:
+            yield self, keys
 
 
-_Writer = tuple[Callable[[bytes], None], Callable[[bytes], None], bytes]
-"""How to add to the run of a key: `add_event`, `add_entry`, the entry. A bare tuple, because those are unpacked much
+_Writer = tuple[Callable[[bytes], None], int]
+"""How to add an event about a key to its run, and the key's number. A bare tuple, because those are unpacked much
 faster than named ones."""
 
 
-class _Writers(dict[bytes, _Writer]):
+class _Writers:
     """Turns records into events of the open runs, by the writers of their keys.
 
     This is what an audit costs the consumer, so there are two ways: a short one for records as an auditing producer
     sends them, and a patient one, for the rest of a pass in which one is found that is not.
     """
 
-    def __init__(self, runs: Sequence[_Run]) -> None:
-        super().__init__()
+    def __init__(self, runs: Sequence[bytearray]) -> None:
         self._runs = runs
+        self._adds: list[Callable[[bytes], None]] = [run.extend for run in runs]
+        self._known: dict[bytes, _Writer] = {}
+        self._known_bytes = 0
+        self.keys: list[Key] = []
+        """Those that are known, by number."""
 
-    def __missing__(self, key: bytes) -> _Writer:
-        key_hash = murmur2(key)
-        run = self._runs[audit.bucket_of(key_hash)]
-        writer = (run.events.extend, run.entries.append, audit.encode_entry(key_hash, key))
-        if len(key) <= KNOWN_KEY_BYTES_MAX:
-            if len(self) >= KNOWN_KEYS_MAX:
-                self.clear()
-            self[key] = writer
-        return writer
+    def forget(self) -> None:
+        """No run is open, so what is known of keys may go, if it is much."""
+        if self._known_bytes > KNOWN_BYTES_MAX:
+            self._known.clear()
+            self.keys.clear()
+            self._known_bytes = 0
 
     def write(self, records: Sequence[ConsumerRecord]) -> None:
         """Add an event for each record."""
@@ -176,28 +183,35 @@ class _Writers(dict[bytes, _Writer]):
     def _write_numbered(self, records: Sequence[Any]) -> None:
         """Records with a key, a value and the audit header alone; ends with TypeError or ValueError at any other."""
         pack, digest, header, mark_bytes = audit.EVENT.pack, audit.digest, audit.HEADER, audit.MARK_BYTES
+        known = self._known
         for _, _, offset, _, key, value, ((name, mark),), _ in records:
             if name != header or len(mark) != mark_bytes:
                 raise ValueError("not the header of an audit")
-            add_event, add_entry, entry = self[key]
-            add_event(pack(offset, mark, digest(value)))
-            add_entry(entry)
+            try:
+                add, number = known[key]
+            except KeyError:
+                add, number = self._writer(key)
+            add(pack(offset, mark, digest(value), number))
 
     def _write_any(self, records: Sequence[ConsumerRecord]) -> None:
         pack, digest = audit.EVENT.pack, audit.digest
         for _, partition, offset, _, key, value, headers, _ in records:
-            event = pack(offset, audit.sound_mark(_mark(headers)), digest(value or b""))
             if key is None:
-                run = self._runs[audit.bucket_of(audit.key_hash(None, partition))]
-                run.events.extend(event)
-                run.entries.append(b"")
+                add, number = self._adds[audit.bucket_of(audit.key_hash(None, partition))], audit.NO_KEY
             else:
-                add_event, add_entry, entry = self[key]
-                add_event(event)
-                add_entry(entry)
+                add, number = self._known.get(key) or self._writer(key)
+            add(pack(offset, audit.sound_mark(_mark(headers)), digest(value or b""), number))
+
+    def _writer(self, key: bytes) -> _Writer:
+        """That of a key that is not known, which it is from now on."""
+        key_hash = murmur2(key)
+        writer = self._known[key] = self._adds[audit.bucket_of(key_hash)], len(self.keys)
+        self.keys.append(Key(key_hash, key))
+        self._known_bytes += KEY_COST_BYTES + len(key)
+        return writer
 
     def _events(self) -> int:
-        return sum([len(run.entries) for run in self._runs])
+        return sum(map(len, self._runs)) // audit.EVENT.size
 
 
 def _mark(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:

@@ -62,7 +62,7 @@ def test_a_run_comes_back_as_it_went(run: list[audit.Delivery]) -> None:
     for cut in range(1, len(wire)):
         with pytest.raises(DecodeError, match="audit"):
             audit.decode_events(wire[:cut])
-    with pytest.raises(DecodeError, match="1 bytes behind its entries"):
+    with pytest.raises(DecodeError, match="1 bytes behind its keys"):
         audit.decode_events(wire + b"x")
 
 
@@ -120,20 +120,40 @@ def test_nonsense_is_refused() -> None:
     with pytest.raises(DecodeError, match="0 bytes"):
         audit.decode_events(b"")
     claims_too_much = audit.RUN.pack(audit.RUN_VERSION, 0, 0, 0, 0, 1 << 31) + audit.encode_names("g", "m", "t")
-    with pytest.raises(DecodeError, match="2147483648 events at 0 places need"):
+    with pytest.raises(DecodeError, match="2147483648 events at 0 places do not fit"):
         audit.decode_events(claims_too_much)
     placeless = audit.RUN.pack(audit.RUN_VERSION, 0, 0, 0, 0, 1) + audit.encode_names("", "", "") + bytes(40)
     with pytest.raises(DecodeError, match="its places do not hold 1 events"):
         audit.decode_events(placeless)
-    short_key = audit.encode_events(
-        [audit.Delivery(**dict.fromkeys(NUMBERS, 0), group="", member="", topic="", key=b"k")]
-    )
-    with pytest.raises(DecodeError, match="5 bytes of a key's entry of 6"):
-        audit.decode_events(short_key[:-6] + b"\x06" + short_key[-5:])
-    with pytest.raises(DecodeError, match="3 bytes of a key's entry of 3"):
-        audit.decode_events(short_key[:-6] + b"\x03" + short_key[-5:])
+    too_many_keys = audit.encode_run(NOBODY, 0, [], b"", {})[: -audit.KEY_COUNT.size] + b"\xff" * 4
+    with pytest.raises(DecodeError, match="0 events about 4294967295 keys do not fit"):
+        audit.decode_events(too_many_keys)
 
 
+def about(*numbers: int, keys: dict[int, audit.Key]) -> bytes:
+    """A run of events about keys of these numbers, of which it has some."""
+    events = b"".join(audit.EVENT.pack(0, audit.NO_MARK, bytes(8), number) for number in numbers)
+    return audit.encode_run(NOBODY, 0, [audit.Place(0, 6, 0, len(numbers))], events, keys)
+
+
+def test_the_keys_of_a_run_are_there_and_in_order() -> None:
+    keys = {3: audit.Key(30, b"c"), 7: audit.Key(70, b"gg")}
+    run = about(7, audit.NO_KEY, 3, 7, keys=keys)
+    found = [(one.key, one.key_hash) for one in audit.decode_events(run)]
+    assert found == [(b"gg", 70), (None, 6), (b"c", 30), (b"gg", 70)]
+    assert audit.key_numbers(run[audit.read_layout(run).events_at : audit.read_layout(run).key_table_at]) == {
+        *(3, 7),
+        audit.NO_KEY,
+    }
+    with pytest.raises(DecodeError, match="about key 5, which is not there"):
+        audit.decode_events(about(3, 5, keys=keys))
+    first = run.index(audit.KEY.pack(3, 30, 1))
+    swapped = run[:first] + audit.KEY.pack(7, 70, 2) + audit.KEY.pack(3, 30, 1) + run[first + 2 * audit.KEY.size :]
+    with pytest.raises(DecodeError, match="key 3 of 1 bytes is cut off, or behind key 7"):
+        audit.decode_events(swapped)
+
+
+NOBODY = audit.Sender("", "", "", 1, 1)
 NUMBERS = (
     "generation",
     "partition",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from protocol import audit
 from protocol.errors import DecodeError
 from spark_jobs import events
-from tests.protocol.test_audit import deliveries, runs
+from tests.protocol.test_audit import about, deliveries, runs
 from tests.spark_jobs.live import DELIVERY
 
 FIELDS = (
@@ -18,7 +20,7 @@ FIELDS = (
 )
 SENDER = ("group", "member", "topic", "incarnation", "group_generation")
 
-SENT_BY = audit.Sender("group", "member", "topic", 1, 1)
+KEY = audit.Key(7, b"k")
 
 Record = tuple[bytes, bytes | None]
 old = deliveries.map(lambda one: (audit.encode_delivery(one), one.key))
@@ -48,8 +50,13 @@ def test_columns_say_what_single_events_say(records: list[Record]) -> None:
         (b"a flight", "not an audit event"),
         (b"\x01short", "5|6 bytes"),
         (audit.encode_events([DELIVERY]) + b"x", "do not fill"),
-        (audit.encode_events([DELIVERY])[:-1], "events at 1 places need"),
-        (audit.encode_run(SENT_BY, 0, [audit.Place(0, 0, 0, 1)], bytes(32), [b"abc"]), "shorter than a hash"),
+        (audit.encode_events([DELIVERY])[:-1], "events at 1 places do not fit"),
+        (about(5, keys={3: KEY, 9: KEY}), "a key that is not there"),
+        (about(9, keys={3: KEY}), "a key that is not there"),
+        (about(3, keys={}), "a key that is not there"),
+        (about(*[3] * 9, keys={3: audit.Key(7, bytes(1 << 17))}), "over and over again"),
+        (about(3, keys={3: KEY})[:-1], "are in disorder or do not fill 0 bytes"),
+        (about(3, keys={3: KEY, 9: KEY}).replace(struct.pack("<I", 9), bytes(4)), "its 2 keys are in disorder"),
     ],
 )
 def test_what_is_no_event_is_refused(value: bytes, complaint: str) -> None:

@@ -81,15 +81,22 @@ def expected(handed: Handed, record: ConsumerRecord, number: int) -> Delivery:
 
 
 @settings(deadline=None)
-@given(st.lists(calls(), max_size=8), st.integers(1, 12), st.integers(1, 300), st.sets(st.integers(0, 7)))
+@given(
+    st.lists(calls(), max_size=8),
+    st.integers(1, 12),
+    st.integers(1, 300),
+    st.integers(0, 2000),
+    st.sets(st.integers(0, 7)),
+)
 def test_every_delivery_is_told_once_and_each_bucket_in_order(
-    handed: list[Handed], pass_events: int, run_bytes_max: int, taken_after: set[int]
+    handed: list[Handed], pass_events: int, run_bytes_max: int, known_bytes_max: int, taken_after: set[int]
 ) -> None:
     told: dict[bytes, list[Delivery]] = defaultdict(list)
     wanted: dict[bytes, list[Delivery]] = defaultdict(list)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs, "PASS_EVENTS", pass_events)
         patch.setattr(runs, "RUN_BYTES_MAX", run_bytes_max)
+        patch.setattr(runs, "KNOWN_BYTES_MAX", known_bytes_max)
         events = EventRuns(GROUP, INCARNATION)
         for index, call in enumerate(handed):
             events.note(call.records, call.owner, call.time_ms)
@@ -99,8 +106,8 @@ def test_every_delivery_is_told_once_and_each_bucket_in_order(
             if index in taken_after or call is handed[-1]:
                 for key, value in events.take():
                     run = audit.decode_events(value)
-                    entries = sum(audit.HASH_BYTES + len(one.key) for one in run if one.key is not None)
-                    assert len(run) == 1 or len(run) * audit.EVENT.size + entries <= run_bytes_max
+                    longest = max(len(one.key or b"") for one in run)
+                    assert len(run) == 1 or len(run) * (audit.EVENT.size + longest) <= run_bytes_max
                     told[key] += run
                 assert events.waiting == 0
     assert told == wanted
@@ -118,13 +125,13 @@ def test_a_run_names_a_place_once_and_single_records_of_a_moment_share_it() -> N
 
 
 def test_keys_are_not_remembered_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "KNOWN_KEYS_MAX", 3)
-    monkeypatch.setattr(runs, "KNOWN_KEY_BYTES_MAX", 5)
-    known = runs._Writers([runs._Run([], bytearray(), []) for _ in range(audit.BUCKETS)])
+    monkeypatch.setattr(runs, "KNOWN_BYTES_MAX", 3 * runs.KEY_COST_BYTES)
+    events = EventRuns(GROUP, INCARNATION)
+    known: set[int] = set()
     for number in range(10):
-        key = b"%d" % number
-        assert known[key][2] == audit.encode_entry(audit.key_hash(key, 0), key)
-        assert 0 < len(known) <= 3
-    known.clear()
-    assert known[b"longer"][2] == audit.encode_entry(audit.key_hash(b"longer", 0), b"longer")
-    assert not known
+        record = ConsumerRecord("t", 0, number, 0, b"%d" % number, b"v", (), 0)
+        events.note([record] * 2, ConsumerGroupMetadata(GROUP, 1, "m"), 7)
+        [(_, value)] = events.take()
+        assert [one.key for one in audit.decode_events(value)] == [record.key] * 2
+        known.add(len(events._writers.keys))
+    assert known == {0, 1, 2}, "what is much is forgotten as soon as nothing is open"
