@@ -28,7 +28,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from benchmarks.peers import QUIET, running
 from benchmarks.report import Figure, console, median, summary, table, times, working
 from protocol import audit as wire
-from protocol.audit import BUCKETS, EVENT, Key, Place, Sender
+from protocol.audit import BUCKETS, EVENT, Place, Sender
 from protocol.hashing import murmur2
 from spark_jobs import audit, stages
 from spark_jobs.session import AuditSpark
@@ -100,9 +100,10 @@ class Deliveries:
             mark = wire.encode_header(7, round_)
             # An offset of the audited topic is delivered once: buckets take turns.
             events += EVENT.pack(number * BUCKETS + bucket, mark, bytes(8), place)
-            names[place] = Key(hashed, key)
+            names[place] = wire.numbered_key(place, hashed, key)
         self.written[bucket] += size
-        return wire.encode_run(SENDER, first, [Place(0, bucket, time.time_ns() // 1_000_000, size)], events, names)
+        told = [names[place] for place in sorted(names)]
+        return wire.encode_run(SENDER, first, [Place(0, bucket, time.time_ns() // 1_000_000, size)], events, told)
 
 
 @dataclass

@@ -35,7 +35,7 @@ import itertools
 import struct
 import sys
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -202,10 +202,15 @@ def encode_names(group: str, member: str, topic: str) -> bytes:
 
 
 class Key(NamedTuple):
-    """A key that events are about."""
+    """A key that events are about: what stands in the table (`KEY`), and the key itself."""
 
-    key_hash: int
+    row: bytes
     key: bytes
+
+
+def numbered_key(number: int, hashed: int, key: bytes) -> Key:
+    """A key, ready to be written, by its number."""
+    return Key(KEY.pack(number, hashed, len(key)), key)
 
 
 def key_numbers(events: bytes | bytearray) -> set[int]:
@@ -219,24 +224,23 @@ def key_numbers(events: bytes | bytearray) -> set[int]:
 
 
 def encode_run(
-    sender: Sender, number: int, places: Sequence[Place], events: bytes | bytearray, keys: Mapping[int, Key]
+    sender: Sender, number: int, places: Sequence[Place], events: bytes | bytearray, keys: Sequence[Key]
 ) -> bytes:
-    """The value of an audit record: a run of events (`EVENT`) in a row, and the keys that they are about.
+    """The value of an audit record: a run of events (`EVENT`) in a row, and the keys that they are about, by number.
 
     The first event has this number.
     """
     count = len(events) // EVENT.size
     assert sum(place.events for place in places) == count, "every event has a place"
-    numbers = sorted(keys)
     return b"".join(
         [
             RUN.pack(RUN_VERSION, len(places), sender.group_generation, sender.incarnation, number, count),
             encode_names(sender.group, sender.member, sender.topic),
             *itertools.starmap(PLACE.pack, places),
             events,
-            KEY_COUNT.pack(len(numbers)),
-            *[KEY.pack(one, keys[one].key_hash, len(keys[one].key)) for one in numbers],
-            *[keys[one].key for one in numbers],
+            KEY_COUNT.pack(len(keys)),
+            *[row for row, _ in keys],
+            *[key for _, key in keys],
         ]
     )
 
@@ -247,17 +251,18 @@ def encode_events(deliveries: Sequence[Delivery]) -> bytes:
     sender = Sender(first.group, first.member, first.topic, first.incarnation, first.group_generation)
     spots = [(one.generation, one.partition, one.time_ms) for one in deliveries]
     places = [Place(*spot, len(list(same))) for spot, same in itertools.groupby(spots)]
-    numbers: dict[Key, int] = {}
+    numbers: dict[tuple[int, bytes], int] = {}
     events = [
         EVENT.pack(
             one.offset,
             encode_header(one.producer, one.sequence),
             one.fingerprint.to_bytes(8, "little"),
-            NO_KEY if one.key is None else numbers.setdefault(Key(one.key_hash, one.key), len(numbers)),
+            NO_KEY if one.key is None else numbers.setdefault((one.key_hash, one.key), len(numbers)),
         )
         for one in deliveries
     ]
-    return encode_run(sender, first.number, places, b"".join(events), {number: key for key, number in numbers.items()})
+    keys = [numbered_key(number, *key) for key, number in numbers.items()]
+    return encode_run(sender, first.number, places, b"".join(events), keys)
 
 
 def encode_delivery(delivery: Delivery) -> bytes:
@@ -401,13 +406,14 @@ def _decode_run(data: bytes) -> list[Delivery]:
     return found
 
 
-def _decode_keys(data: bytes, layout: RunLayout) -> dict[int, Key]:
-    keys: dict[int, Key] = {}
+def _decode_keys(data: bytes, layout: RunLayout) -> dict[int, tuple[int, bytes]]:
+    """(hash, key) by number."""
+    keys: dict[int, tuple[int, bytes]] = {}
     position, newest = layout.keys_at, -1
     for number, hashed, length in KEY.iter_unpack(data[layout.key_table_at + KEY_COUNT.size : position]):
         if number <= newest or position + length > len(data):
             raise DecodeError(f"audit run: key {number} of {length} bytes is cut off, or behind key {newest}")
-        keys[number] = Key(hashed, data[position : position + length])
+        keys[number] = hashed, data[position : position + length]
         position, newest = position + length, number
     if position != len(data):
         raise DecodeError(f"audit run: {len(data) - position} bytes behind its keys")

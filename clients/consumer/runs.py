@@ -132,10 +132,10 @@ class _Run:
         self.places.clear()
         self.events.clear()
 
-    def limited(self, known: Sequence[Key]) -> Iterator[tuple[_Run, dict[int, Key]]]:
+    def limited(self, known: Sequence[Key]) -> Iterator[tuple[_Run, list[Key]]]:
         """The same events, halved until they are not too large with their keys; nothing if there are none."""
-        keys = {number: known[number] for number in audit.key_numbers(self.events) - {audit.NO_KEY}}
-        longest = max((len(key) for _, key in keys.values()), default=0)
+        keys = [known[number] for number in sorted(audit.key_numbers(self.events) - {audit.NO_KEY})]
+        longest = max([len(key) for _, key in keys], default=0)
         if self.count > 1 and self.count * (audit.EVENT.size + longest) > RUN_BYTES_MAX:
             half = self.count // 2
             before, after = _cut(self.places, half)
@@ -206,7 +206,7 @@ class _Writers:
         """That of a key that is not known, which it is from now on."""
         key_hash = murmur2(key)
         writer = self._known[key] = self._adds[audit.bucket_of(key_hash)], len(self.keys)
-        self.keys.append(Key(key_hash, key))
+        self.keys.append(audit.numbered_key(len(self.keys), key_hash, key))
         self._known_bytes += KEY_COST_BYTES + len(key)
         return writer
 

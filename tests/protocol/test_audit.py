@@ -125,19 +125,20 @@ def test_nonsense_is_refused() -> None:
     placeless = audit.RUN.pack(audit.RUN_VERSION, 0, 0, 0, 0, 1) + audit.encode_names("", "", "") + bytes(40)
     with pytest.raises(DecodeError, match="its places do not hold 1 events"):
         audit.decode_events(placeless)
-    too_many_keys = audit.encode_run(NOBODY, 0, [], b"", {})[: -audit.KEY_COUNT.size] + b"\xff" * 4
+    too_many_keys = audit.encode_run(NOBODY, 0, [], b"", [])[: -audit.KEY_COUNT.size] + b"\xff" * 4
     with pytest.raises(DecodeError, match="0 events about 4294967295 keys do not fit"):
         audit.decode_events(too_many_keys)
 
 
-def about(*numbers: int, keys: dict[int, audit.Key]) -> bytes:
+def about(*numbers: int, keys: dict[int, tuple[int, bytes]]) -> bytes:
     """A run of events about keys of these numbers, of which it has some."""
     events = b"".join(audit.EVENT.pack(0, audit.NO_MARK, bytes(8), number) for number in numbers)
-    return audit.encode_run(NOBODY, 0, [audit.Place(0, 6, 0, len(numbers))], events, keys)
+    told = [audit.numbered_key(number, *keys[number]) for number in sorted(keys)]
+    return audit.encode_run(NOBODY, 0, [audit.Place(0, 6, 0, len(numbers))], events, told)
 
 
 def test_the_keys_of_a_run_are_there_and_in_order() -> None:
-    keys = {3: audit.Key(30, b"c"), 7: audit.Key(70, b"gg")}
+    keys = {3: (30, b"c"), 7: (70, b"gg")}
     run = about(7, audit.NO_KEY, 3, 7, keys=keys)
     found = [(one.key, one.key_hash) for one in audit.decode_events(run)]
     assert found == [(b"gg", 70), (None, 6), (b"c", 30), (b"gg", 70)]

@@ -20,7 +20,7 @@ FIELDS = (
 )
 SENDER = ("group", "member", "topic", "incarnation", "group_generation")
 
-KEY = audit.Key(7, b"k")
+KEY = (7, b"k")
 
 Record = tuple[bytes, bytes | None]
 old = deliveries.map(lambda one: (audit.encode_delivery(one), one.key))
@@ -54,7 +54,7 @@ def test_columns_say_what_single_events_say(records: list[Record]) -> None:
         (about(5, keys={3: KEY, 9: KEY}), "a key that is not there"),
         (about(9, keys={3: KEY}), "a key that is not there"),
         (about(3, keys={}), "a key that is not there"),
-        (about(*[3] * 9, keys={3: audit.Key(7, bytes(1 << 17))}), "over and over again"),
+        (about(*[3] * 9, keys={3: (7, bytes(1 << 17))}), "over and over again"),
         (about(3, keys={3: KEY})[:-1], "are in disorder or do not fill 0 bytes"),
         (about(3, keys={3: KEY, 9: KEY}).replace(struct.pack("<I", 9), bytes(4)), "its 2 keys are in disorder"),
     ],
