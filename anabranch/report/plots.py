@@ -9,7 +9,7 @@ from typing import Any, Final
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from anabranch.report.timeline import Moment, Timeline, middle
+from anabranch.report.timeline import Moment, Span, Timeline, middle
 
 COLOURS: Final = (
     *("#4269d0", "#6cc5b0", "#efb118", "#a463f2", "#97bbf5", "#3ca951", "#9c6b4e", "#ff8ab7", "#5b6b8c", "#c9a227"),
@@ -234,6 +234,13 @@ def _draw_waiting(figure: Any, row: int, shown: Timeline) -> None:
     figure.update_yaxes(rangemode="tozero", row=row, col=1)
 
 
+def _took(span: Span, shown: Timeline) -> list[str]:
+    """What stands at both ends of a span: how long it took, on the right, or at the end of the plot on the left."""
+    told = f"{span.took_ms:,} ms"
+    room_ms = LABEL_SHARE * (shown.ended_ms - shown.began_ms) * (len(told) + 2)
+    return ["", f"  {told}"] if span.ended_ms + room_ms < shown.ended_ms else [f"{told}  ", ""]
+
+
 def _draw_spans(figure: Any, row: int, shown: Timeline) -> None:
     few = len(shown.spans) <= SPAN_TEXTS_MAX
     for span in shown.spans:
@@ -243,8 +250,8 @@ def _draw_spans(figure: Any, row: int, shown: Timeline) -> None:
                 x=[shown.seconds(span.began_ms), shown.seconds(span.ended_ms)],
                 y=[str(span.partition)] * 2,
                 mode="lines+markers+text" if few else "lines+markers",
-                text=["", f"  {span.took_ms:,} ms"],
-                textposition="middle right",
+                text=_took(span, shown),
+                textposition=["middle left", "middle right"],
                 textfont={"size": 11},
                 hovertext=f"{span.name}: {span.took_ms:,} ms",
                 hoverinfo="text",

@@ -57,6 +57,12 @@ def test_labels_stand_where_there_is_room_or_nowhere() -> None:
     assert list(lane.text) == ["", "", " broker"]
 
 
+def test_at_the_end_of_the_plot_a_span_is_told_on_its_left() -> None:
+    spans = [Span("early", 0, 1_000, 1_080), Span("late", 1, 99_000, 99_900)]
+    drawn = [one for one in plots.timeline(Timeline(0, 100_000, spans=spans)).data if one.text]
+    assert [list(one.text) for one in drawn] == [["", "  80 ms"], ["900 ms  ", ""]]
+
+
 def test_every_kind_of_violation_has_a_line_of_its_own() -> None:
     offences = [Offence(600, kind, "wrong") for kind in ("two owners", "lost", "repeated", "before gate")]
     figure = plots.timeline(Timeline(0, 1000, rates={"partition 0": [(500, 3.0)]}, offences=offences))
