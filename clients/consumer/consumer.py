@@ -211,7 +211,6 @@ class Consumer:
         if not self._started:
             return
         self._started = False
-        self._wake()  # nothing is handed out undisturbed any more
         try:
             await self._ownership.close()
             await self._handover.give_up()

@@ -106,6 +106,24 @@ def test_one_by_one_stops_for_a_rebalance() -> None:
     against_a_cluster(story, brokers=1)
 
 
+def test_who_was_stopped_hands_out_nothing_more() -> None:
+    """Though more records were at hand, which may follow the first without looking at anything else."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1)
+        async with Producer(cluster.bootstrap_servers) as producer:
+            for _ in range(5):
+                await producer.send(TOPIC, b"v", partition=0)
+        async with Consumer(
+            TOPIC, bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest"
+        ) as consumer:
+            assert (await consumer.getone()).offset == 0
+        with pytest.raises(RuntimeError, match="was stopped"):
+            await consumer.getone()
+
+    against_a_cluster(story, brokers=1)
+
+
 def test_a_cancelled_call_loses_nothing() -> None:
     async def story(cluster: Cluster, admin: Admin) -> None:
         await make_topic(admin, 2)
