@@ -114,10 +114,10 @@ async def admin(asked: Arguments) -> None:
     await client.start()
     resource = ConfigResource(ConfigResourceType.TOPIC, asked.topic)
 
-    async def retention() -> str:
+    async def retention() -> str | None:
+        # Any broker is asked, also one that has not heard of the topic yet.
         (answer,) = await client.describe_configs([resource])
-        (found,) = [one for one in answer.resources[0][4] if one[0] == "retention.ms"]
-        return str(found[1])
+        return next((str(one[1]) for one in answer.resources[0][4] if one[0] == "retention.ms"), None)
 
     async def partitions() -> int:
         return len((await client.describe_topics([asked.topic]))[0]["partitions"])
@@ -126,7 +126,9 @@ async def admin(asked: Arguments) -> None:
     while (count := await partitions()) != 2:
         pass
     emit("step", name="create", seen=count)
-    emit("step", name="describe", seen=await retention())
+    while (value := await retention()) is None:
+        pass
+    emit("step", name="describe", seen=value)
     changed = ConfigResource(ConfigResourceType.TOPIC, asked.topic, configs={"retention.ms": "120000"})
     await client.alter_configs([changed])
     while (value := await retention()) != "120000":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -179,15 +179,26 @@ def admin(asked: Arguments) -> None:
         (future,) = futures.values()
         return future.result(WAIT_S)
 
+    def retention() -> str | None:
+        # Any broker is asked, also one that has not heard of the topic yet.
+        try:
+            return str(only(client.describe_configs([resource]))["retention.ms"].value)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+            return None
+
     only(client.create_topics([NewTopic(asked.topic, 2, 3, config={"retention.ms": "60000"})]))
     while (count := len(client.list_topics(asked.topic).topics[asked.topic].partitions)) != 2:
         pass
     emit("step", name="create", seen=count)
-    emit("step", name="describe", seen=only(client.describe_configs([resource]))["retention.ms"].value)
+    while (value := retention()) is None:
+        pass
+    emit("step", name="describe", seen=value)
     entry = ConfigEntry("retention.ms", "120000", incremental_operation=AlterConfigOpType.SET)
     changed = ConfigResource(ResourceType.TOPIC, asked.topic, incremental_configs=[entry])
     only(client.incremental_alter_configs([changed]))
-    while (value := only(client.describe_configs([resource]))["retention.ms"].value) != "120000":
+    while (value := retention()) != "120000":
         pass
     emit("step", name="alter", seen=value)
     producer = Producer({"bootstrap.servers": asked.servers})

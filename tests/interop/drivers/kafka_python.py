@@ -8,7 +8,7 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, Topic
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewPartitions, NewTopic
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, UnknownTopicOrPartitionError
 
 from tests.interop.drivers.common import Arguments, drive, emit, record, text
 
@@ -111,9 +111,13 @@ def admin(asked: Arguments) -> None:
     client = KafkaAdminClient(bootstrap_servers=asked.servers.split(","))
     resource = ConfigResource(ConfigResourceType.TOPIC, asked.topic)
 
-    def retention() -> Any:
-        (found,) = client.describe_configs([resource]).values()
-        return found[asked.topic]["retention.ms"]["value"]
+    def retention() -> str | None:
+        # Any broker is asked, also one that has not heard of the topic yet.
+        try:
+            (found,) = client.describe_configs([resource]).values()
+        except UnknownTopicOrPartitionError:
+            return None
+        return str(found[asked.topic]["retention.ms"]["value"])
 
     def partitions() -> int:
         return len(client.describe_topics([asked.topic])[0]["partitions"])
@@ -122,7 +126,9 @@ def admin(asked: Arguments) -> None:
     while (count := partitions()) != 2:
         pass
     emit("step", name="create", seen=count)
-    emit("step", name="describe", seen=retention())
+    while (value := retention()) is None:
+        pass
+    emit("step", name="describe", seen=value)
     client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, asked.topic, configs={"retention.ms": "120000"})])
     while (value := retention()) != "120000":
         pass

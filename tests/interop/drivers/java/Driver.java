@@ -7,13 +7,16 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.nio.file.Files;
 import java.time.Duration;
 import java.util.*;
+import java.util.concurrent.Callable;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
 import java.util.stream.*;
 import org.apache.kafka.clients.admin.*;
 import org.apache.kafka.clients.consumer.*;
 import org.apache.kafka.clients.producer.*;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.serialization.*;
 import org.apache.kafka.streams.*;
 import org.apache.kafka.streams.kstream.*;
@@ -171,8 +174,9 @@ public class Driver {
             step("describe", retention(client, resource));
             var change = new AlterConfigOp(new ConfigEntry("retention.ms", "120000"), AlterConfigOp.OpType.SET);
             client.incrementalAlterConfigs(Map.of(resource, List.of(change))).all().get();
-            while (!retention(client, resource).equals("120000")) {}
-            step("alter", retention(client, resource));
+            String value;
+            while (!(value = retention(client, resource)).equals("120000")) {}
+            step("alter", value);
             try (var producer = producer()) {
                 for (int place = 0; place < 5; place++) {
                     producer.send(new ProducerRecord<>(topic, 1, null, "x")).get();
@@ -191,11 +195,22 @@ public class Driver {
     }
 
     static int partitions(Admin client, String topic) throws Exception {
-        return client.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().size();
+        return known(() -> client.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().size());
     }
 
     static String retention(Admin client, ConfigResource resource) throws Exception {
-        return client.describeConfigs(List.of(resource)).all().get().get(resource).get("retention.ms").value();
+        return known(() -> client.describeConfigs(List.of(resource)).all().get().get(resource).get("retention.ms").value());
+    }
+
+    /** Asks any broker, until it is one that has heard of the topic. */
+    static <T> T known(Callable<T> question) throws Exception {
+        while (true) {
+            try {
+                return question.call();
+            } catch (ExecutionException error) {
+                if (!(error.getCause() instanceof UnknownTopicOrPartitionException)) throw error;
+            }
+        }
     }
 
     static void streams() throws Exception {

@@ -99,8 +99,15 @@ async function admin() {
   const client = kafka.admin();
   await client.connect();
   const resources = [{ type: 2, name: asked.topic, configNames: ["retention.ms"] }];
-  const retention = async () =>
-    (await client.describeConfigs({ resources, includeSynonyms: false })).resources[0].configEntries[0].configValue;
+  // Any broker is asked, also one that has not heard of the topic yet.
+  const retention = async () => {
+    try {
+      return (await client.describeConfigs({ resources, includeSynonyms: false })).resources[0].configEntries[0].configValue;
+    } catch (error) {
+      if (error.type !== "UNKNOWN_TOPIC_OR_PARTITION") throw error;
+      return null;
+    }
+  };
   const partitions = async () =>
     (await client.fetchTopicMetadata({ topics: [asked.topic] })).topics[0].partitions.length;
   const configEntries = [{ name: "retention.ms", value: "60000" }];
@@ -109,11 +116,13 @@ async function admin() {
   });
   while ((await partitions()) !== 2);
   emit("step", { name: "create", seen: 2 });
-  emit("step", { name: "describe", seen: await retention() });
+  let value;
+  while ((value = await retention()) === null);
+  emit("step", { name: "describe", seen: value });
   const changed = [{ name: "retention.ms", value: "120000" }];
   await client.alterConfigs({ validateOnly: false, resources: [{ type: 2, name: asked.topic, configEntries: changed }] });
-  while ((await retention()) !== "120000");
-  emit("step", { name: "alter", seen: await retention() });
+  while ((value = await retention()) !== "120000");
+  emit("step", { name: "alter", seen: value });
   const producer = kafka.producer();
   await producer.connect();
   await producer.send({ topic: asked.topic, messages: range(0, 5).map(() => ({ value: "x", partition: 1 })) });
