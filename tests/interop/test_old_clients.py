@@ -67,7 +67,9 @@ class OldKafkaPython:
         )
         try:
             while not enough():
-                for records in consumer.poll(timeout_ms=200).values():
+                # It comes back with the first records. kafka-python 3.0.12 forgets an assignment that arrives just as
+                # `poll` gives up, and is never asked again: it must not give up before it has one.
+                for records in consumer.poll(timeout_ms=10000).values():
                     seen += [(record.key, record.value) for record in records]
             consumer.commit()
         finally:
