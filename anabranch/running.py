@@ -74,8 +74,3 @@ class StopSignal:
     def _tell(self) -> None:
         if not self._told.done():
             self._told.set_result(None)
-
-
-async def until_told_to_stop(*others: Awaitable[None]) -> None:
-    """`StopSignal` for commands that announce nothing before they wait."""
-    await StopSignal().wait(*others)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from anabranch.metrics import metrics_endpoint
-from anabranch.running import LOG_LEVELS, run, settle_memory, until_told_to_stop
+from anabranch.running import LOG_LEVELS, StopSignal, run, settle_memory
 from broker.config import BrokerSettings, ConfigError, parse_properties, with_properties
 
 if TYPE_CHECKING:
@@ -114,9 +114,10 @@ async def serve(settings: BrokerSettings, zookeeper: str, metrics_port: int | No
         except DuplicateBroker as error:
             raise ConfigError(str(error)) from None
         metrics.show(node)
+        stop = StopSignal()  # not before: a start that waits for ZooKeeper can be given up
         announcement = asyncio.ensure_future(announce(node, metrics.ready))
         try:
-            await until_told_to_stop(node.failed)
+            await stop.wait(node.failed)
         finally:
             announcement.cancel()
             await node.stop()

@@ -7,7 +7,7 @@ import sys
 import click
 
 from anabranch.commands.node import address
-from anabranch.running import run, until_told_to_stop
+from anabranch.running import StopSignal, run
 
 
 @click.command(
@@ -35,7 +35,8 @@ async def serve(host: str, port: int, data_dir: str | None) -> None:
     """Run the server until told to stop, or until it ends."""
     from anabranch.zookeeper import LocalZooKeeper
 
+    stop = StopSignal()
     async with LocalZooKeeper(host=host, port=port, data_dir=data_dir) as server:
         sys.stdout.write(f"ready zookeeper={server.hosts}\n")
         sys.stdout.flush()
-        await until_told_to_stop(server.ended())
+        await stop.wait(server.ended())

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
-from anabranch.running import until_told_to_stop
+from anabranch.running import StopSignal
 from clients.clock import wall_clock_ms
 from clients.consumer.consumer import Consumer
 from clients.consumer.listener import PartitionKeyRebalanceListener
@@ -110,8 +110,9 @@ async def read(options: argparse.Namespace) -> int:
         audit=options.audit,
     ) as consumer:
         reader = Reader(consumer, records_per_s=options.records_per_s)
+        stop = StopSignal()
         say("ready")
-        await until_told_to_stop(reader.run())
+        await stop.wait(reader.run())
         reader.report()
     say("done")
     return 0
