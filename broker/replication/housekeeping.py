@@ -90,10 +90,17 @@ class Housekeeping:
         return ((one.topic, one.index, one.high_watermark) for one in self._partitions.values())
 
     def retain(self) -> None:
-        """Delete what the topics' retention no longer covers; what is not committed yet stays."""
+        """Delete what the topics' retention no longer covers; what is not committed yet stays.
+
+        A log that cannot does not keep the others from it: on a full disk they are who makes room.
+        """
         now_ms = self._clock_ms()
         for one in self._partitions.values():
-            deleted = one.log.apply_retention(now_ms, high_watermark=one.high_watermark)
+            try:
+                deleted = one.log.apply_retention(now_ms, high_watermark=one.high_watermark)
+            except OSError as error:
+                log.error("%r: retention has to wait for its next turn: %s", one, error)
+                continue
             if deleted:
                 log.info("%r: %d segments expired, starts at %d", one, deleted, one.log.log_start_offset)
 

@@ -388,17 +388,19 @@ class PartitionLog:
         return True
 
     def apply_retention(self, now_ms: int, *, high_watermark: int | None = None) -> int:
-        """Delete the segments that are too old or too much, below the high watermark; how many went."""
+        """Delete the segments that are too old or too much, below the high watermark; how many went. Raises OSError."""
         self._clock_ms = now_ms
         if not self.settings.deletes:
             return 0
         bound = self.log_end_offset if high_watermark is None else high_watermark
         expired = self.segments.expired(self.settings, now_ms, log_end=self.log_end_offset, bound=bound)
-        if expired == len(self.segments):
-            self.roll(self.log_end_offset)
-        if expired:
-            self.increment_log_start_offset(self.segments.base_after(expired))
+        sealed = len(self.segments) - 1
+        # What needs no space goes first: on a full disk the roll fails, and what goes makes room.
+        self.increment_log_start_offset(self.segments.base_after(min(expired, sealed)))
         self.segments.drop_below(self.log_start_offset)
+        if expired > sealed:
+            self.roll(self.log_end_offset)
+            self.increment_log_start_offset(self.log_end_offset)
         return expired
 
     def expire_producers(self, now_ms: int) -> None:

@@ -54,6 +54,8 @@ class LogManager:
         self._preferred: dict[Key, LogDirectory] = {}
         self._cleaning: Cleaning | None = None
         self._uncleanable: set[PartitionLog] = set()
+        self._cleaned_later: set[PartitionLog] = set()
+        self._flushed_later: set[PartitionLog] = set()
 
     def load_checkpoints(self) -> None:
         """Read what the last life wrote, and remove the logs it had deleted."""
@@ -256,29 +258,45 @@ class LogManager:
     # -- work from time to time ---------------------------------------------------------------------------------
 
     def checkpoint(self, high_watermarks: Iterable[tuple[str, int, int]]) -> None:
-        """Write all offsets that moved since the last time. Partitions not named keep theirs. Raises OSError."""
+        """Write all offsets that moved since the last time. Partitions not named keep theirs.
+
+        A directory that refuses does not keep the others from theirs.
+        """
         for topic, index, offset in high_watermarks:
             self.home((topic, index)).high_watermarks.offsets[topic, index] = offset
         for directory in self.directories:
-            directory.checkpoint(one for one in self._logs.items() if self._homes[one[0]] is directory)
+            try:
+                directory.checkpoint(one for one in self._logs.items() if self._homes[one[0]] is directory)
+            except OSError as reason:
+                log.error("the checkpoints in %s have to wait: %s", directory.path, reason)
 
     def flush_step(self) -> bool:
-        """Flush one sealed segment, so that the next life need not scan it; whether there was one."""
+        """Flush one sealed segment, so that the next life need not scan it; whether there was one.
+
+        A log whose disk refuses comes again when the others are done.
+        """
         for opened in self._logs.values():
-            if opened.durability.has_sealed_unflushed:
+            if opened.durability.has_sealed_unflushed and opened not in self._flushed_later:
                 try:
                     opened.durability.flush_sealed()
                 except KafkaError as reason:
                     log.warning("%s", reason)
-                    return False
+                    self._flushed_later.add(opened)
+                    continue
                 return True
+        self._flushed_later.clear()
         return False
 
     def clean_step(self, high_watermarks: Callable[[], Iterable[tuple[str, int, int]]]) -> bool:
-        """Do a piece of compaction, on the dirtiest log there is; whether there may be more to do at once."""
+        """Do a piece of compaction, on the dirtiest log there is; whether there may be more to do at once.
+
+        A log whose disk refuses comes again when the others are done.
+        """
         cleaning = self._cleaning
         if cleaning is None:
             self._cleaning = self._next_cleaning(high_watermarks())
+            if self._cleaning is None:
+                self._cleaned_later.clear()
             return self._cleaning is not None
         try:
             if not cleaning.step():
@@ -289,16 +307,17 @@ class LogManager:
             self._cleaning = None
         except OSError as reason:
             log.warning("%s: compaction has to wait: %s", cleaning.log.directory, reason)
+            self._cleaned_later.add(cleaning.log)
             self._cleaning = None
-            return False
         return True
 
     def _next_cleaning(self, high_watermarks: Iterable[tuple[str, int, int]]) -> Cleaning | None:
         now_ms = self._clock_ms()
+        left_out = self._uncleanable | self._cleaned_later
         dirty = []
         for topic, index, high_watermark in high_watermarks:
             opened = self._logs.get((topic, index))
-            if opened is None or not opened.settings.compacts or opened in self._uncleanable:
+            if opened is None or not opened.settings.compacts or opened in left_out:
                 continue
             if (topic, index) in self._futures:
                 continue

@@ -1,4 +1,4 @@
-"""Goal: a disk that refuses puts work off, a bug ends it loudly, and long work lets requests through."""
+"""Goal: a disk that refuses puts work off, one log at a time, a bug ends it, long work lets requests through."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
+from broker.config import WEEK_MS
 from broker.replication.housekeeping import in_steps, periodically
+from broker.storage.files import MemoryFiles
+from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, run
+from tests.broker.storage.faulty_files import FaultyFiles
 
 
 def turns(*outcomes: Exception | None) -> tuple[Callable[[], bool], list[int]]:
@@ -66,3 +70,32 @@ def test_between_two_steps_others_have_their_turn() -> None:
             await asyncio.gather(busy, return_exceptions=True)
 
     asyncio.run(story())
+
+
+def test_a_log_that_cannot_expire_does_not_keep_the_others_from_making_room(caplog: pytest.LogCaptureFixture) -> None:
+    """A disk is full; the first log needs space to give up its only segment, the second one has seven to give up."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        files = FaultyFiles(MemoryFiles())
+        broker = await cluster.start(1, files)  # type: ignore[arg-type]
+        for topic in ("idle", "busy"):
+            await cluster.lead(1, replicas=(1,), topic=topic)
+        idle, busy = cluster.partition(1, "idle"), cluster.partition(1, "busy")
+        old = batch("x" * 100, timestamp_ms=NOW_MS - 2 * WEEK_MS)
+        replicas = broker.replicas
+        replicas.append_local(idle, old, acks=1, generation=None)
+        while len(busy.log.segments) < 8:
+            replicas.append_local(busy, old, acks=1, generation=None)
+        files.full = True
+        replicas.housekeeping.retain()
+        assert (len(idle.log.segments), idle.log.log_start_offset) == (1, 0)
+        assert (len(busy.log.segments), busy.log.log_start_offset) == (1, busy.log.segments.first_offset)
+        waiting = [line for line in caplog.messages if "retention has to wait" in line]
+        assert len(waiting) == 2
+        assert "idle-0" in waiting[0]
+        assert "no space" in waiting[0]
+        files.full = False
+        replicas.housekeeping.retain()
+        assert (idle.log.size_bytes, busy.log.size_bytes) == (0, 0)
+
+    run(scenario, 0, log_segment_bytes=1000)

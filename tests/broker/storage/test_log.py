@@ -10,6 +10,7 @@ from protocol.records.compression import Compression
 from protocol.records.control import build_end_transaction
 from protocol.records.record import iter_records
 from tests.broker.storage.batches import NOW_MS, batch
+from tests.broker.storage.faulty_files import FaultyFiles
 from tests.broker.storage.logs import append, code_of, everything, opened
 
 # ----------------------------------------------------------------------------------------------------------- appending
@@ -361,6 +362,20 @@ def test_retention_by_time(files: Files) -> None:
     assert (log.log_start_offset, log.log_end_offset, len(log.segments), log.size_bytes) == (30, 30, 1, 0)
     assert log.apply_retention(NOW_MS + 10**9) == 0
     assert append(log).first_offset == 30
+
+
+def test_retention_frees_on_a_full_disk_what_needs_no_space() -> None:
+    files = FaultyFiles(MemoryFiles())
+    log = thirty_batches(files, retention_ms=10_000)
+    files.full = True
+    for _ in range(2):
+        with pytest.raises(OSError, match="space"):
+            log.apply_retention(NOW_MS + 10**6)
+        assert (log.log_start_offset, log.log_end_offset, len(log.segments)) == (25, 30, 1)
+    assert everything(opened(FaultyFiles(files.inner)))[0].base_offset == 25, "and a crash now costs nothing"
+    files.full = False
+    assert log.apply_retention(NOW_MS + 10**6) == 1
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (30, 30, 0)
 
 
 def test_retention_by_size(files: Files) -> None:

@@ -159,6 +159,69 @@ def test_a_flush_that_fails_ends_the_steps(caplog: pytest.LogCaptureFixture) -> 
     assert caplog.text.count("takes no more appends") == 1
 
 
+def test_a_log_that_cannot_be_flushed_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    """One has an epoch to write, which a full disk refuses; the other needs no space."""
+    files = FaultyFiles(MemoryFiles())
+    logs = manager(files, TopicConfig(segment_bytes=300))
+    refused, other = (logs.open(topic, 0, TOPIC_ID) for topic in ("a", "b"))
+    fill(refused, 20)
+    fill(other, 20)
+    files.full = True
+    refused.epochs.assign(4, 20)
+    for _ in range(2):
+        caplog.clear()
+        other.durability.recovery_point = 0
+        while logs.flush_step():
+            pass
+        assert (refused.recovery_point, other.recovery_point) == (0, other.segments.active.base_offset)
+        assert len(caplog.messages) == 1, "once a turn"
+    files.full = False
+    assert logs.flush_step(), "it comes again"
+
+
+def test_a_directory_that_refuses_does_not_keep_the_others_from_their_checkpoints(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disks = {path: FaultyFiles(MemoryFiles()) for path in ("/a", "/b")}
+    logs = LogManager(disks, BrokerSettings(), lambda _: TopicConfig(), lambda: 0)
+    logs.load_checkpoints()
+    for topic in ("on-a", "on-b"):
+        logs.open(topic, 0, TOPIC_ID)
+    disks["/a"].full = True
+    logs.checkpoint([("on-a", 0, 5), ("on-b", 0, 6)])
+    assert [disk.read_file("replication-offset-checkpoint") for disk in disks.values()] == [None, b"0\n1\non-b 0 6\n"]
+    assert [line for line in caplog.messages if "/a" in line and "no space" in line]
+    disks["/a"].full = False
+    logs.checkpoint([])
+    assert disks["/a"].read_file("replication-offset-checkpoint") == b"0\n1\non-a 0 5\n"
+
+
+def test_a_log_that_cannot_be_compacted_now_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    """On two disks, of which the one with the dirtier log is full."""
+    disks = {path: FaultyFiles(MemoryFiles()) for path in ("/a", "/b")}
+    config = TopicConfig(segment_bytes=300, cleanup_policy="compact")
+    logs = LogManager(disks, BrokerSettings(), lambda _: config, lambda: 0)
+    logs.load_checkpoints()
+    many, few = (logs.open(topic, 0, TOPIC_ID) for topic in ("many", "few"))
+    for log in (many, few):
+        fill(log, 20)
+    few.cleaned_to = 4
+    disks["/a"].full = True
+
+    def turn() -> None:
+        caplog.clear()
+        steps = sum(1 for _ in iter(lambda: logs.clean_step(lambda: [("many", 0, 20), ("few", 0, 20)]), False))
+        assert steps < 100
+
+    for _ in range(2):
+        turn()
+        assert (many.cleaned_to, few.cleaned_to) == (0, few.segments.active.base_offset)
+        assert caplog.text.count("many-0: compaction has to wait") == 1
+    disks["/a"].full = False
+    turn()
+    assert many.cleaned_to == many.segments.active.base_offset
+
+
 def test_deleted_logs_can_be_rescued_for_a_while() -> None:
     files = MemoryFiles()
     now_ms = 1000
