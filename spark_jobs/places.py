@@ -1,19 +1,23 @@
 """Who hands out each partition, and how far it was read: what is judged across keys, within one bucket.
 
     two owners     an owner is an incarnation of a member in one generation of its group. Generations rise from owner to
-                   owner; who hands out something later, by its own time, than an owner of a higher generation began to,
-                   or than another one of its own generation that began after it, is a second owner. Each pair of owners
-                   is told once per bucket
+                   owner. A second owner is who hands out something after an owner of a higher generation began to, or
+                   another one of its own generation whose events are stored behind its first. *After* is what both say,
+                   the order of the audit topic and the time of the events: a partition is given up when its events are
+                   stored, so a clean hand-over is in order there, whatever the clocks of two machines say; events that
+                   were stored late are told from new ones by their time. Each pair is told once per bucket
     repeated       a partition is read in order; after a failure it is read again from further back. That violates
                    nothing if the repetition goes on to where reading had come to. One that is given up, because
                    something beyond comes next, handed out a record after later ones that were not handed out again
-    late           an event of an earlier owner, stored behind those of a later one, that happened before them
+    late           an event of an earlier owner, stored behind those of a later one, that happened before them. An event
+                   of a later owner did not, though its clock be behind
 
 Offsets of one bucket's records in a partition stand for all of its records: every record belongs to some bucket.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -86,20 +90,19 @@ class Place:
         if mine is None:
             mine = Owner(event.time_ms, event)
             self.owners.append(mine)
-            # The newest last; among those of one generation, the one that began last.
-            self.owners.sort(key=_rank)
-            del self.owners[:-OWNERS_MAX]
+            # The sort is stable: within one generation, the one that was heard of first is the older one.
+            self.owners.sort(key=lambda one: one.newest.group_generation)
         elif event.time_ms >= mine.newest.time_ms:
             mine.newest = event
         found, deposed = [], False
-        for other in self.owners:
-            if other.newest.incarnation == event.incarnation:
+        for younger in itertools.takewhile(lambda one: one is not mine, reversed(self.owners)):
+            if younger.newest.incarnation == event.incarnation or not _went_on(mine, event, younger):
                 continue
-            older, younger = sorted((mine, other), key=_rank)
-            deposed = deposed or (older is mine and event.time_ms > younger.began_ms)
-            if older.newest.time_ms > younger.began_ms and younger.newest.incarnation not in older.told:
-                older.told.append(younger.newest.incarnation)
-                found.append(Violation.of(TWO_OWNERS, older.newest, before=younger.newest))
+            deposed = True
+            if younger.newest.incarnation not in mine.told:
+                mine.told.append(younger.newest.incarnation)
+                found.append(Violation.of(TWO_OWNERS, event, before=younger.newest))
+        del self.owners[:-OWNERS_MAX]
         return found, deposed
 
     def as_json(self) -> list[Any]:
@@ -119,12 +122,22 @@ class Place:
 
 
 def happened_before(event: Event, newest: Event) -> bool:
-    """Whether an event of another member, stored behind this one, tells of something that was earlier."""
-    return event.incarnation != newest.incarnation and event.time_ms < newest.time_ms
+    """Whether an event of another member, stored behind this one, tells of something that was earlier.
+
+    Clocks decide only what the group's generations leave open: a member that is of a later one came later.
+    """
+    return (
+        event.incarnation != newest.incarnation
+        and event.group_generation <= newest.group_generation
+        and event.time_ms < newest.time_ms
+    )
 
 
-def _rank(owner: Owner) -> tuple[int, int]:
-    return owner.newest.group_generation, owner.began_ms
+def _went_on(older: Owner, event: Event, younger: Owner) -> bool:
+    """Whether this event of the older one, stored behind the younger's first, happened after that as well."""
+    if event.group_generation == younger.newest.group_generation and older.began_ms >= younger.newest.time_ms:
+        return False  # nobody knows who of them came first: the one that seems younger has ended, and was told late
+    return event.time_ms > younger.began_ms
 
 
 def _same_owner(one: Event, other: Event) -> bool:

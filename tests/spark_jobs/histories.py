@@ -29,6 +29,7 @@ TOPIC = "flights"
 GROUP = "readers"
 BEGIN_MS = 1_700_000_000_000
 STEP_MS = 7
+SKEW_MS = 50 * STEP_MS
 PRODUCER = 77
 
 
@@ -204,6 +205,13 @@ def _deliver(
         position[partition] += 1
         if rng.random() < 0.2:
             committed[partition] = position[partition]
+
+
+def skewed(history: History, rng: random.Random) -> History:
+    """The same where the clock of each member is ahead or behind."""
+    early_ms = {one.incarnation: rng.randint(-SKEW_MS, SKEW_MS) for one in history.handed}
+    handed = [replace(one, early_ms=early_ms[one.incarnation]) for one in history.handed]
+    return replace(history, handed=handed)
 
 
 def runs(handed: Iterable[Handed]) -> list[tuple[int, bytes]]:

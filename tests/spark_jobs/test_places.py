@@ -29,8 +29,19 @@ def test_an_owner_that_goes_on_when_it_was_replaced_is_a_second_one() -> None:
     assert kinds(by(1, 1, 0, 10), by(2, 2, 1, 20), by(1, 1, 2, 30), by(1, 1, 3, 40)) == [TWO_OWNERS]
 
 
-def test_whichever_is_stored_first() -> None:
-    assert kinds(by(1, 1, 0, 10), by(1, 1, 2, 30), by(2, 2, 1, 20)) == [TWO_OWNERS]
+def test_a_clean_hand_over_is_one_whatever_the_clocks_of_two_machines_say() -> None:
+    """The older owner's events are stored when the younger one begins."""
+    ahead = [by(1, 1, offset, 1050 + offset) for offset in range(3)]
+    assert kinds(*ahead, *(by(2, 2, offset, 1020 + offset) for offset in range(3, 6))) == []
+    behind = [by(1, 1, offset, 950 + offset) for offset in range(3)]
+    assert kinds(*behind, *(by(2, 2, offset, 1020 + offset) for offset in range(3, 6))) == []
+    assert kinds(*ahead, by(2, 2, 3, 1023), by(1, 1, 3, 1060), by(2, 2, 4, 1024)) == [TWO_OWNERS]
+
+
+def test_a_static_member_that_restarts_on_another_machine_is_alone() -> None:
+    assert kinds(by(1, 1, 0, 1050), by(1, 1, 1, 1060), by(2, 1, 2, 1030), by(2, 1, 3, 1055), by(2, 1, 4, 1070)) == []
+    late = by(1, 1, 1, 1010)
+    assert kinds(by(2, 1, 0, 1020), by(2, 1, 1, 1030), late, by(2, 1, 2, 1040)) == []
 
 
 def test_two_owners_of_one_generation_that_alternate() -> None:
@@ -55,6 +66,11 @@ def test_a_repetition_has_to_reach_where_reading_had_come_to() -> None:
     assert kinds(*first, by(2, 2, 1, 10), by(3, 3, 0, 11), *(by(3, 3, n, 12 + n) for n in range(1, 5))) == []
     assert kinds(*first, by(1, 1, 1, 10), by(1, 1, 4, 11)) == [REPEATED]
     assert kinds(*first, by(1, 1, 3, 10), by(1, 1, 4, 11)) == [], "nothing came after it"
+
+
+def test_a_repetition_by_a_later_owner_is_one_though_its_clock_is_behind() -> None:
+    first = [by(1, 1, offset, 1050 + offset) for offset in range(4)]
+    assert kinds(*first, by(2, 2, 1, 1020), by(2, 2, 4, 1021)) == [REPEATED]
 
 
 def test_plain_deliveries_leave_the_same_behind() -> None:

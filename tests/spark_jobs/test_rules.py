@@ -82,6 +82,18 @@ def test_what_another_member_did_before_is_late_not_wrong() -> None:
     assert (counts, found) == ({DELIVERED: 2, LATE: 1, OUT_OF_ORDER: 1}, [(OUT_OF_ORDER, 0)])
 
 
+def test_a_member_of_a_later_generation_of_the_group_did_nothing_before() -> None:
+    """Though its clock be behind: what it hands out of order is out of order, what it reads again is read again."""
+    later = event((1, 5, 0), generation=1, time_ms=50, incarnation=2)
+    behind = event((0, 1, 10), time_ms=20, incarnation=3)._replace(group_generation=2)
+    counts, found = judge_events([behind, later, behind])
+    assert (counts, found) == ({DELIVERED: 2, OUT_OF_ORDER: 1}, [(OUT_OF_ORDER, 0)])
+    passed_over = judge_events([event((1, 1, 11), time_ms=50), behind])
+    assert passed_over == ({DELIVERED: 2, OUT_OF_ORDER: 1}, [(OUT_OF_ORDER, 0)])
+    again = judge_events([event((0, 1, 10), time_ms=50), behind])
+    assert again == ({DELIVERED: 1, REDELIVERED: 1}, [])
+
+
 def test_a_violation_knows_what_was_delivered_before() -> None:
     line = Line()
     for spot in ((0, 1, 10), (2, 5, 0)):
