@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 
@@ -15,3 +16,5 @@ class ConsumerGroupMetadata(NamedTuple):
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+    before_commit: Callable[[], Awaitable[None]] | None = None
+    """What has to be done before a commit in the member's name: its audit is stored, because commits open gates."""

@@ -1,7 +1,8 @@
 """Writes down every record that is handed to the application, before anyone else can act on it (D12).
 
 Deliveries are noted when they happen, and leave soon after as runs of events (`runs`), through an idempotent producer,
-under the key of their bucket; `flush` returns when all of them are stored. The consumer flushes before each commit,
+under the key of their bucket; `flush` returns when all of them are stored. The consumer flushes before each commit and
+each rebalance, and a producer before it makes the consumer's offsets part of a transaction (`ConsumerGroupMetadata`),
 because a commit is what opens the gates of others: by the time a later record of a key can be delivered elsewhere, the
 earlier delivery stands in the audit topic.
 """

@@ -385,6 +385,15 @@ class Consumer:
             raise ValueError("rebalancing needs a group_id")
         self._ownership.want_rebalance()
 
+    async def flush_audit(self) -> None:
+        """Return when every delivery so far stands in the audit; without an audit, at once. `RuntimeError` when some
+        cannot.
+
+        Commits do it by themselves: `commit`, automatic ones, and `send_offsets_to_transaction` with what
+        `group_metadata` gave. Who commits for the group in another way calls this before.
+        """
+        await self._handover.flush_audit()
+
     async def committed(self, partition: TopicPartition) -> int | None:
         """The group's committed offset of a partition; None if there is none."""
         if self._session is None:
@@ -401,11 +410,13 @@ class Consumer:
     def group_metadata(self) -> ConsumerGroupMetadata:
         """As whom this member reads, for `producer.send_offsets_to_transaction`: a later generation refuses it.
 
-        Also when the membership has lapsed meanwhile: without member and generation nobody would be refused.
+        Also when the membership has lapsed meanwhile: without member and generation nobody would be refused. With an
+        audit it carries the flush that has to come before the offsets (`flush_audit`).
         """
         if self._session is None:
             raise ValueError("there is no group without a group_id")
-        return self._session.membership.owner
+        owner = self._session.membership.owner
+        return owner if self._audit is None else owner._replace(before_commit=self._audit.flush)
 
     # inside
 

@@ -1,7 +1,9 @@
 """Passing keys on to other members, and taking them over: flush, commit, cross; then announce (R10, F18, invariant I5).
 
 A commit is what opens the gates of others. So before any commit that reaches the end of a segment, and before any
-rebalance, the application is told to flush, and the audit of what it was given is stored. Who commits differs:
+rebalance, the application is told to flush, and before any commit and any rebalance the audit of what it was given is
+stored; a commit in a producer's transaction waits for that, too (`ConsumerGroupMetadata.before_commit`). Who commits
+differs:
 
     enable_auto_commit=True     asking for more says that everything handed out is processed; boundaries are committed
                                 as soon as they are reached
@@ -22,8 +24,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from typing import Any, Final
 
 from clients.consumer.audit import DeliveryAudit
 from clients.consumer.delivery import Boundary, Deliveries, mark_crossed
@@ -167,6 +169,11 @@ class HandOver:
         await self._flush_unflushed(list(self._assignment))
         await self._store_positions(self._assignment.positions().keys())
 
+    async def flush_audit(self) -> None:
+        """Return when the audit of everything that was handed out is stored."""
+        if self._audit is not None:
+            await self._audit.flush()
+
     async def lose(self, partitions: Collection[TopicPartition]) -> None:
         """Tell of partitions that are not there any more."""
         if partitions:
@@ -186,9 +193,12 @@ class HandOver:
             progress.unflushed = False
 
     async def _store_positions(self, partitions: Collection[TopicPartition]) -> None:
+        """Commit them, if that is not the application's business; the audit is stored in any case."""
         if self._automatic:
             positions = self._assignment.positions()
             await self._store_quietly({one: at for one, at in positions.items() if one in partitions})
+        else:
+            await self._quietly(self.flush_audit())
 
     async def _flush(self, boundaries: Iterable[Boundary]) -> None:
         """Tell the application to flush what these boundaries pass on, once for each."""
@@ -215,8 +225,11 @@ class HandOver:
 
     async def _store_quietly(self, offsets: Mapping[TopicPartition, int]) -> bool:
         """Commit, unless the group has moved on or nobody answers: whoever reads next begins further back then."""
+        return await self._quietly(self._store(offsets))
+
+    async def _quietly(self, commit: Coroutine[Any, Any, None]) -> bool:
         try:
-            await self._store(offsets)
+            await commit
         except (ConnectionError, TimeoutError) as error:
             log.warning("not committed: %s", error)
             return False
@@ -232,8 +245,7 @@ class HandOver:
             return
         # One after the other: the older of two commits must not arrive last.
         async with self._storing:
-            if self._audit is not None:
-                await self._audit.flush()
+            await self.flush_audit()
             if self._session is not None:
                 await self._session.commit(offsets)
             for partition, offset in offsets.items():

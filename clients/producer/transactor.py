@@ -105,6 +105,9 @@ class Transactor:
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: ConsumerGroupMetadata) -> None:
         """Make these offsets part of the transaction, and wait until the group's coordinator holds them."""
+        self._transactions.check_open()
+        if group.before_commit is not None:
+            await group.before_commit()
         self._transactions.add_offsets(offsets, group)
         await self._until(lambda: not self._transactions.offsets_pending, "the offsets may have been added or not")
 

@@ -151,3 +151,69 @@ def test_a_cancelled_writer_leaves_what_it_had_to_the_next() -> None:
         assert [(one.offset, one.number) for one in found] == [(0, 0), (1, 1)]
 
     against_a_cluster(story, brokers=1)
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_what_was_handed_out_is_stored_before_a_rebalance_whoever_commits(
+    strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(written, "LINGER_S", 3600)
+    join = GroupSession.join
+    unsettled: list[int] = []
+
+    async def watched(self: GroupSession) -> object:
+        assert consumer._audit is not None
+        unsettled.append(consumer._audit._runs.waiting + consumer._audit._producer._accumulator.outstanding)
+        return await join(self)
+
+    monkeypatch.setattr(GroupSession, "join", watched)
+    consumer: Consumer
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        nonlocal consumer
+        await make_topic(admin, 1)
+        await make_topic(admin, 1, name="deliveries")
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await send(producer, admin, 10)
+        async with Consumer(
+            TOPIC,
+            bootstrap_servers=cluster.bootstrap_servers,
+            group_id="g",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            partition_assignment_strategy=strategy,
+            audit="deliveries",
+        ) as consumer:
+            while not await consumer.getmany(timeout_ms=60_000, max_records=5):
+                pass
+            assert consumer._audit is not None
+            assert consumer._audit._runs.waiting == 5
+            consumer.enforce_rebalance()
+            while len(unsettled) < 2:
+                await consumer.getmany(timeout_ms=100, max_records=0)
+
+    against_a_cluster(story, brokers=1)
+    assert unsettled == [0, 0]
+
+
+def test_who_commits_in_another_way_can_flush_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(written, "LINGER_S", 3600)
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1)
+        await make_topic(admin, 1, name="deliveries")
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await send(producer, admin, 10)
+        settings = {"bootstrap_servers": cluster.bootstrap_servers, "auto_offset_reset": "earliest"}
+        async with (
+            Consumer(TOPIC, group_id="g", audit="deliveries", **settings) as consumer,  # type: ignore[arg-type]
+            Consumer(TOPIC, group_id="h", **settings) as unaudited,  # type: ignore[arg-type]
+        ):
+            while not await consumer.getmany(timeout_ms=60_000, max_records=5):
+                pass
+            await consumer.flush_audit()
+            assert sorted([one.offset for one in await events_of(cluster, 5)]) == list(range(5))
+            await unaudited.flush_audit()
+            assert unaudited.group_metadata().before_commit is None
+
+    against_a_cluster(story, brokers=1)
