@@ -32,6 +32,7 @@ class Wish:
     metrics_host: str
     package: Path | None
     source: str = "anabranch"
+    allow_empty: bool = False
 
     @property
     def directory(self) -> Path:

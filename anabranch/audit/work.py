@@ -112,15 +112,22 @@ def copied(wish: Wish) -> Wish:
     return replace(wish, topic=wish.topic or facts["topic"], expect=wish.expect or facts["expect"])
 
 
-def conclude(findings: Findings, directory: Path, console: Console) -> int:
-    """Write verdict and report, show the verdict; the exit status."""
+def conclude(findings: Findings, directory: Path, console: Console, *, allow_empty: bool = False) -> int:
+    """Write verdict and report, show the verdict; the exit status. `CannotAudit` if there was nothing to judge."""
     gather.write_verdict(directory / gather.VERDICT, report.as_json(findings))
     report.write(directory / gather.REPORT, findings)
     if findings.found > TOLD_MAX:
         console.print(f"{findings.found - TOLD_MAX:,} more violations in {directory / 'violations'}")
     console.print(verdict_table(findings))
     console.print(f"report: {directory / gather.REPORT}")
-    return 0 if clean(findings.judgement) else 1
+    if not clean(findings.judgement):
+        return 1
+    if not findings.judgement.get("events") and not allow_empty:
+        raise service.CannotAudit(
+            f"nothing was delivered: {findings.topic} holds no events of an audit, which consumers write if they are "
+            f"given audit={findings.topic!r} (--allow-empty takes this for a clean audit)"
+        )
+    return 0
 
 
 def verdict_table(findings: Findings) -> Table:

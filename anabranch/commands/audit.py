@@ -55,8 +55,9 @@ Elsewhere than on this machine:
   --out, which holds the checkpoint, must be a directory that driver and executors share.
 
 \b
-Exit status: 0 nothing was violated, 1 something was, 2 there is no verdict. In the directory of --out each audited
-topic has one with report.html, verdict.json and violations/*.parquet; spark.log is what Spark said.
+Exit status: 0 nothing was violated, 1 something was, 2 there is no verdict, or nothing was delivered (--allow-empty).
+In the directory of --out each audited topic has one with report.html, verdict.json and violations/*.parquet; spark.log
+is what Spark said.
 """,
 )
 @click.option("--bootstrap-servers", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT[,...]")
@@ -102,6 +103,7 @@ topic has one with report.html, verdict.json and violations/*.parquet; spark.log
     type=click.Path(file_okay=False, path_type=Path),
     help="Write our archive and a script there, and print the command line of spark-submit.",
 )
+@click.option("--allow-empty", is_flag=True, help="Exit with 0 when nothing was delivered, too.")
 @click.option("--serve", is_flag=True, help="Take commands from standard input.")
 def command(conf: tuple[str, ...], **options: Any) -> None:
     """Check with Spark that every key's records were delivered in order, none lost, none twice."""
@@ -145,7 +147,9 @@ def run(wish: Wish) -> int:
                     service.serve(audits, sys.stdin)
                     return 0
                 audit = work.as_batch if wish.is_batch else work.as_stream
-                return work.conclude(audit(session, wish, console), wish.directory, console)
+                return work.conclude(
+                    audit(session, wish, console), wish.directory, console, allow_empty=wish.allow_empty
+                )
     except (service.CannotAudit, SparkMissing, BadEvents) as error:
         raise CannotRun(str(error)) from None
     except (PySparkException, OSError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from anabranch.audit import gather, report, work
 from anabranch.audit.findings import Findings
 from anabranch.audit.wish import Wish
 from anabranch.commands import audit as command
-from spark_jobs import session, violations
+from spark_jobs import audit, session, verdict, violations
 from spark_jobs.reader import EARLIEST, LATEST, TopicReader
 from spark_jobs.service import CannotAudit
 from tests.spark_jobs.live import DELIVERY, LiveCluster, deliveries
@@ -124,3 +125,19 @@ def test_a_stream_that_is_clean_is_the_exit_status(
     assert json.loads((wish.directory / gather.VERDICT).read_text())["clean"] is True
     assert "Order audit" in (wish.directory / gather.REPORT).read_text()
     assert list((wish.directory / "violations").glob("*")) == []
+
+
+def test_where_nothing_was_delivered_there_is_no_verdict(
+    spark: SparkSession, live: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer that was not told to write an audit makes no build green; nor does Ctrl-C before anything came."""
+    monkeypatch.setattr(session, "AuditSpark", lambda *_, **__: contextlib.nullcontext(spark))
+    stopped = threading.Event()
+    stopped.set()
+    monkeypatch.setattr(work, "until_interrupted", lambda: contextlib.nullcontext(stopped))
+    wish = replace(WISH, bootstrap_servers=live.servers, topic=live.create("empty", 1), out=tmp_path)
+    with pytest.raises(command.CannotRun, match=r"^nothing was delivered: empty holds no events") as refusal:
+        command.run(replace(wish, follow=True))
+    assert refusal.value.exit_code == 2
+    nothing = gather.of_stream(audit.Target(live.servers, "empty", wish.directory), verdict.judge((), keys=0))
+    assert work.conclude(nothing, wish.directory, Console(file=io.StringIO()), allow_empty=True) == 0
