@@ -61,7 +61,9 @@ def take(asked: Asked, row: PartitionData) -> Outcome:
         return Outcome.GO_ON
     if row.error_code:
         code = ErrorCode(row.error_code)
-        log.debug("%r: %s from the leader", partition, code.name)
+        # Once for each run of refusals: it is asked again for as long as it takes.
+        level = logging.DEBUG if code in _PASSING or following.failures else logging.ERROR
+        log.log(level, "%r: no records from the leader at offset %d: %s", partition, asked.fetch_offset, code.name)
         return _OUTCOMES.get(code, Outcome.BACK_OFF)
     if row.diverging_epoch.epoch >= 0:
         truncate(partition, row.diverging_epoch)
@@ -78,6 +80,19 @@ def take(asked: Asked, row: PartitionData) -> Outcome:
     return Outcome.GO_ON
 
 
+_PASSING: Final = frozenset(
+    {
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+    }
+)
+"""What a follower hears while leaders change, and topics come and go."""
 _OUTCOMES: Final = {
     ErrorCode.OFFSET_OUT_OF_RANGE: Outcome.OUT_OF_RANGE,
     ErrorCode.FENCED_LEADER_EPOCH: Outcome.FENCED,

@@ -7,7 +7,8 @@ left.
 
 Invariants: batches follow one another without a gap in the file and with growing offsets; an entry of an index always
 names a batch that is there. A segment that was loaded and not scanned is checked when it is first read: what has
-another checksum than on the day it was written is refused with CORRUPT_MESSAGE, never served.
+another checksum than on the day it was written is never served. A read ends before it, and one that begins there is
+refused with CORRUPT_MESSAGE.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from typing import Final
 
 from broker.storage.files import File, Files
 from broker.storage.index import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
+from broker.storage.soundness import sound_prefix
 from broker.storage.transactions import AbortedTransaction, decode_aborted, encode_aborted
-from protocol.errors import DecodeError, ErrorCode, KafkaError
+from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
@@ -29,7 +31,6 @@ from protocol.records.batch import (
     BatchHeader,
     Buffer,
     check_crc,
-    iter_batches,
     read_header,
 )
 
@@ -183,42 +184,33 @@ class Segment:
             return b""
         if stop - start <= max_bytes:
             self._remember(stop_offset, stop)
-            return self._verified(start, self.file.read(start, stop - start), stop - start)
+            return self._verified(start, self.file.read(start, stop - start), stop - start, stop_offset)
         data = self.file.read(start, max_bytes + HEADER_BYTES)  # with a look at the batch behind
         whole = self._whole_batches(data, start, max_bytes)
         if not whole and min_one_batch:
             whole = read_header(data).size_bytes
+            if whole > stop - start:
+                raise self._corrupt(start, f"a batch of {whole} bytes")
             data = self.file.read(start, whole)
-        return self._verified(start, data[:whole], whole)
+        return self._verified(start, data[:whole], whole, stop_offset)
 
-    def _verified(self, start: int, data: bytes, size_bytes: int) -> bytes:
-        """The batches that stand at a position, if they are what was once written there."""
-        if len(data) != size_bytes:
-            raise self._corrupt(start, f"{len(data)} instead of {size_bytes} bytes")
-        end = start + size_bytes
-        if end <= self.verified_bytes:
+    def _verified(self, start: int, data: bytes, size_bytes: int, end_offset: int) -> bytes:
+        """What stands at a position, up to the first batch that is not what was once written there."""
+        if len(data) == size_bytes and start + size_bytes <= self.verified_bytes:
             return data
-        seen, next_offset = 0, self.base_offset
-        try:
-            for position, header in iter_batches(data):
-                if header.base_offset < next_offset:  # the checksum does not cover it
-                    raise self._corrupt(start + position, f"offset {header.base_offset} instead of {next_offset}")
-                next_offset = header.next_offset
-                if not check_crc(data, position, header):
-                    raise self._corrupt(start + position, f"the checksum of the batch at {header.base_offset} is wrong")
-                seen = position + header.size_bytes
-        except DecodeError as reason:
-            raise self._corrupt(start, str(reason)) from None
-        if seen != size_bytes:
-            raise self._corrupt(start + seen, "an incomplete batch")
+        sound, damage = sound_prefix(data, self.base_offset, end_offset)
+        if sound != size_bytes:
+            error = self._corrupt(start + sound, damage or f"{len(data) - sound} bytes of an incomplete batch")
+            if not sound:
+                raise error
         if start <= self.verified_bytes:
-            self.verified_bytes = end
-        return data
+            self.verified_bytes = start + sound
+        return data[:sound]
 
     def _corrupt(self, position: int, reason: str) -> KafkaError:
         path = segment_path(self._directory, self.base_offset)
         if not self._damaged:
-            log.error("%s is damaged at byte %d and not served from there on: %s", path, position, reason)
+            log.error("%s is damaged at byte %d, and what stands there is not served: %s", path, position, reason)
             self._damaged = True
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{path} at byte {position}: {reason}")
 
@@ -232,7 +224,9 @@ class Segment:
                 next_offset = base_offset if next_offset < 0 else next_offset
                 break
             if length < _LENGTH_MIN:
-                raise self._corrupt(start + inside, f"a batch of {length} bytes")
+                if not inside:
+                    raise self._corrupt(start, f"a batch of {length} bytes")
+                break
             inside += LOG_OVERHEAD_BYTES + length
             next_offset = base_offset + last_delta + 1
         if next_offset >= 0:

@@ -17,6 +17,7 @@ from clients.consumer.gate import TopicGate
 from clients.consumer.gatekeeper import Gatekeeper
 from clients.consumer.positions import UNKNOWN, Assignment, PartitionProgress
 from clients.network import Network
+from protocol.errors import KafkaError
 from protocol.lineage import Lineage, Segment
 from protocol.topic_partition import TopicPartition
 
@@ -67,19 +68,26 @@ class Deliveries:
         self._holds_back = holds_back
 
     def take(self, limit: int) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Up to `limit` records that may be handed out now."""
+        """Up to `limit` records that may be handed out now. Raises KafkaError where the first of them is damaged."""
         taken: dict[TopicPartition, list[ConsumerRecord]] = {}
-        for progress in self._assignment.in_turn():
-            rows = taken.setdefault(progress.partition, [])
-            while limit > 0 and (segment := self._deliverable(progress)) is not None:
-                records = progress.take(limit)
-                limit -= len(records)
-                topic, index = progress.partition
-                generation = segment.generation
-                rows.extend(
-                    ConsumerRecord(topic, index, offset, timestamp, key, value, headers, generation)
-                    for offset, timestamp, key, value, headers in records
-                )
+        try:
+            for progress in self._assignment.in_turn():
+                rows = taken.setdefault(progress.partition, [])
+                while limit > 0 and (segment := self._deliverable(progress)) is not None:
+                    records = progress.take(limit)
+                    limit -= len(records)
+                    topic, index = progress.partition
+                    generation = segment.generation
+                    rows.extend(
+                        ConsumerRecord(topic, index, offset, timestamp, key, value, headers, generation)
+                        for offset, timestamp, key, value, headers in records
+                    )
+                if not any(taken.values()):
+                    progress.check_damage()
+        except KafkaError:
+            if not any(taken.values()):
+                raise
+            # What was taken counts as handed out: the damage is met again by who asks for more.
         return {partition: rows for partition, rows in taken.items() if rows}
 
     def one_by_one(self, limit: int) -> Iterator[ConsumerRecord]:
@@ -95,6 +103,8 @@ class Deliveries:
                     limit -= 1
                     offset, timestamp, key, value, headers = records[0]
                     yield ConsumerRecord(topic, index, offset, timestamp, key, value, headers, generation)
+            if limit > 0:
+                progress.check_damage()
 
     def boundaries(self, *, maybe: bool = False) -> list[Boundary]:
         """The boundaries that have been reached and not yet crossed; `maybe`: those too whose ends are unknown."""

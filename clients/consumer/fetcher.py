@@ -212,10 +212,12 @@ class Fetcher:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and not at_follower:
             progress.out_of_range = progress.fetch_offset == asked[partition]
             return progress.out_of_range
+        if code is ErrorCode.CORRUPT_MESSAGE and not at_follower:
+            progress.damaged = progress.fetch_offset == asked[partition]
         log.debug("fetch of %s: %s", partition, code.name)
         self._rest(partition)
         self._network.request_refresh()
-        return False
+        return progress.damaged
 
     def _prefer(self, partition: TopicPartition, node_id: int) -> None:
         """Read from a follower. Until metadata has it in sync too, the leader would name it at once again."""

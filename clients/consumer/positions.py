@@ -66,6 +66,8 @@ class PartitionProgress:
     paused: bool = False
     out_of_range: bool = False
     """The leader has nothing at `fetch_offset`: no more is asked for until the position is reset."""
+    damaged: bool = False
+    """The leader cannot read what it has at `fetch_offset`: the application is told, and then it is asked again."""
     buffered: deque[FetchedBatch] = field(default_factory=deque)
     buffered_bytes: int = 0
     announced: set[Segment] = field(default_factory=set)
@@ -82,6 +84,7 @@ class PartitionProgress:
             self.fetch_offset != UNKNOWN
             and not self.paused
             and not self.out_of_range
+            and not self.damaged
             and self.buffered_bytes < BUFFERED_BYTES_MAX
         )
 
@@ -115,7 +118,7 @@ class PartitionProgress:
         """
         self.position = self.fetch_offset = self.handed_out = self.read_from = offset
         self.rewound = offset < self.committed
-        self.out_of_range = False
+        self.out_of_range = self.damaged = False
         self.buffered.clear()
         self.buffered_bytes = 0
         self.announced.clear()
@@ -157,8 +160,7 @@ class PartitionProgress:
         batch = self.buffered[0]
         if batch.records is None:
             if not check_crc(batch.data, 0, batch.header):
-                text = f"{self.partition}: the batch at offset {batch.header.base_offset} is damaged"
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
+                raise self._corrupt(f"batch at offset {batch.header.base_offset}", f"to offset {batch.next_offset}")
             skip = self.position
             hidden = batch.header.is_control or batch.aborted
             visible: Iterable[Record] = () if hidden else iter_records(batch.data)
@@ -174,6 +176,19 @@ class PartitionProgress:
             if self.position == batch.next_offset:
                 self._finish(batch)
         return taken
+
+    def check_damage(self) -> None:
+        """Tell the application that the record it waits for is damaged where it is stored; then ask for it again.
+
+        It may be sound elsewhere, and another leader is found without a word of the application.
+        """
+        if self.damaged and not self.buffered and not self.paused:
+            self.damaged = False
+            raise self._corrupt(f"record at offset {self.fetch_offset}", "behind it")
+
+    def _corrupt(self, what: str, where: str) -> KafkaError:
+        text = f"{self.partition}: the {what} is damaged; seek {where} to go on without it"
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
 
     def _finish(self, batch: FetchedBatch) -> None:
         self.buffered.popleft()

@@ -82,17 +82,19 @@ class ChangelogReader:
             self._poke()
 
     def take(self, partition: TopicPartition, limit: int) -> tuple[list[Record], int]:
-        """Up to `limit` committed records that have come, and the offset that is next after them."""
+        """Up to `limit` committed records that have come, and the offset that is next after them. Raises KafkaError."""
         progress = self._assignment[partition]
         taken: list[Record] = []
         while progress.buffered and len(taken) < limit:
             taken += progress.take(limit - len(taken))
+        if not taken:
+            progress.check_damage()
         self._poke()
         return taken, progress.position
 
     def waiting(self) -> list[TopicPartition]:
-        """The partitions of which something has come."""
-        return [progress.partition for progress in self._assignment.in_turn() if progress.buffered]
+        """The partitions of which something has come, be it that what comes next is damaged."""
+        return [one.partition for one in self._assignment.in_turn() if one.buffered or one.damaged]
 
     def lag(self, partition: TopicPartition) -> int | None:
         """How many offsets are still to be read, as of the last answer; None before there was one."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from broker.replication import fetcher
@@ -111,6 +113,18 @@ def row(code: ErrorCode = ErrorCode.NONE, **more: object) -> PartitionData:
 )
 def test_what_the_leader_says_decides_what_comes_next(code: ErrorCode, outcome: Outcome) -> None:
     assert take(Asked(Following(follower((1, 3)), 9), 3), row(code)) is outcome
+
+
+def test_what_does_not_pass_by_itself_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    following = Following(follower((1, 3)), 9)
+    with caplog.at_level(logging.INFO):
+        for failures in range(3):
+            following.failures = failures
+            assert take(Asked(following, 3), row(ErrorCode.NOT_LEADER_OR_FOLLOWER)) is Outcome.BACK_OFF
+            assert take(Asked(following, 3), row(ErrorCode.CORRUPT_MESSAGE)) is Outcome.BACK_OFF
+    [record] = caplog.records
+    assert record.levelno == logging.ERROR
+    assert "offset 3: CORRUPT_MESSAGE" in record.getMessage()
 
 
 def sent(offset: int, epoch: int = 9) -> bytes:

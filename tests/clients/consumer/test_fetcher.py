@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from clients.config import NetworkConfig
 from clients.consumer.fetcher import Fetcher
 from clients.consumer.positions import Assignment, PartitionProgress
@@ -19,7 +21,7 @@ from protocol.apis.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.topic_partition import TopicPartition
 from tests.clients.consumer.test_positions import batch
 from tests.clients.hasty import HastyLoop
@@ -155,6 +157,32 @@ def test_an_offset_that_is_gone_is_not_asked_for_again_and_again() -> None:
             one.progress.seek(7)
             one.fetcher.poke()
             await one.until(lambda: one.progress.buffered)
+
+    asyncio.run(story())
+
+
+def test_what_the_leader_cannot_read_is_told_each_time_before_it_is_asked_for_again() -> None:
+    async def story() -> None:
+        async with world(lambda offset: refused(ErrorCode.CORRUPT_MESSAGE) if offset == 2 else found(offset)) as one:
+            await one.until(lambda: one.progress.damaged)
+            one.progress.check_damage()  # what came before it is handed out first
+            assert [record.offset for record in one.progress.take(5)] == [0, 1]
+            for fetches in (2, 3):
+                await one.until(lambda: one.progress.damaged)
+                one.fetcher.poke()
+                await asyncio.sleep(0.1)
+                assert [offset for offset, _ in one.fetches] == [0, *[2] * (fetches - 1)]
+                with pytest.raises(KafkaError, match="offset 2 is damaged") as told:
+                    one.progress.check_damage()
+                assert told.value.code is ErrorCode.CORRUPT_MESSAGE
+                one.progress.check_damage()
+                one.arrived.clear()
+                one.fetcher.poke()
+                await one.arrived.wait()
+            one.progress.seek(3)
+            one.fetcher.poke()
+            await one.until(lambda: one.progress.buffered)
+            assert not one.progress.damaged
 
     asyncio.run(story())
 

@@ -1,0 +1,123 @@
+"""Goal: damage is told to the application, once for each time it asks, and takes nothing along that is sound."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from anabranch.cluster import Cluster
+from clients import Admin, Consumer, Producer, TopicPartition
+from clients.config import NetworkConfig, parse_servers
+from clients.consumer.delivery import Deliveries
+from clients.consumer.gatekeeper import Gatekeeper
+from clients.consumer.positions import Assignment
+from clients.network import Network
+from clients.streams.changelog_reader import ChangelogReader
+from protocol.errors import ErrorCode, KafkaError
+from tests.clients.consumer.groups import TOPIC, make_topic
+from tests.clients.consumer.test_positions import batch
+
+
+@pytest.mark.parametrize("second", ["damaged here", "damaged there"])
+def test_what_was_taken_before_the_damage_is_handed_out(second: str) -> None:
+    async def story() -> None:
+        network = Network(NetworkConfig(bootstrap_servers=(("127.0.0.1", 1),)), random.Random(1))
+        assignment = Assignment()
+        gatekeeper = Gatekeeper(network, None, lambda: None, ordered=False)
+        deliveries = Deliveries(network, assignment, gatekeeper, in_group=False, holds_back=lambda *_: False)
+        sound, rotten = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+        assignment.replace([sound, rotten])
+        for progress in assignment:
+            progress.begin(0)
+        assignment[sound].receive(batch(0, [b"a", b"b"]), 0)
+        assignment[rotten].receive(batch(0, [b"c"]), 0)
+        if second == "damaged here":
+            damaged = bytearray(batch(1, [b"d"]))
+            damaged[-1] ^= 1
+            assignment[rotten].receive(bytes(damaged), 1)
+        else:
+            assignment[rotten].damaged = True
+        taken: dict[TopicPartition, list[bytes | None]] = {sound: [], rotten: []}
+        for _ in range(3):
+            try:
+                for partition, records in deliveries.take(100).items():
+                    taken[partition] += [record.value for record in records]
+            except KafkaError as error:
+                assert error.code is ErrorCode.CORRUPT_MESSAGE
+                assert str(rotten) in str(error)
+                break
+        else:
+            raise AssertionError("nobody was told")
+        assert taken == {sound: [b"a", b"b"], rotten: [b"c"]}
+        assert assignment[rotten].position == 1
+
+    asyncio.run(story())
+
+
+def test_a_damaged_record_is_told_of_and_passed_by_a_seek(tmp_path: Path) -> None:
+    """On a broker's disk: a bit of a sealed segment flips while it is stopped."""
+
+    def damage() -> None:
+        segments = sorted(tmp_path.glob(f"**/{TOPIC}-0/*.log"))
+        content = bytearray(segments[0].read_bytes())
+        assert len(segments) > 1
+        content[content.index(b"v25")] ^= 1
+        segments[0].write_bytes(content)
+
+    async def story() -> None:
+        where = TopicPartition(TOPIC, 0)
+        async with (
+            Cluster(1, seed=1, data_dir=str(tmp_path)) as cluster,
+            Admin(cluster.bootstrap_servers) as admin,
+            Producer(cluster.bootstrap_servers) as producer,
+        ):
+            await make_topic(admin, 1, segment_bytes="3000")
+            for number in range(60):
+                await producer.send_and_wait(TOPIC, b"v%02d" % number)
+        damage()
+        async with (
+            Cluster(1, seed=1, data_dir=str(tmp_path)) as cluster,
+            Consumer(TOPIC, bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer,
+        ):
+
+            async def read_to(end: int) -> list[bytes | None]:
+                values: list[bytes | None] = []
+                while consumer.position(where) < end:
+                    values += [one.value for some in (await consumer.getmany(timeout_ms=500)).values() for one in some]
+                return values
+
+            assert await read_to(25) == [b"v%02d" % number for number in range(25)]
+            for _ in range(2):
+                with pytest.raises(KafkaError, match="offset 25 is damaged; seek behind it"):
+                    await read_to(26)
+                with pytest.raises(KafkaError, match="offset 25 is damaged; seek behind it"):
+                    await consumer.getone()
+            consumer.seek(where, 26)
+            assert await read_to(60) == [b"v%02d" % number for number in range(26, 60)]
+            await restore(cluster, where)
+
+    async def restore(cluster: Cluster, where: TopicPartition) -> None:
+        """What reads changelogs tells of it too, instead of waiting for ever."""
+        config = NetworkConfig(bootstrap_servers=parse_servers(cluster.bootstrap_servers))
+        questions, arrived = Network(config, random.Random(1)), asyncio.Event()
+        reader = ChangelogReader(config, random.Random(2), arrived.set, questions)
+        await reader.start()
+        try:
+            reader.follow({where: 20})
+            with pytest.raises(KafkaError, match="offset 25 is damaged"):
+                while True:
+                    await arrived.wait()
+                    arrived.clear()
+                    for partition in reader.waiting():
+                        reader.take(partition, 100)
+        finally:
+            await reader.stop()
+
+    async def whole() -> None:
+        async with asyncio.timeout(120):
+            await story()
+
+    asyncio.run(whole())
