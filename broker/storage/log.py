@@ -352,12 +352,12 @@ class PartitionLog:
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Forget everything; the log is empty and goes on at an offset."""
+        """Forget everything; the log is empty and goes on at an offset, as soon as the disk makes a file for it."""
         self.segments.drop_all()
         self.epochs.clear()
         self.producers = ProducerStates()
         self.log_start_offset = self.log_end_offset = offset
-        self.segments.add(offset, self._clock_ms)
+        self.segments.add(offset, self._clock_ms, late=True)
         remove_snapshots(self._files, self.directory, self.segments, -1)
         self._cut_back(0)
 

@@ -22,6 +22,7 @@ from broker.storage.files import File, Files
 from broker.storage.index import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
 from broker.storage.soundness import sound_prefix
 from broker.storage.transactions import AbortedTransaction, decode_aborted, encode_aborted
+from broker.storage.unmade_file import now_or_later
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import (
     HEADER_BYTES,
@@ -72,18 +73,25 @@ class Segment:
         "verified_bytes",
     )
 
-    def __init__(self, files: Files, directory: str, base_offset: int, created_ms: int, stage: str = "") -> None:
+    def __init__(
+        self, files: Files, directory: str, base_offset: int, created_ms: int, stage: str = "", *, late: bool = False
+    ) -> None:
+        """`late`: the file may be made with its first bytes, if the disk refuses it now."""
         self._files = files
         self._directory = directory
         self._stage = stage
         self._damaged = False
         self.base_offset = base_offset
         self.created_ms = created_ms
-        self.file: File = files.open(segment_path(directory, base_offset, stage=stage))
+        self.file: File = now_or_later(self._make_file) if late else self._make_file()
         self._reset()
 
     def __repr__(self) -> str:
         return f"<segment {self.base_offset} of {self._directory}, {self.file.size_bytes} bytes>"
+
+    def _make_file(self) -> File:
+        self.file = self._files.open(self._path("log"))
+        return self.file
 
     def _reset(self) -> None:
         self.offset_index = OffsetIndex(self.base_offset)
@@ -373,7 +381,7 @@ class Segment:
             if self._files.exists(path):
                 self._files.rename(path, segment_path(self._directory, self.base_offset, suffix, stage))
         self._stage = stage
-        self.file = self._files.open(self._path("log"))
+        self._make_file()
 
     def close(self) -> None:
         """Give back the file."""

@@ -62,9 +62,9 @@ class Segments:
         """All batches together."""
         return sum(segment.file.size_bytes for segment in self._segments)
 
-    def add(self, base_offset: int, now_ms: int) -> Segment:
-        """Open the next segment, without touching the one before it."""
-        segment = Segment(self._files, self._directory, base_offset, now_ms)
+    def add(self, base_offset: int, now_ms: int, *, late: bool = False) -> Segment:
+        """Open the next segment, without touching the one before it. `late`: its file may be made when it is needed."""
+        segment = Segment(self._files, self._directory, base_offset, now_ms, late=late)
         self._segments.append(segment)
         self._bases.append(base_offset)
         return segment

@@ -73,6 +73,31 @@ def test_a_log_opens_on_a_full_disk() -> None:
     ).epochs.entries == ((1, 0),)
 
 
+def test_a_log_that_starts_over_on_a_full_disk_takes_again_when_there_is_space() -> None:
+    files = FaultyFiles(MemoryFiles())
+    log = opened(files)
+    for number in range(30):
+        append(log, numbered(number))
+    files.full = True
+    log.truncate_fully_and_start_at(100)
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes, log.read(100, 1000)) == (100, 100, 0, b"")
+    assert code_of(append, log, numbered(0), epoch=2) is ErrorCode.KAFKA_STORAGE_ERROR
+    with pytest.raises(OSError, match="space"):
+        log.flush()
+    assert log.apply_retention(NOW_MS + 10**12) == 0
+    assert log.truncate_to(90), "again, elsewhere"
+    assert opened(FaultyFiles(files.inner)).log_end_offset == 0, "a crash leaves it empty"
+    for name in files.names("t-0"):
+        files.inner.remove(f"t-0/{name}")  # what that life has made
+    files.full = False
+    for number in range(15):
+        assert append(log, numbered(number), epoch=2).first_offset == 90 + 2 * number
+    log.flush()
+    again = opened(FaultyFiles(files.inner))
+    assert everything(again) == everything(log)
+    assert (again.log_start_offset, again.epochs.entries) == (90, ((2, 90),))
+
+
 def test_an_epoch_begins_on_a_full_disk_and_is_written_before_it_matters() -> None:
     files = FaultyFiles(MemoryFiles())
     log = opened(files)
