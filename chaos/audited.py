@@ -172,9 +172,10 @@ class AuditCompanion:
         from anabranch.audit import gather, report
         from anabranch.audit.findings import read_events
         from spark_jobs.audit import Target
+        from spark_jobs.scope import Scope
 
         assert self.comparison is not None
-        target = Target(self._servers, self.audit_topic, self._of(STREAM), self._topic)
+        target = Target(self._servers, self.audit_topic, self._of(STREAM), Scope(self._topic))
         moments = read_events(self._directory / EVENTS)
         findings = gather.of_stream(target, self.comparison.stream["verdict"], moments)
         agree = "with the same result" if self.comparison.equal else "with ANOTHER result"

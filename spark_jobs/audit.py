@@ -23,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from protocol import audit as wire
 from spark_jobs import inputs, stages, verdict
+from spark_jobs.scope import Scope
 from spark_jobs.source import FORMAT
 from spark_jobs.stages import BESIDE, COUNT, VIOLATION, BucketAuditor
 from spark_jobs.tallies import Ledger, Tallies
@@ -43,11 +44,15 @@ class Target:
     topic: str
     """The audit topic."""
     directory: Path
-    expect: str | None = None
-    """The audited topic: what it stores must have been delivered."""
+    scope: Scope = Scope()
     rows_per_trigger: int = ROWS_PER_TRIGGER
     source: str = FORMAT
     """One of `inputs.SOURCES`."""
+
+    @property
+    def expect(self) -> str | None:
+        """The audited topic: what it stores must have been delivered."""
+        return self.scope.expect
 
     @property
     def checkpoint(self) -> Path:
@@ -89,7 +94,7 @@ def start(
         prepared(_rows(session, target), target.expect)
         .groupBy("bucket")
         .transformWithStateInPandas(
-            statefulProcessor=BucketAuditor(target.expect),
+            statefulProcessor=BucketAuditor(target.scope),
             outputStructType=stages.OUTPUT_SCHEMA,
             outputMode="Append",
             timeMode="None",

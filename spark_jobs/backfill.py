@@ -19,6 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import audit, inputs, stages
 from spark_jobs.bucket import Bucket
+from spark_jobs.pending import Pending
+from spark_jobs.scope import Scope
 from spark_jobs.source import FORMAT
 from spark_jobs.stages import BESIDE, COUNT, VIOLATION
 from spark_jobs.tallies import Tallies
@@ -45,20 +47,20 @@ def topic(session: SparkSession, servers: str, topics: Sequence[str], source: st
     return inputs.batch(session, servers, topics, source=source)
 
 
-def run(records: DataFrame, expect: str | None) -> Backfill:
-    """Audit records of an audit topic and, if it is named, of the topic `expect`; the columns are the source's."""
+def run(records: DataFrame, scope: Scope) -> Backfill:
+    """Audit records of an audit topic and, if there is one, of the audited topic; the columns are the source's."""
 
     def take(key: tuple[Any, ...], frame: pd.DataFrame) -> pd.DataFrame:
-        number, bucket = int(key[0]), Bucket()
-        rows: list[tuple[Any, ...]] = [(*row, None) for row in stages.take(bucket, number, frame, expect)]
+        number, bucket = int(key[0]), Bucket(pending=Pending(keep=True))
+        rows: list[tuple[Any, ...]] = [(*row, None) for row in stages.take(bucket, number, frame, scope)]
         return pd.DataFrame([*rows, (_STATE, number, None, bucket.pack())], columns=list(_COLUMNS))
 
-    checked = audit.prepared(records, expect).groupBy("bucket").applyInPandas(take, _SCHEMA).persist()
+    checked = audit.prepared(records, scope.expect).groupBy("bucket").applyInPandas(take, _SCHEMA).persist()
     try:
         rows = checked.where(f"kind != '{_STATE}'").select("kind", "detail").collect()
         counts = [json.loads(row["detail"]) for row in rows if row["kind"] == COUNT]
         states = checked.where(f"kind = '{_STATE}'").select("bucket", "packed")
-        ending = functools.partial(stages.finish_all, expect, audit.groups(counts))
+        ending = functools.partial(stages.finish_all, scope.expect, audit.groups(counts))
         rows += states.mapInPandas(ending, stages.OUTPUT_SCHEMA).select("kind", "detail").collect()
     finally:
         checked.unpersist()

@@ -20,9 +20,10 @@ from protocol.records.compression import Compression, compress, decompress
 from spark_jobs import columns
 from spark_jobs.lines import PLACE, Lines, line_hash
 from spark_jobs.numbering import Numbers
-from spark_jobs.pending import Pending, Undelivered
+from spark_jobs.pending import LateGroup, Pending, Undelivered
 from spark_jobs.places import Place
 from spark_jobs.rules import Line, Skip, loss
+from spark_jobs.scope import Scope
 from spark_jobs.verdict import COUNTED, KINDS, LOST, REPEATED, UNAUDITED, Event, Span, Tally, Violation
 
 PATIENCE_MS: Final = 10 * 60 * 1000
@@ -63,6 +64,11 @@ class Bucket:
     """Numbered ones that were ever seen, in each group."""
     clock_ms: int = 0
     """The time of events so far."""
+
+    def enter(self, scope: Scope) -> None:
+        """Judge this from now on; it is the same each time."""
+        if scope.expect is not None and scope.groups and not self.pending.named:
+            self.pending.name([self.name_of(group, scope.expect) for group in scope.groups])
 
     # what it comes to
 
@@ -114,9 +120,9 @@ class Bucket:
             found += told
         return found, tallies
 
-    def waiting(self, topic: str, groups: Iterable[str]) -> dict[str, int]:
-        """Per group: how many stored records of a topic it has not been given yet."""
-        return {group: self.pending.waiting(self._find_name(group, topic)) for group in groups}
+    def waiting(self) -> dict[str, int]:
+        """Per group: how many stored records of the audited topic it has not been given yet."""
+        return {self.names[name][0]: self.pending.waiting(name) for name in self.pending.groups}
 
     # the state store
 
@@ -160,6 +166,16 @@ class Bucket:
         if (group, topic) not in self.names:
             self.names.append((group, topic))
         return self.names.index((group, topic))
+
+    def check_in_time(self, group: str, topic: str) -> None:
+        """A group to which something of the audited topic was delivered, here or elsewhere. `LateGroup`"""
+        if self.pending.is_late(self._find_name(group, topic)):
+            known = [self.names[name][0] for name in self.pending.groups]
+            wanted = " ".join(f"--group {one}" for one in sorted({group, *known}))
+            raise LateGroup(
+                f"group {group} was first heard of when records of {topic} were forgotten that all others had got: "
+                f"name the groups from the beginning ({wanted}, with another --out), or audit afterwards: --backfill"
+            )
 
     def add(self, name: int, generation: int, kind: str, count: int = 1) -> None:
         """Count something."""
@@ -229,6 +245,7 @@ class Bucket:
 
     def _undelivered(self, group: str, topic: str) -> Iterator[Violation]:
         """What is stored and was never given to a group, and was not passed over either: that is known already."""
+        self.check_in_time(group, topic)
         by_line: dict[tuple[int, bytes | None], list[Undelivered]] = defaultdict(list)
         for one in self.pending.undelivered(self._find_name(group, topic)):
             if one.sequence < 0:

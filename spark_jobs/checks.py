@@ -299,10 +299,19 @@ class _Batch:
 
     def _hand(self, kept: Column) -> None:
         """Deliveries of the topic whose records are known."""
-        audited = np.array([topic == self._expect for _, topic in self._bucket.names], np.bool_)
+        bucket, pending = self._bucket, self._bucket.pending
+        audited = np.array(
+            [
+                topic == self._expect and (not pending.named or name in pending.groups)
+                for name, (_, topic) in enumerate(bucket.names)
+            ],
+            np.bool_,
+        )
         rows = kept[audited[self._name[kept]]]
+        for name in np.unique(self._name[rows]).tolist():
+            bucket.check_in_time(*bucket.names[name])
         if len(rows):
             columns = {name: column[rows] for name, column in self._place.items()}
             columns |= {"name": self._name[rows], "producer": self._producer[rows]}
             columns |= {"fingerprint": self._events.fingerprint[rows]}
-            self._bucket.pending.hand(columns, [self._key(row) for row in rows.tolist()])
+            pending.hand(columns, [self._key(row) for row in rows.tolist()])

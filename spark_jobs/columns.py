@@ -16,7 +16,7 @@ import numpy.typing as npt
 Column = npt.NDArray[Any]
 
 _HEAD: Final = struct.Struct(">4sI")
-_MAGIC: Final = b"AUD2"
+_MAGIC: Final = b"AUD3"
 
 
 class ForeignState(ValueError):

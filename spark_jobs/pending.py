@@ -1,8 +1,12 @@
 """What the audited topic stores and some group has not been given yet, and the other way round.
 
-A stored record waits here until every group that is known has got it. Its first delivery to each group is compared with
-it; what still waits when the audit ends is lost. Deliveries wait, too, for records that the audit has yet to read. So
-the state is as large as the lag of the slowest group, 60 bytes and the key for each record.
+A stored record waits here until every group has got it. Its first delivery to each group is compared with it; what
+still waits when the audit ends is lost. Deliveries wait, too, for records that the audit has yet to read. So the state
+is as large as the lag of the slowest group, 60 bytes and the key for each record.
+
+Which groups there are is said beforehand (`name`), or it is those that were heard of. The latter cannot be judged when
+the first is heard of after a record was given up: such a group ends the audit (`is_late`), because an audit that takes
+everything at once would have compared it.
 """
 
 from __future__ import annotations
@@ -37,6 +41,10 @@ HANDED_FIELDS: Final = {
     "sender": np.int32,
     "name": np.int32,
 }
+
+
+class LateGroup(RuntimeError):
+    """A group was first heard of when records that it has to get were given up; the text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +125,21 @@ class Pending:
     """Partition -> highest offset that was stored."""
     groups: list[int] = field(default_factory=list)
     """Indexes of the bucket's names, by their bits."""
+    named: bool = False
+    """Whether these are all the groups that anything waits for."""
+    given_up: bool = False
+    """Whether any record was, because every group had got it."""
+    keep: bool = False
+    """Give up none: everything comes at once, and which groups there are is known when all buckets have it."""
+
+    def name(self, names: Sequence[int]) -> None:
+        """Say which groups records wait for; at the beginning."""
+        self.groups, self.named = list(names), True
+        self._limit()
+
+    def is_late(self, name: int | None) -> bool:
+        """Whether a group was not known when records were given up, so that nobody can tell whether it got them."""
+        return self.given_up and not self.named and name not in self.groups
 
     def store(self, stored: Stored) -> None:
         """Records of the audited topic."""
@@ -136,14 +159,13 @@ class Pending:
             self.read_to[partition] = max(highest, self.read_to.get(partition, -1))
 
     def hand(self, columns: Mapping[str, Column], keys: Sequence[bytes | None]) -> None:
-        """Deliveries of the audited topic, with the fields of `HANDED_FIELDS` but `at`."""
+        """Deliveries of the audited topic, with the fields of `HANDED_FIELDS` but `at`, to groups that are not late."""
         at = _at(columns["partition"], columns["offset"])
         self.handed.extend({**columns, "at": at}, keys)
         for name in np.unique(columns["name"]).tolist():
             if name not in self.groups:
                 self.groups.append(name)
-        if len(self.groups) > GROUPS_MAX:
-            raise OverflowError(f"more than {GROUPS_MAX} groups read one topic: audit fewer of them at a time")
+        self._limit()
 
     def compare(self) -> Iterator[tuple[int, int]]:
         """Bring deliveries and records together: (row of `handed`, fingerprint of the record) where they differ.
@@ -177,8 +199,10 @@ class Pending:
             )
             self.handed.choose(waits)
         everyone = np.uint64((1 << len(self.groups)) - 1)
-        if self.groups and len(self.stored):
-            self.stored.choose(self.stored.columns["groups"] != everyone)
+        if self.groups and len(self.stored) and not self.keep:
+            waits = self.stored.columns["groups"] != everyone
+            self.given_up = self.given_up or not waits.all()
+            self.stored.choose(waits)
 
     def undelivered(self, name: int | None) -> list[Undelivered]:
         """What a group did not get; everything that is here, if it was given nothing of this bucket."""
@@ -210,15 +234,26 @@ class Pending:
 
     def small(self) -> Any:
         """The rest of it, as JSON has it."""
-        return {"read_to": list(self.read_to.items()), "groups": self.groups}
+        return {
+            "read_to": list(self.read_to.items()),
+            "groups": self.groups,
+            "named": self.named,
+            "given_up": self.given_up,
+        }
 
     @classmethod
     def of(cls, columns: Mapping[str, Column], small: Any) -> Pending:
         """What `columns` and `small` gave."""
-        made = cls(read_to=dict(small["read_to"]), groups=small["groups"])
+        made = cls(
+            read_to=dict(small["read_to"]), groups=small["groups"], named=small["named"], given_up=small["given_up"]
+        )
         made.stored.load("stored", columns)
         made.handed.load("handed", columns)
         return made
+
+    def _limit(self) -> None:
+        if len(self.groups) > GROUPS_MAX:
+            raise OverflowError(f"more than {GROUPS_MAX} groups read one topic: name fewer of them with --group")
 
 
 def _at(partition: Column, offset: Column) -> Column:

@@ -1,7 +1,8 @@
 """Audits on request: a long-lived process that is told on standard input what to audit, and says what it finds.
 
 In, one JSON object per line:            Out, one JSON object per line:
-    {"audit": TOPIC, "expect": TOPIC}        {"event": "ready"}
+    {"audit": TOPIC, "expect": TOPIC,        {"event": "ready"}
+     "groups": [GROUP, ...]}
     {"finish": TOPIC}                        {"event": "progress", "topic": ..., "delivered": ..., ...}
                                              {"event": "verdict", "topic": ..., "verdict": {...}}
                                              {"event": "error", "topic": ..., "text": ...}
@@ -29,6 +30,7 @@ from protocol.errors import ErrorCode, KafkaError
 from spark_jobs import audit
 from spark_jobs.inputs import SourceMissing
 from spark_jobs.reader import TopicReader
+from spark_jobs.scope import Scope
 from spark_jobs.source import FORMAT
 from spark_jobs.violations import Violations
 
@@ -84,9 +86,9 @@ class AuditService:
         self._tell = tell
         self._running: dict[str, Running] = {}
 
-    def begin(self, topic: str, expect: str | None, outputs: Violations | None = None) -> Running:
+    def begin(self, topic: str, scope: Scope, outputs: Violations | None = None) -> Running:
         """Start the audit of a topic, or continue it where its checkpoint stands. `CannotAudit`"""
-        target = self.target(topic, expect)
+        target = self.target(topic, scope)
         claim(target)
         outputs = outputs or Violations(target.violations)
         running = self._running[topic] = Running(target, outputs, self._start(target, outputs))
@@ -102,9 +104,9 @@ class AuditService:
         except SourceMissing as error:
             raise CannotAudit(str(error)) from error
 
-    def target(self, topic: str, expect: str | None) -> audit.Target:
-        """Where the audit of a topic writes."""
-        return audit.Target(self._servers, topic, self._directory / topic, expect, source=self._source)
+    def target(self, topic: str, scope: Scope) -> audit.Target:
+        """What the audit of a topic judges, and where it writes."""
+        return audit.Target(self._servers, topic, self._directory / topic, scope, source=self._source)
 
     def active(self, topic: str) -> bool:
         """Whether the audit of a topic goes on; one that failed says why in `finish`."""
@@ -137,14 +139,16 @@ class AuditService:
 
 def claim(target: audit.Target) -> None:
     """Find the topics, and make sure that an earlier audit in the same directory was of the same ones. `CannotAudit`"""
-    identity = {"expect": target.expect, **look_up(target.servers, [target.topic, target.expect])}
+    identity: dict[str, Any] = {"expect": target.expect, **look_up(target.servers, [target.topic, target.expect])}
+    if target.scope.groups:
+        identity["--group"] = sorted(target.scope.groups)
     path = target.directory / IDENTITY
     if not path.exists():
         target.directory.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(identity))
     elif json.loads(path.read_text()) != identity:
         raise CannotAudit(
-            f"{target.directory} holds the audit of other topics, or with another --expect; "
+            f"{target.directory} holds the audit of other topics, or with another --expect or --group; "
             "name another directory with --out, or remove this one"
         )
 
@@ -189,7 +193,7 @@ def obey(service: AuditService, line: str) -> None:
             raise CannotAudit(f"neither audit nor finish: {line.strip()}")
         topic = str(command.get("audit", command.get("finish")))
         if "audit" in command:
-            service.begin(topic, command.get("expect"))
+            service.begin(topic, Scope(command.get("expect"), tuple(command.get("groups", ()))))
         else:
             say("verdict", topic=topic, verdict=service.finish(topic))
     except (CannotAudit, ValueError) as error:

@@ -24,6 +24,7 @@ from spark_jobs import columns, events
 from spark_jobs.bucket import Bucket
 from spark_jobs.checks import SEQUENCES_END, check
 from spark_jobs.pending import Stored
+from spark_jobs.scope import Scope
 from spark_jobs.tallies import Tallies
 from spark_jobs.verdict import Tally
 
@@ -121,23 +122,24 @@ def _stretches(batch: pa.RecordBatch) -> Iterator[Prepared]:
         yield Prepared(int(bucket[rows[0]]), True, int(partition[rows[0]]), int(its["offset"][0]), packed)
 
 
-def take(bucket: Bucket, number: int, frame: pd.DataFrame, expect: str | None) -> Iterator[tuple[str, int, str]]:
+def take(bucket: Bucket, number: int, frame: pd.DataFrame, scope: Scope) -> Iterator[tuple[str, int, str]]:
     """Let a bucket take the prepared rows of one batch; rows of output."""
+    bucket.enter(scope)
     # A key's events share one audit partition; their offsets there are the order of delivery.
     frame = frame.sort_values(["partition", "offset"], kind="stable")
     stored = frame["stored"].to_numpy(dtype=np.bool_)
     handed = events.read(frame["value"][~stored].tolist(), [None] * int((~stored).sum()))
     beside = Tallies()
     kept = None
-    if stored.any() and expect is not None:
+    if stored.any() and scope.expect is not None:
         kept, times = _stored(frame["partition"][stored].tolist(), frame["value"][stored].tolist())
-        beside.store(expect, kept.partition, times)
-    for violation in check(bucket, handed, kept, expect):
+        beside.store(scope.expect, kept.partition, times)
+    for violation in check(bucket, handed, kept, scope.expect):
         yield VIOLATION, number, violation.line()
     names = [(one.group, one.topic) for one in handed.senders]
     where = {"name": handed.sender, "partition": handed.partition}
     beside.deliver(names, {**where, "generation": handed.generation, "time_ms": handed.time_ms})
-    yield COUNT, number, json.dumps(_counts(bucket, expect))
+    yield COUNT, number, json.dumps(_counts(bucket))
     yield BESIDE, number, json.dumps(beside.as_json())
 
 
@@ -175,8 +177,8 @@ class BucketAuditor(StatefulProcessor):
 
     _state: ValueState
 
-    def __init__(self, expect: str | None) -> None:
-        self._expect = expect
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called by Spark."""
@@ -189,7 +191,7 @@ class BucketAuditor(StatefulProcessor):
         packed = self._state.get()
         bucket = Bucket.unpack(bytes(packed[0]) if packed is not None else None)
         frame = pd.concat(list(rows), ignore_index=True)
-        found = list(take(bucket, int(key[0]), frame, self._expect))
+        found = list(take(bucket, int(key[0]), frame, self._scope))
         self._state.update((bucket.pack(),))
         yield pd.DataFrame(found, columns=["kind", "bucket", "detail"])
 
@@ -197,15 +199,14 @@ class BucketAuditor(StatefulProcessor):
         """Called by Spark."""
 
 
-def _counts(bucket: Bucket, expect: str | None) -> dict[str, Any]:
+def _counts(bucket: Bucket) -> dict[str, Any]:
     """The cumulative counts of a bucket."""
-    groups = sorted({group for group, topic in bucket.names if topic == expect})
     return {
         "keys": bucket.keys,
         "clock_ms": bucket.clock_ms,
         "tallies": [list(tally) for tally in bucket.count()],
         "stored": len(bucket.pending.stored),
-        "waiting": bucket.waiting(expect, groups) if expect is not None else {},
+        "waiting": bucket.waiting(),
     }
 
 

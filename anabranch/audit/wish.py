@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from spark_jobs.scope import Scope
+
 
 class BadWish(ValueError):
     """Options that make no sense together; the text says why."""
@@ -32,6 +34,7 @@ class Wish:
     metrics_host: str
     package: Path | None
     source: str = "anabranch"
+    groups: tuple[str, ...] = ()
     allow_empty: bool = False
 
     @property
@@ -44,6 +47,11 @@ class Wish:
     def is_batch(self) -> bool:
         """Whether what is finished is audited."""
         return self.backfill or self.replay is not None
+
+    @property
+    def scope(self) -> Scope:
+        """What is judged."""
+        return Scope(self.expect, tuple(sorted(set(self.groups))))
 
     @property
     def topics(self) -> list[str | None]:
@@ -62,6 +70,8 @@ class Wish:
             raise BadWish(f"--copy {self.copy}: is there already; name a new directory")
         if self.replay is not None and self.backfill:
             raise BadWish("--replay is a backfill from a copy; leave --backfill out")
+        if self.groups and not self.expect and not self.serve and self.replay is None:
+            raise BadWish("--group goes with --expect: these groups must get what that topic stores")
         if self.is_batch and (self.metrics_port is not None or self.violations_to):
             raise BadWish("--metrics-port and --violations-to go with a stream")
 

@@ -51,7 +51,7 @@ def as_stream(session: SparkSession, wish: Wish, console: Console) -> Findings:
     audits = service.AuditService(
         session, wish.bootstrap_servers, wish.out, tell=lambda *_, **__: None, source=wish.source
     )
-    target, sight = audits.target(wish.topic, wish.expect), Sight(wish.topic)
+    target, sight = audits.target(wish.topic, wish.scope), Sight(wish.topic)
     with contextlib.ExitStack() as stack:
         view = View(console)
         outputs = Violations(target.violations, _topic(stack, wish), [sight.hear, _some(view.tell)])
@@ -59,7 +59,7 @@ def as_stream(session: SparkSession, wish: Wish, console: Console) -> Findings:
             from anabranch.audit.metrics import shown
 
             console.print(f"metrics={stack.enter_context(shown(sight, wish.metrics_host, wish.metrics_port))}")
-        running = audits.begin(wish.topic, wish.expect, outputs)
+        running = audits.begin(wish.topic, wish.scope, outputs)
         follower = Follower(target, lambda: running.query, sight)
         if wish.follow:
             with view, until_interrupted() as told:
@@ -77,7 +77,7 @@ def as_batch(session: SparkSession, wish: Wish, console: Console) -> Findings:
     """Audit what a topic holds by now, or a copy of it."""
     assert wish.topic is not None, "checked"
     records, known = _finished(session, wish)
-    found = backfill.run(records, wish.expect)
+    found = backfill.run(records, wish.scope)
     wish.directory.mkdir(parents=True, exist_ok=True)
     clock_ms = max((one.last_ms for one in found.beside.segments.values()), default=0)
     Violations(wish.directory / "violations", None, [_some(View(console).tell)]).take(ALL, found.violations, clock_ms)
@@ -95,7 +95,7 @@ def copy(records: DataFrame, wish: Wish, known: dict[str, Lineage]) -> None:
     """Keep what a batch job has read, so that it can be audited again without the cluster."""
     assert wish.copy is not None
     records.write.parquet(str(wish.copy))
-    facts = {"topic": wish.topic, "expect": wish.expect}
+    facts = {"topic": wish.topic, "expect": wish.expect, "groups": wish.groups}
     (wish.copy / COPY_FACTS).write_text(json.dumps(facts))
     lineages.save(wish.copy / f"_{gather.LINEAGES}", known)
 
@@ -109,7 +109,8 @@ def copied(wish: Wish) -> Wish:
             f"{wish.replay} holds no copy of an audit: `anabranch audit --backfill --copy` makes one"
         )
     facts = json.loads(path.read_text())
-    return replace(wish, topic=wish.topic or facts["topic"], expect=wish.expect or facts["expect"])
+    groups = wish.groups or tuple(facts.get("groups", ()))
+    return replace(wish, topic=wish.topic or facts["topic"], expect=wish.expect or facts["expect"], groups=groups)
 
 
 def conclude(findings: Findings, directory: Path, console: Console, *, allow_empty: bool = False) -> int:

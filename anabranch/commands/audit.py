@@ -64,6 +64,14 @@ is what Spark said.
 @click.option("--topic", help="The audit topic that consumers write to.")
 @click.option("--expect", metavar="TOPIC", help="The audited topic: what it stores must have been delivered.")
 @click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="NAME",
+    help="A group that must get all that --expect stores; may be repeated. Without it, every group that is heard of: "
+    "for a stream, all from its beginning.",
+)
+@click.option(
     "--out",
     default="out/audit",
     show_default=True,
@@ -168,6 +176,7 @@ def package(wish: Wish) -> None:
     assert wish.package is not None
     words = ["--bootstrap-servers", wish.bootstrap_servers, "--topic", str(wish.topic), "--out", str(wish.out)]
     words += ["--expect", wish.expect] if wish.expect else []
+    words += [word for group in wish.groups for word in ("--group", group)]
     words += ["--follow"] if wish.follow else []
     words += ["--backfill"] if wish.backfill else []
     archive, job = shipping.pack(wish.package), shipping.write_job(wish.package)

@@ -17,16 +17,19 @@ import numpy as np
 from protocol import audit as wire
 from protocol.audit import Delivery
 from spark_jobs import events
+from spark_jobs.audit import NO_GROUP
 from spark_jobs.bucket import Bucket
 from spark_jobs.checks import check
 from spark_jobs.events import Events
-from spark_jobs.pending import Stored
+from spark_jobs.pending import Pending, Stored
+from spark_jobs.scope import Scope
 from spark_jobs.stages import tallies_of
 from spark_jobs.tallies import Tallies
 from spark_jobs.verdict import Tally, Violation, judge
 
 TOPIC = "flights"
 GROUP = "readers"
+ANOTHER = "late-readers"
 BEGIN_MS = 1_700_000_000_000
 STEP_MS = 7
 SKEW_MS = 50 * STEP_MS
@@ -47,6 +50,7 @@ class Handed:
     number: int = -1
     early_ms: int = 0
     """How much earlier than its place says it happened."""
+    group: str = GROUP
 
     @property
     def key(self) -> bytes:
@@ -63,7 +67,7 @@ class Handed:
             fingerprint=wire.fingerprint(record.value) if self.fingerprint is None else self.fingerprint,
             time_ms=self.time_ms,
             incarnation=self.incarnation,
-            group=GROUP,
+            group=self.group,
             member=f"member-{self.incarnation}",
             topic=record.topic,
             group_generation=self.group_generation,
@@ -207,6 +211,14 @@ def _deliver(
             committed[partition] = position[partition]
 
 
+def read_by_another(history: History, *, behind: int) -> History:
+    """The same read by a second group, too: each of its deliveries so many places later."""
+    shift = 1 + max(one.incarnation for one in history.handed)
+    another = [replace(one, incarnation=one.incarnation + shift, group=ANOTHER) for one in history.handed]
+    placed = [*enumerate(history.handed), *enumerate(another, behind)]
+    return replace(history, handed=[one for _, one in sorted(placed, key=lambda pair: pair[0])])
+
+
 def skewed(history: History, rng: random.Random) -> History:
     """The same where the clock of each member is ahead or behind."""
     early_ms = {one.incarnation: rng.randint(-SKEW_MS, SKEW_MS) for one in history.handed}
@@ -266,11 +278,17 @@ def audit(
     *,
     cuts: Sequence[int] = (),
     restarts: bool = True,
+    groups: Sequence[str] = (),
+    at_once: bool = False,
 ) -> Audited:
-    """The checks over audit records, in batches that end at `cuts`; records of the topic come in the same portions."""
-    buckets: defaultdict[int, Bucket] = defaultdict(Bucket)
+    """The checks over audit records, in batches that end at `cuts`; records of the topic come in the same portions.
+
+    `at_once`: as a batch job does it, of which all is one batch.
+    """
+    buckets: defaultdict[int, Bucket] = defaultdict(lambda: Bucket(pending=Pending(keep=at_once)))
     violations: list[Violation] = []
     expect = None if stored is None else stored[0].topic
+    scope = Scope(expect, tuple(groups))
     edges = [0, *sorted(cuts), len(written)]
     for begin, end in itertools.pairwise(edges):
         batch = written[begin:end]
@@ -282,10 +300,12 @@ def audit(
         for number in sorted({bucket for bucket, _ in batch} | {_bucket_of(one) for one in portion}):
             values = [value for bucket, value in batch if bucket == number]
             its = [one for one in portion if _bucket_of(one) == number]
+            buckets[number].enter(scope)
             violations += check(buckets[number], read(values), as_stored(its) if its else None, expect)
             if restarts:
                 buckets[number] = Bucket.unpack(buckets[number].pack())
-    ended = [bucket.finish(expect, [GROUP]) for bucket in buckets.values()]
+    heard = sorted({group for bucket in buckets.values() for group in bucket.waiting()}) or [NO_GROUP]
+    ended = [bucket.finish(expect, heard) for bucket in buckets.values()]
     rows = [{"tallies": bucket.count()} for bucket in buckets.values()] + [{"tallies": more} for _, more in ended]
     violations += [violation for found, _ in ended for violation in found]
     return Audited(violations, tallies_of(rows), sum(bucket.keys for bucket in buckets.values()))

@@ -29,6 +29,7 @@ from typing import Any, Final, Self
 
 from spark_jobs import audit, violations
 from spark_jobs.audit import Target
+from spark_jobs.scope import Scope
 from spark_jobs.session import AuditSpark
 from spark_jobs.tallies import Tallies
 from tests.spark_jobs import faults, histories
@@ -220,19 +221,19 @@ def main() -> int:
     parser.add_argument("--audit", nargs=2, metavar=("SERVERS", "DIRECTORY"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.audit is not None:
-        return drive(Target(options.audit[0], TOPIC, Path(options.audit[1]), EXPECT, options.rows), options.hold)
+        return drive(Target(options.audit[0], TOPIC, Path(options.audit[1]), Scope(EXPECT), options.rows), options.hold)
     rng, left, rounds = random.Random(options.seed), options.times, 0
     with tempfile.TemporaryDirectory(prefix="anabranch-kills-") as name, LiveCluster(1) as live:
         directory = Path(name)
         expected = write_down(live, options.seed)
-        calm = Target(live.servers, TOPIC, directory / "calm", EXPECT, options.rows)
+        calm = Target(live.servers, TOPIC, directory / "calm", Scope(EXPECT), options.rows)
         disturb(calm, iter(()), rng)
         if found := differences(calm, expected):
             print("\n".join(["undisturbed, the audit does not say what the pure checks say", *found]))
             return 1
         while left:
             rounds += 1
-            target = Target(live.servers, TOPIC, directory / f"round-{rounds}", EXPECT, options.rows)
+            target = Target(live.servers, TOPIC, directory / f"round-{rounds}", Scope(EXPECT), options.rows)
             victims = [rng.choice((DRIVER, WORKER)) for _ in range(left)]
             left -= disturb(target, iter(victims), rng)
             if found := differences(target, expected):

@@ -35,9 +35,12 @@ def false_alarms(seed: int) -> list[str]:
     """What is found where nothing is wrong."""
     rng = random.Random(seed)
     history = histories.make(rng, counts=(2, 4, 8, 4), crashes=5, numbered=seed % 4 != 0)
+    groups = (histories.GROUP, histories.ANOTHER) if seed % 3 == 0 else ()
+    if groups:
+        history = histories.read_by_another(history, behind=rng.randrange(2 * len(history.handed)))
     written = histories.runs(histories.skewed(history, rng).timed())
     doubled = [run for run in written for _ in range(1 + (rng.random() < 0.1))]
-    found = histories.audit(doubled, history.stored, cuts=rng.sample(range(len(doubled)), 8))
+    found = histories.audit(doubled, history.stored, cuts=rng.sample(range(len(doubled)), 8), groups=groups)
     return [one.line() for one in found.violations] + ([] if clean(found.verdict) else ["the verdict is not clean"])
 
 

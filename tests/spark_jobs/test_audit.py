@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from protocol import audit as wire
 from spark_jobs import audit, backfill, service, violations
 from spark_jobs.audit import Target
+from spark_jobs.scope import Scope
 from spark_jobs.service import AuditService, CannotAudit, claim
 from spark_jobs.verdict import KINDS, clean
 from tests.spark_jobs import faults, histories
@@ -41,15 +42,15 @@ def test_a_stream_with_restarts_says_what_the_pure_checks_say(
     audits = AuditService(spark, live.servers, tmp_path)
     for begin, end in ((0, len(written) // 2), (len(written) // 2, len(written))):
         live.write_audit("stream-audit", written[begin:end])
-        audits.begin("stream-audit", "stream-flights")
+        audits.begin("stream-audit", Scope("stream-flights"))
         verdict = audits.finish("stream-audit")
-    target = Target(live.servers, "stream-audit", tmp_path / "stream-audit", "stream-flights")
+    target = Target(live.servers, "stream-audit", tmp_path / "stream-audit", Scope("stream-flights"))
     assert told(target) == expected.lines
     assert verdict == expected.verdict
     records = backfill.topic(spark, live.servers, ["stream-audit", "stream-flights"])
-    check_backfill(backfill.run(records, "stream-flights"), expected)
+    check_backfill(backfill.run(records, Scope("stream-flights")), expected)
     records.write.parquet(str(tmp_path / "copy"))
-    check_backfill(backfill.run(spark.read.parquet(str(tmp_path / "copy")), "stream-flights"), expected)
+    check_backfill(backfill.run(spark.read.parquet(str(tmp_path / "copy")), Scope("stream-flights")), expected)
 
 
 def check_backfill(found: backfill.Backfill, expected: Audited) -> None:
@@ -74,7 +75,7 @@ def test_a_query_that_ends_in_the_middle_of_a_batch_starts_again_and_counts_it_o
             raise RuntimeError(f"{service.TOO_SLOW} in time")
 
     audits = AuditService(spark, live.servers, tmp_path, die_twice)
-    running = audits.begin("crash-audit", "crash-flights")
+    running = audits.begin("crash-audit", Scope("crash-flights"))
     with pytest.raises(StreamingQueryException, match=service.TOO_SLOW):
         running.query.processAllAvailable()
     assert audits.active("crash-audit")
@@ -97,7 +98,7 @@ def test_a_topic_that_is_no_audit_topic_ends_in_one_line(
     topic = live.create("no-audit", 1)
     live.produce(topic, [(0, b"k", b"a flight")])
     audits = AuditService(spark, live.servers, tmp_path)
-    running = audits.begin(topic, None)
+    running = audits.begin(topic, Scope())
     with pytest.raises(CannotAudit, match=r"^the audit of no-audit failed: DecodeError: not an audit event[^\n]*$"):
         audits.finish(topic)
     assert running.starts == 1, "it would fail again"
@@ -114,10 +115,29 @@ def test_single_events_of_version_1_are_audited_too() -> None:
 
 def test_a_directory_belongs_to_one_pair_of_topics(live: LiveCluster, tmp_path: Path) -> None:
     topic, expect, other = (live.create(f"claim-{number}", 1) for number in range(3))
-    target = Target(live.servers, topic, tmp_path, expect)
+    target = Target(live.servers, topic, tmp_path, Scope(expect))
     claim(target)
     claim(target)
     with pytest.raises(CannotAudit, match="another directory"):
-        claim(replace(target, expect=None))
+        claim(replace(target, scope=Scope()))
     with pytest.raises(CannotAudit, match="another directory"):
-        claim(replace(target, expect=other))
+        claim(replace(target, scope=Scope(other)))
+    with pytest.raises(CannotAudit, match="another --expect or --group"):
+        claim(replace(target, scope=Scope(expect, ("first", "second"))))
+
+
+@pytest.mark.spark
+def test_a_batch_job_compares_what_is_stored_with_groups_that_come_one_after_the_other(
+    spark: SparkSession, live: LiveCluster
+) -> None:
+    """And that a bucket never heard of the second one says nothing: it did not get what is there."""
+    topic, expect = live.create("groups-audit", 2), live.create("groups", 1)
+    keys = [b"a", b"b"]
+    assert len({wire.bucket_of(wire.key_hash(key, 0)) for key in keys}) == 2
+    offsets = {key: live.produce_marked(expect, [(0, key, number) for number in range(3)]) for key in keys}
+    for incarnation, (group, its_keys) in enumerate([("first", keys), ("second", keys[:1])]):
+        by = replace(DELIVERY, topic=expect, group=group, incarnation=incarnation, fingerprint=wire.fingerprint(b""))
+        for key in its_keys:
+            live.produce(topic, deliveries(key, [(number, 0, at) for number, at in enumerate(offsets[key])], of=by))
+    found = backfill.run(backfill.topic(spark, live.servers, [topic, expect]), Scope(expect)).judgement
+    assert (found["delivered"], found["lost"], found["wrong_payload"]) == (9, 3, 0)

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs import backfill, inputs
+from spark_jobs.scope import Scope
 from spark_jobs.service import AuditService, CannotAudit
 from tests.spark_jobs import faults, histories, kills
 from tests.spark_jobs.conftest import kafka_jars
@@ -37,14 +38,14 @@ def test_with_sparks_own_connector_the_verdict_is_the_same(
     service = AuditService(spark, live.servers, tmp_path, source=inputs.KAFKA)
     for begin, end in ((0, len(written) // 2), (len(written) // 2, len(written))):
         live.write_audit("connector-audit", written[begin:end])
-        service.begin("connector-audit", "connector-flights")
+        service.begin("connector-audit", Scope("connector-flights"))
         verdict = service.finish("connector-audit")
     assert verdict == expected.verdict
-    target = service.target("connector-audit", "connector-flights")
+    target = service.target("connector-audit", Scope("connector-flights"))
     together = histories.counted_beside(written, history)
     assert kills.differences(target, kills.Expected.of(expected, together)) == []
     topics = ["connector-audit", "connector-flights"]
-    finished = backfill.run(backfill.topic(spark, live.servers, topics, inputs.KAFKA), "connector-flights")
+    finished = backfill.run(backfill.topic(spark, live.servers, topics, inputs.KAFKA), Scope("connector-flights"))
     assert finished.judgement == expected.verdict
     assert sorted([*finished.violations, *(tally.line() for tally in finished.tallies)]) == expected.lines
     assert finished.beside.as_json() == together.as_json()
@@ -58,4 +59,4 @@ def test_with_sparks_own_connector_the_verdict_is_the_same(
 def test_a_connector_that_is_not_there_is_named(spark: SparkSession, live: LiveCluster, tmp_path: Path) -> None:
     topic = live.create("no-connector", 1)
     with pytest.raises(CannotAudit, match=r"connector is not at hand: --conf spark\.jars\.packages=org\.apache\.spark"):
-        AuditService(spark, live.servers, tmp_path, source=inputs.KAFKA).begin(topic, None)
+        AuditService(spark, live.servers, tmp_path, source=inputs.KAFKA).begin(topic, Scope())

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import audit, violations
 from spark_jobs.audit import Target
+from spark_jobs.scope import Scope
 from spark_jobs.service import AuditService
 from spark_jobs.session import TASK_FAILURES, java
 from tests.spark_jobs import kills
@@ -38,7 +39,7 @@ def doomed(live: LiveCluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
         pytest.skip("NO SPARK: there is no Java on this machine")
     expected = kills.write_down(live, seed=3)
     directory = tmp_path_factory.mktemp("doomed")
-    target = Target(live.servers, kills.TOPIC, directory, kills.EXPECT, rows_per_trigger=300)
+    target = Target(live.servers, kills.TOPIC, directory, Scope(kills.EXPECT), rows_per_trigger=300)
     driver = kills.Driver(target, hold=HELD_AFTER)
     yield Doomed(driver, target, expected)
     driver.kill(kills.DRIVER, random.Random())
@@ -53,9 +54,9 @@ def test_an_audit_whose_driver_and_worker_are_killed_says_the_same(
     driver, target, expected = doomed
     rng = random.Random(3)
     undisturbed = AuditService(spark, target.servers, tmp_path, tell=lambda *_, **__: None)
-    undisturbed.begin(kills.TOPIC, kills.EXPECT)
+    undisturbed.begin(kills.TOPIC, Scope(kills.EXPECT))
     undisturbed.finish(kills.TOPIC)
-    assert kills.differences(undisturbed.target(kills.TOPIC, kills.EXPECT), expected) == []
+    assert kills.differences(undisturbed.target(kills.TOPIC, Scope(kills.EXPECT)), expected) == []
 
     kills.held(driver, target, HELD_AFTER).kill(kills.DRIVER, rng)
     before = kills.counted(target)

@@ -14,6 +14,7 @@ from anabranch.audit.follow import Follower
 from anabranch.audit.sight import Sight
 from protocol.lineage import Lineage
 from spark_jobs.audit import Target
+from spark_jobs.scope import Scope
 from spark_jobs.tallies import Ledger
 from tests.anabranch.audit.made import BEGAN_MS, counted, rows
 from tests.spark_jobs.live import LiveCluster
@@ -62,7 +63,7 @@ def test_what_a_query_says_and_writes_becomes_what_is_known(live: LiveCluster, t
     topic, audited = live.create("orders-audit", 2), live.create("orders", 2)
     live.grow(audited, 3)
     live.produce(topic, [(0, b"k", b"v")] * 5 + [(1, b"k", b"v")] * 3)
-    target, query, sight = Target(live.servers, topic, tmp_path, audited), Told(), Sight(topic)
+    target, query, sight = Target(live.servers, topic, tmp_path, Scope(audited)), Told(), Sight(topic)
     follower = Follower(target, lambda: query, sight)
     follower.look()
     assert sight == Sight(topic), "nothing is known yet"

@@ -25,6 +25,7 @@ def refused(*words: str) -> str:
         (("--topic", "t", "--backfill", "--copy", "."), "is there already"),
         (("--topic", "t", "--backfill", "--replay", "."), "leave --backfill out"),
         (("--topic", "t", "--backfill", "--metrics-port", "0"), "go with a stream"),
+        (("--topic", "t", "--group", "g"), "--group goes with --expect"),
         (("--topic", "t", "--conf", "spark.executor.memory"), "write NAME=VALUE"),
         (("--topic", "t", "--replay", "absent"), "does not exist"),
     ],
@@ -34,14 +35,26 @@ def test_what_makes_no_sense_is_said(words: tuple[str, ...], why: str) -> None:
 
 
 def test_a_package_comes_with_the_command_line_that_submits_it(tmp_path: Path) -> None:
-    words = ["--package", str(tmp_path), "--topic", "t", "--expect", "e", "--follow", "--master", "yarn"]
+    words = [
+        "--package",
+        str(tmp_path),
+        "--topic",
+        "t",
+        "--expect",
+        "e",
+        "--follow",
+        "--master",
+        "yarn",
+        "--group",
+        "g",
+    ]
     done = CliRunner().invoke(command, [*words, "--conf", "spark.executor.memory=2g"])
     assert done.exit_code == 0, done.output
     archive, job = tmp_path / "anabranch-audit.zip", tmp_path / "anabranch-audit.py"
     assert archive.exists() and job.exists()
     assert done.output.strip() == (
         f"PYTHONPATH={archive} spark-submit --conf spark.executor.memory=2g --master yarn --py-files {archive} {job} "
-        "--bootstrap-servers 127.0.0.1:9092 --topic t --out out/audit --expect e --follow"
+        "--bootstrap-servers 127.0.0.1:9092 --topic t --out out/audit --expect e --group g --follow"
     )
 
 

@@ -1,0 +1,15 @@
+"""What an audit judges, beside what stands in the audit topic: the same in every batch, and after every restart."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Scope(NamedTuple):
+    """The audited topic, and who has to get what it stores."""
+
+    expect: str | None = None
+    """The topic whose records are compared with what was delivered."""
+    groups: tuple[str, ...] = ()
+    """The groups that its records wait for, whether they are heard of or not. None: every group that is heard of before
+    the first record is given up."""
