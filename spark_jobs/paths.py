@@ -21,7 +21,8 @@ from spark_jobs.verdict import Event
 
 AROUND: Final = 4
 """Deliveries shown before, and after."""
-KEYS_MAX: Final = 20
+STORIES_MAX: Final = 20
+"""Those that are told with their ways: each key of them is looked for in the whole topic."""
 SCHEMA: Final = "partition int, offset bigint, place int, name string, detail string"
 _ROW: Final = pa.schema(
     [
@@ -33,34 +34,29 @@ Name = tuple[str, str, str]
 """Group, topic, and the key as stories spell it."""
 
 
-def around(records: DataFrame, stories: Iterable[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Key -> its deliveries around its first violation; `records` are the audit topic's.
-
-    Keys that several groups or topics share are told of the first of them only.
-    """
-    first: dict[Name, Mapping[str, Any]] = {}
-    for story in stories:
-        name = (story["group"], story["topic"], str(story.get("key")))
-        if story.get("key") is not None and name not in first and len(first) < KEYS_MAX:
-            first[name] = story
-    if not first:
-        return {}
+def around(records: DataFrame, stories: Sequence[Mapping[str, Any]]) -> list[list[dict[str, Any]]]:
+    """For each of the first stories, the deliveries of its key around it; `records` are the audit topic's."""
+    told = stories[:STORIES_MAX]
+    wanted = frozenset(_name(story) for story in told if story.get("key") is not None)
+    if not wanted:
+        return []
     chosen = records.select("key", "value", "partition", "offset")
-    rows = chosen.mapInArrow(functools.partial(_deliveries, frozenset(first)), SCHEMA).collect()
-    found: dict[str, list[dict[str, Any]]] = {}
-    for name, story in first.items():
-        its = sorted(row for row in rows if tuple(json.loads(row["name"])) == name)
-        found.setdefault(name[2], _cut([json.loads(row["detail"]) for row in its], story))
-    return found
+    rows = chosen.mapInArrow(functools.partial(_deliveries, wanted), SCHEMA).collect()
+    ways: dict[Name, list[dict[str, Any]]] = {}
+    for row in sorted(rows):
+        group, topic, key = json.loads(row["name"])
+        ways.setdefault((group, topic, key), []).append(json.loads(row["detail"]))
+    return [_cut(ways.get(_name(story), ()), story) if story.get("key") is not None else [] for story in told]
+
+
+def _name(story: Mapping[str, Any]) -> Name:
+    return story["group"], story["topic"], str(story.get("key"))
 
 
 def _cut(path: Sequence[dict[str, Any]], story: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What is around the delivery that the story is about; the end of the path if it is about none."""
-    guilty = story.get("delivered") or story.get("before")
-    at = len(path) - 1
-    if guilty is not None:
-        same = (n for n, one in enumerate(path) if all(one[name] == guilty[name] for name in one if name in guilty))
-        at = next(same, at)
+    guilty = story.get("delivered") or story.get("next") or story.get("before")
+    at = next((n for n, one in enumerate(path) if one == guilty), len(path) - 1)
     return list(path[max(0, at - AROUND) : at + AROUND + 1])
 
 

@@ -42,8 +42,8 @@ class Findings:
     """Of the first violations."""
     found: int = 0
     """How many violations there are."""
-    paths: Mapping[str, Sequence[Story]] = field(default_factory=dict)
-    """Key -> its deliveries around the violation."""
+    paths: Sequence[Sequence[Story]] = ()
+    """For each of the first stories, the deliveries of its key around it; nothing where they were not read."""
     moments: Sequence[Moment] = ()
     progress: Sequence[Progress] = ()
     how: str = "while it happened"
@@ -122,7 +122,7 @@ def waiting(stored: Series, delivered: Series, began_ms: int) -> list[tuple[int,
 
 def time_of(story: Story) -> int | None:
     """When a violation happened, as far as it is known."""
-    place = story.get("delivered") or story.get("before")
+    place = story.get("delivered") or story.get("next") or story.get("before")
     return None if place is None else int(place["time_ms"])
 
 

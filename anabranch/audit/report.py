@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -146,7 +147,8 @@ def _violations(findings: Findings) -> str:
     rows = [(kind.replace("_", " "), judged[kind], MEANINGS[kind]) for kind in KINDS if judged.get(kind, 0)]
     stories = findings.stories[:STORIES_MAX]
     parts = [page.table(("what", "count", "which means"), rows)]
-    told = [_story(story, findings.paths) for story in stories]
+    paths = itertools.chain(findings.paths, itertools.repeat(()))
+    told = [_story(story, path) for story, path in zip(stories, paths, strict=False)]
     parts += told[:STORIES_OPEN]
     if folded := told[STORIES_OPEN:]:
         parts.append(page.folded(f"{len(folded)} more of them", "".join(folded)))
@@ -156,15 +158,14 @@ def _violations(findings: Findings) -> str:
     return page.section("What was wrong", "Each with the records of its key around it.", *parts)
 
 
-def _story(story: Story, paths: Mapping[str, Sequence[Story]]) -> str:
+def _story(story: Story, path: Sequence[Story]) -> str:
     title = f"{str(story['kind']).replace('_', ' ')}: {in_words(story)} (group {story['group']})"
     known = [(label, story[name]) for name, label in _PLACES if name in story]
     columns = ("", "number", "partition", "offset", "generation", "owner", "group generation", "time (UTC)")
-    path = paths.get(str(story.get("key")))
     if path:
-        guilty = story.get("delivered")
-        marked = [place for place, one in enumerate(path) if guilty is not None and _same(one, guilty)]
-        rows = [_place_row("the delivery" if number in marked else "", one) for number, one in enumerate(path)]
+        labels = [next((label for label, place in known if _same(one, place)), "") for one in path]
+        rows = [_place_row(label, one) for label, one in zip(labels, path, strict=True)]
+        marked = [number for number, label in enumerate(labels) if label == "the delivery"]
         body = page.table(columns, rows, marked=marked)
         told = "<p>All deliveries of this key around it, in the order in which they were stored:</p>"
     else:

@@ -1,4 +1,4 @@
-"""The way of a key, out of the runs of an audit topic. That Spark collects it is seen in test_work."""
+"""The way of a key, out of the runs of an audit topic."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 
 import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
 
 from protocol import audit as wire
 from spark_jobs import paths
@@ -42,5 +44,35 @@ def test_a_long_way_is_cut_around_the_delivery() -> None:
     cut = paths._cut(way, {"delivered": place(20), "before": place(3)})
     assert [one["sequence"] for one in cut] == list(range(20 - paths.AROUND, 21 + paths.AROUND))
     assert paths._cut(way, {"before": place(0)}) == way[: paths.AROUND + 1]
+    assert paths._cut(way, {"next": place(30), "before": place(20)}) == way[30 - paths.AROUND : 31 + paths.AROUND]
     assert paths._cut(way, {})[-1] == way[-1], "what is lost has no delivery: the end of the way is told"
     assert paths._cut([], {}) == []
+
+
+@pytest.mark.spark
+def test_each_story_has_its_own_way(spark: SparkSession) -> None:
+    """Two groups read the same key, and one of them goes wrong twice, far apart."""
+    ours = [replace(DELIVERY, key=b"k", sequence=n, offset=n, time_ms=n) for n in range(40)]
+    theirs = [replace(one, group="others", member="theirs", incarnation=9) for one in ours]
+    values = [(b"\x00", wire.encode_events(its), 1, n) for n, its in enumerate((ours, theirs))]
+    records = spark.createDataFrame(values, "key binary, value binary, partition int, offset bigint")
+
+    def story(of: list[wire.Delivery], number: int) -> dict[str, object]:
+        one = of[number]
+        by = (one.member, one.incarnation, one.group_generation)
+        told = Event(
+            one.group, one.topic, one.producer, b"k", number, one.partition, number, one.generation, number, 0, *by
+        )
+        return {"group": one.group, "topic": one.topic, "key": "k", "delivered": told.place()}
+
+    keyless = {**story(ours, 3), "key": None}
+    ways = paths.around(records, [story(ours, 3), story(theirs, 3), keyless, story(ours, 30)])
+    around = paths.AROUND
+    assert [[one["sequence"] for one in way] for way in ways] == [
+        [*range(4 + around)],
+        [*range(4 + around)],
+        [],
+        [*range(30 - around, 31 + around)],
+    ]
+    assert [{one["member"] for one in way} for way in ways] == [{DELIVERY.member}, {"theirs"}, set(), {DELIVERY.member}]
+    assert paths.around(records, [keyless]) == []
