@@ -75,9 +75,12 @@ class Topic:
         return -1 if self.lineage is None else self.lineage.generation
 
     def in_sync_enough(self, partition: int) -> bool:
-        """Whether a record that all in-sync replicas must have would be accepted. Yes, if we are not told."""
+        """Whether a record that all in-sync replicas must have would be accepted. Yes, if we are not told.
+
+        As for the leader, no more than all replicas have to be in sync (`Partition.effective_min_isr`).
+        """
         known = self.partitions.get(partition)
-        return known is None or len(known.isr) >= self.min_insync_replicas
+        return known is None or len(known.isr) >= min(self.min_insync_replicas, len(known.replicas))
 
     @property
     def live(self) -> tuple[int, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from clients.metadata import NO_LEADER, ClusterMetadata
 from protocol.apis.metadata import (
     GenerationStart,
@@ -57,6 +59,29 @@ def after(*responses: MetadataResponse, complete: bool = False) -> ClusterMetada
     for one in responses:
         metadata = metadata.updated(one, complete=complete)
     return metadata
+
+
+@pytest.mark.parametrize(
+    ("replicas", "isr", "least", "enough"),
+    [
+        ([1, 2, 3], [1], 2, False),
+        ([1, 2, 3], [1, 3], 2, True),
+        ([1], [1], 2, True),  # as many as there are: the leader accepts it
+        ([1, 2], [1], 3, False),
+        ([1, 2, 3], [1], -1, True),  # a broker that does not tell
+        ([1], [], 1, False),
+    ],
+)
+def test_in_sync_enough_is_what_the_leader_would_say(
+    replicas: list[int], isr: list[int], least: int, enough: bool
+) -> None:
+    one = partition(0)
+    one.replica_nodes, one.isr_nodes = replicas, isr
+    described = topic(one)
+    described.min_insync_replicas = least
+    known = after(response(described)).topics["t"]
+    assert known.in_sync_enough(0) is enough
+    assert known.in_sync_enough(1), "nothing is known of it"
 
 
 def test_an_ordered_topic_has_a_lineage_and_live_partitions() -> None:
