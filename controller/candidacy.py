@@ -86,9 +86,18 @@ class Candidacy:
             await self._session.multi([Check(paths.CONTROLLER_EPOCH, term.fence), Delete(paths.CONTROLLER)])
 
     async def vacate(self) -> None:
-        """Remove a /controller of this session that no term of ours belongs to any more."""
-        with contextlib.suppress(NoNode):
-            await persistently(lambda: self._session.delete(paths.CONTROLLER))
+        """Remove a /controller of this session that no term of ours belongs to any more; never another's.
+
+        An attempt whose answer was lost may have succeeded, and somebody may have won since. So each attempt looks
+        whose it is, and is guarded by the epoch, which whoever wins raises.
+        """
+        while True:
+            _, version = await self._newest_epoch()
+            if not await self.holds_office():
+                return
+            with contextlib.suppress(BadVersion, NoNode, ConnectionLoss):
+                await self._session.multi([Check(paths.CONTROLLER_EPOCH, version), Delete(paths.CONTROLLER)])
+                return
 
     async def _newest_epoch(self) -> tuple[int, int]:
         while True:

@@ -195,7 +195,12 @@ class Controller:
         if broker.epoch != request.broker_epoch:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"{request.broker_epoch}, present is {broker.epoch}")
         try:
-            return await claim_block(self._session, request.broker_id)
+            writes = runner.writes
+            return await claim_block(
+                self._session, request.broker_id, lambda ops: writes.commit("allocate-producer-ids", ops)
+            )
+        except Deposed as error:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from None
         except ZkError as error:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper cannot be asked: {error}") from None
 
@@ -227,6 +232,7 @@ class Controller:
                 holder = await candidacy.holder(lambda _, changed=changed: changed.set())  # type: ignore[misc]
                 if holder is not None and holder.ephemeral_owner == self._session.session_id:
                     await candidacy.vacate()  # left behind by a term of ours that ended
+                    self._reached("vacate")
                 elif holder is not None:
                     await changed.wait()
                 elif (term := await candidacy.elect()) is not None:

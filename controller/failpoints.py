@@ -1,7 +1,9 @@
 """The steps at which a controller can be made to die: one name for everything it does that outlives it.
 
 `crash_at=NAME` ends the process right after the step; `NAME:2` after the second partition of a step that writes more.
-A step that is not in this table does not exist: reaching one is a bug, so "killed after each step" is a loop over it.
+A step that is not in this table does not exist: nothing is written without the name of one (`fenced_writes`), so
+"killed after each step" is a loop over it. What any node may prepare is no step: empty parents, the epoch before the
+first.
 """
 
 from __future__ import annotations
@@ -33,6 +35,11 @@ STEPS: Final[Mapping[str, str]] = {
     "remove-deletion": "the request to delete a topic gone",
     "send": "a request in a broker's queue",
     "resign": "/controller given back",
+    "make-room": "the parent of a topic's partitions",
+    "first-features": "/feature of a new cluster",
+    "update-features": "/feature, because somebody asked for other levels",
+    "allocate-producer-ids": "a block of producer ids, which a broker asked for",
+    "vacate": "/controller of a term that had ended given back",
 }
 
 

@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from controller import effects, events, failpoints, machine
+from controller import effects, events, machine
 from controller.candidacy import Candidacy, Deposed, Term
 from controller.channels import Channels
 from controller.effects import Effect
+from controller.fenced_writes import FencedWrites
 from controller.settings import ControllerSettings
 from controller.state import ClusterState
 from controller.zk.session import ZkSession
@@ -67,12 +68,12 @@ class Runner:
         self._term = term
         self._candidacy = candidacy
         self._listener = listener
-        self._acted = _checked(acted) if acted is not None else (lambda step: None)
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[events.Event | Read] = asyncio.Queue()
         self._reads: set[Read] = set()
         self._reader = ZnodeReader(session, rng, self._read_again)
-        self._writer = ZnodeWriter(session, term, self._reader, self._acted, in_turn=bool(settings.crash_at or acted))
+        self.writes = FencedWrites(session, term, acted)
+        self._writer = ZnodeWriter(self.writes, self._reader, in_turn=bool(settings.crash_at or acted))
         self._channels = Channels(settings, self._queue.put_nowait)
         self._in_touch = in_touch
         self._timers: dict[str | int, asyncio.TimerHandle] = {}
@@ -147,7 +148,7 @@ class Runner:
                 self._channels.close(effect.broker_id)
             case effects.SendToBroker():
                 self._channels.send(effect.broker_id, effect.broker_epoch, effect.request)
-                self._acted("send")
+                self.writes.taken("send")
             case effects.SetTimer():
                 self._set_timer(effect.timer, effect.delay_ms, events.TimerFired(effect.timer))
             case effects.SetReplyTimer():
@@ -230,11 +231,3 @@ class Runner:
             caller.cancel()
         with contextlib.suppress(Exception):
             await self._channels.close_all()
-
-
-def _checked(acted: Callable[[str], None]) -> Callable[[str], None]:
-    def reached(point: str) -> None:
-        failpoints.step_of(point)  # whoever adds a step names it in the table
-        acted(point)
-
-    return reached

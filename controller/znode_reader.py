@@ -112,6 +112,17 @@ class ZnodeReader:
         except NoNode:
             return None
 
+    async def children(self, path: str) -> list[str]:
+        """What is below a znode; nothing if there is none."""
+        try:
+            return await persistently(lambda: self._session.children(path))
+        except NoNode:
+            return []
+
+    async def exists(self, path: str) -> bool:
+        """Whether there is such a znode."""
+        return await persistently(lambda: self._session.exists(path)) is not None
+
     async def _snapshot(self, name: str) -> TopicSnapshot | None:
         topic = await self.topic(name)
         if topic is None:

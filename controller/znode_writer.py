@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from controller import events
-from controller.candidacy import Term, fenced, persistently
 from controller.effects import PartitionWrite, WriteFeatures, WritePartitions, WriteTopic
 from controller.features import Features
+from controller.fenced_writes import FencedWrites
 from controller.model import Partition, TopicPartition
 from controller.zk import paths, znodes
 from controller.zk.session import (
@@ -26,7 +26,6 @@ from controller.zk.session import (
     Op,
     Set,
     Stat,
-    ZkSession,
 )
 from controller.znode_reader import ZnodeReader, chunks
 
@@ -35,15 +34,14 @@ WRITES_AT_ONCE = 200
 
 
 class ZnodeWriter:
-    """All that the controller writes. `acted(step)` is called after each transaction, for failure injection."""
+    """All that the controller decides to write; each transaction is a step, for failure injection.
 
-    def __init__(
-        self, session: ZkSession, term: Term, reader: ZnodeReader, acted: Callable[[str], None], *, in_turn: bool
-    ) -> None:
-        self._session = session
-        self._term = term
+    `in_turn`: one state in each, so that a controller can be made to die between any two.
+    """
+
+    def __init__(self, writes: FencedWrites, reader: ZnodeReader, *, in_turn: bool) -> None:
+        self._writes = writes
         self._reader = reader
-        self._acted = acted
         self._at_once = 1 if in_turn else WRITES_AT_ONCE
 
     async def partitions(self, effect: WritePartitions) -> events.PartitionsWritten:
@@ -51,19 +49,19 @@ class ZnodeWriter:
         written: dict[TopicPartition, Partition] = {}
         lost: dict[TopicPartition, Partition | None] = {}
         for name in sorted({write.partition.topic for write in effect.writes if write.expected_epoch is None}):
-            await self._ensure(paths.partitions(name))
+            await self._ensure("make-room", paths.partitions(name))
         count = 0
         for batch in chunks(effect.writes, self._at_once):
             count += len(batch)
-            for write, committed in zip(batch, await self._batch(batch), strict=True):
+            point = f"{effect.label}:{count}"
+            for write, committed in zip(batch, await self._batch(point, batch), strict=True):
                 ours = committed is not None and committed.state == write.state
                 if ours and committed is not None:
                     written[write.partition] = committed
                 else:
                     lost[write.partition] = committed
-            self._acted(f"{effect.label}:{count}")
         if effect.writes:
-            self._acted(effect.label)
+            self._writes.taken(effect.label)
         return events.PartitionsWritten(written, lost, effect.is_new, effect.then, effect.quiet)
 
     async def topic(self, effect: WriteTopic) -> events.TopicWritten | events.TopicWriteLost:
@@ -76,7 +74,7 @@ class ZnodeWriter:
         for index in effect.removed:
             ops += [Delete(paths.partition_state(effect.name, index)), Delete(paths.partition(effect.name, index))]
         try:
-            stat = (await fenced(self._session, self._term, ops))[0]
+            stat = (await self._writes.commit(effect.label, ops))[0]
             assert isinstance(stat, Stat)
             version = stat.version
         except (BadVersion, NoNode):
@@ -85,7 +83,6 @@ class ZnodeWriter:
                 actual = {write.partition: await self._reader.partition(*write.partition) for write in effect.states}
                 return events.TopicWriteLost(effect.name, topic, effect.label, actual)
             version = topic.version
-        self._acted(effect.label)
         # All was committed together, by this attempt or by an earlier one whose answer was lost: each once.
         states = {write.partition: Partition(write.state, version_after(write)) for write in effect.states}
         return events.TopicWritten(effect.name, effect.body, version, effect.label, effect.removed, states)
@@ -95,10 +92,11 @@ class ZnodeWriter:
         data = znodes.encode_feature(effect.levels)
         try:
             if effect.expected_epoch < 0:
-                await fenced(self._session, self._term, [Create(paths.FEATURE, data)])
+                await self._writes.commit("first-features", [Create(paths.FEATURE, data)])
                 known = Features(effect.levels, 0)
             else:
-                stat = (await fenced(self._session, self._term, [Set(paths.FEATURE, data, effect.expected_epoch)]))[0]
+                ops = [Set(paths.FEATURE, data, effect.expected_epoch)]
+                stat = (await self._writes.commit("update-features", ops))[0]
                 assert isinstance(stat, Stat)
                 known = Features(effect.levels, stat.version)
         except (BadVersion, NodeExists, NoNode):
@@ -110,38 +108,29 @@ class ZnodeWriter:
         while True:
             ops = await self._removal(name)
             try:
-                await fenced(self._session, self._term, ops)
-                break
+                await self._writes.commit("delete-topic", ops)
+                return events.TopicRemoved(name)
             except (NoNode, NotEmpty):
                 continue  # something of it appeared or went in between: look again
-        self._acted("delete-topic")
-        return events.TopicRemoved(name)
 
     async def remove_deletion(self, name: str) -> None:
         """Drop a request to delete a topic."""
         with contextlib.suppress(NoNode):
-            await fenced(self._session, self._term, [Delete(paths.delete_topic(name))])
-        self._acted("remove-deletion")
+            await self._writes.commit("remove-deletion", [Delete(paths.delete_topic(name))])
 
     async def _removal(self, name: str) -> list[Op]:
         ops: list[Op] = []
-        indices = await self._children(paths.partitions(name))
+        indices = await self._reader.children(paths.partitions(name))
         for index in indices:
             path = f"{paths.partitions(name)}/{index}"
-            ops += [Delete(f"{path}/{child}") for child in await self._children(path)]
+            ops += [Delete(f"{path}/{child}") for child in await self._reader.children(path)]
             ops.append(Delete(path))
         for path in (paths.partitions(name), paths.topic(name), paths.topic_config(name), paths.delete_topic(name)):
-            if await persistently(lambda path=path: self._session.exists(path)) is not None:  # type: ignore[misc]
+            if await self._reader.exists(path):
                 ops.append(Delete(path))
         return ops
 
-    async def _children(self, path: str) -> list[str]:
-        try:
-            return await persistently(lambda: self._session.children(path))
-        except NoNode:
-            return []
-
-    async def _batch(self, batch: Sequence[PartitionWrite]) -> list[Partition | None]:
+    async def _batch(self, point: str, batch: Sequence[PartitionWrite]) -> list[Partition | None]:
         """Write some states in one transaction; if one of them is refused, each in its own."""
         if len(batch) > 1:
             ops: list[Op] = []
@@ -152,31 +141,33 @@ class ZnodeWriter:
                 else:
                     ops.append(Set(path, data, write.expected_epoch))
             with contextlib.suppress(BadVersion, NodeExists, NoNode):
-                await fenced(self._session, self._term, ops)
+                await self._writes.commit(point, ops)
                 return [Partition(write.state, version_after(write)) for write in batch]
-        return list(await asyncio.gather(*(self._state(write) for write in batch)))
+        if len(batch) == 1:
+            return [await self._state(point, batch[0])]  # in no task of its own: who dies here dies as a whole
+        return list(await asyncio.gather(*(self._state(point, write) for write in batch)))
 
-    async def _state(self, write: PartitionWrite) -> Partition | None:
+    async def _state(self, point: str, write: PartitionWrite) -> Partition | None:
         """Write one state; what is committed afterwards, None if there is no such partition."""
         name, index = write.partition
         path, data = paths.partition_state(name, index), znodes.encode_partition_state(write.state)
         try:
             if write.expected_epoch is not None:
-                stat = (await fenced(self._session, self._term, [Set(path, data, write.expected_epoch)]))[0]
+                stat = (await self._writes.commit(point, [Set(path, data, write.expected_epoch)]))[0]
                 assert isinstance(stat, Stat)
                 return Partition(write.state, stat.version)
-            await self._ensure(paths.partition(name, index), Create(path, data))
+            await self._ensure(point, paths.partition(name, index), Create(path, data))
             return Partition(write.state, 0)
         except (BadVersion, NodeExists, NoNode):
             return await self._reader.partition(name, index)
 
-    async def _ensure(self, path: str, *then: Op) -> None:
+    async def _ensure(self, point: str, path: str, *then: Op) -> None:
         """Create a parent if it is missing, and what belongs below it in the same transaction."""
         try:
-            await fenced(self._session, self._term, [Create(path, b""), *then])
+            await self._writes.commit(point, [Create(path, b""), *then])
         except NodeExists:
             if then:
-                await fenced(self._session, self._term, list(then))
+                await self._writes.commit(point, then)
         except NoNode:
             if then:
                 raise

@@ -1,36 +1,46 @@
 """Blocks of producer ids, claimed in ZooKeeper.
 
 `/latest_producer_id_block` names the last claimed block; the next one is claimed with a write conditional on the
-version that was read, so no id is ever given twice, whoever claims. Source: ZkProducerIdManager of Kafka.
+version that was read, so no id is ever given twice, whoever claims. A block whose claim was carried out and not heard
+of is nobody's. Source: ZkProducerIdManager of Kafka; the controller fences the write, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from controller.zk import paths, znodes
-from controller.zk.session import BadVersion, NoNode
+from controller.zk.session import BadVersion, Create, NodeExists, NoNode, Set
 
 if TYPE_CHECKING:
-    from controller.zk.session import ZkSession
+    from controller.zk.session import Op, ZkSession
 
 BLOCK_SIZE: Final = 1000
 
 
-async def claim_block(session: ZkSession, broker_id: int) -> znodes.ProducerIdBlock:
-    """The next block, now the broker's. Raises ZkError."""
+async def claim_block(
+    session: ZkSession, broker_id: int, commit: Callable[[list[Op]], Awaitable[object]]
+) -> znodes.ProducerIdBlock:
+    """The next block, now the broker's. Raises ZkError, and whatever `commit` raises of its own."""
     path = paths.LATEST_PRODUCER_ID_BLOCK
     while True:
-        try:
-            data, stat = await session.get(path)
-        except NoNode:
-            await session.create(path, make_parents=True)
-            continue
-        last_claimed = znodes.decode_producer_id_block(path, data)
-        first = 0 if last_claimed is None else last_claimed.last + 1
+        claimed, version = await _last_claimed(session)
+        first = 0 if claimed is None else claimed.last + 1
         block = znodes.ProducerIdBlock(broker_id, first, first + BLOCK_SIZE - 1)
+        data = znodes.encode_producer_id_block(block)
         try:
-            await session.set(path, znodes.encode_producer_id_block(block), stat.version)
-        except BadVersion:
+            await commit([Create(path, data) if version is None else Set(path, data, version)])
+        except (BadVersion, NodeExists, NoNode):
             continue  # somebody else took this block
         return block
+
+
+async def _last_claimed(session: ZkSession) -> tuple[znodes.ProducerIdBlock | None, int | None]:
+    """What the znode says, and its version; None if there is no such znode."""
+    path = paths.LATEST_PRODUCER_ID_BLOCK
+    try:
+        data, stat = await session.get(path)
+    except NoNode:
+        return None, None
+    return znodes.decode_producer_id_block(path, data), stat.version

@@ -29,7 +29,7 @@ def claims(session: ZkSession, broker_id: int) -> Claim:
     """Blocks of producer ids straight from ZooKeeper, where there is no controller."""
 
     async def claim() -> tuple[int, int]:
-        block = await claim_block(session, broker_id)
+        block = await claim_block(session, broker_id, session.multi)
         return block.first, block.last - block.first + 1
 
     return claim

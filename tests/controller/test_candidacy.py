@@ -97,3 +97,28 @@ def test_resigning_frees_the_office_and_only_ones_own() -> None:
         assert await second.holds_office(), "a late resignation must not depose the successor"
 
     run(scenario)
+
+
+def test_whoever_gives_back_what_a_term_left_behind_unseats_nobody_else() -> None:
+    """Cut off at any moment, what was asked carried out unheard; meanwhile another one wins."""
+
+    async def unseated_after(turns: int) -> bool:
+        zookeeper = MemoryZooKeeper()
+        one, two = await zookeeper.connect(), await zookeeper.connect()
+        first, second = candidate(one, 1), candidate(two, 2)
+        assert await first.elect() is not None
+        vacating = asyncio.ensure_future(first.vacate())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        zookeeper.suspend(one, carry_out=True)
+        won = await second.elect() is not None
+        in_between = won and not vacating.done()
+        zookeeper.resume(one)
+        await vacating
+        assert await second.holds_office() is won and not await first.holds_office()
+        return in_between
+
+    async def main() -> None:
+        assert any([await unseated_after(turns) for turns in range(12)]), "an answer was lost, and another one won"
+
+    asyncio.run(main())

@@ -53,7 +53,7 @@ def test_killed_after_any_act_of_a_resize_the_next_controller_finishes_it(initia
             runner = first._runner
             assert runner is not None
             hook = kill_after(cluster, first, acts)
-            runner._acted = runner._writer._acted = hook
+            runner.writes._acted = hook
             result = await cluster.resize(name, count)
             killed = not first.active
             if killed:

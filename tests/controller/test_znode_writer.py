@@ -11,6 +11,7 @@ from controller import topic_admin
 from controller.candidacy import Candidacy, Deposed
 from controller.effects import PartitionWrite, WritePartitions, WriteTopic
 from controller.events import TopicWriteLost, TopicWritten
+from controller.fenced_writes import FencedWrites
 from controller.model import LeaderAndIsr, TopicPartition
 from controller.settings import ControllerSettings
 from controller.zk import paths, znodes
@@ -42,7 +43,7 @@ async def desk() -> Desk:
     await topic_admin.create_topic(
         session, name="t", topic_id=b"t" * 16, assignment={0: [1], 1: [1]}, configs={"a": "b"}
     )
-    return Desk(session, ZnodeWriter(session, term, reader, steps.append, in_turn=True), reader, steps)
+    return Desk(session, ZnodeWriter(FencedWrites(session, term, steps.append), reader, in_turn=True), reader, steps)
 
 
 def write(index: int, state: LeaderAndIsr, expected: int | None) -> PartitionWrite:
@@ -52,13 +53,15 @@ def write(index: int, state: LeaderAndIsr, expected: int | None) -> PartitionWri
 def test_states_are_created_with_their_parents_and_changed_on_their_version() -> None:
     async def main() -> None:
         at = await desk()
-        made = await at.writer.partitions(WritePartitions((write(0, STATE, None), write(1, STATE, None)), "make", True))
+        made = await at.writer.partitions(
+            WritePartitions((write(0, STATE, None), write(1, STATE, None)), "create", True)
+        )
         assert {one.epoch for one in made.written.values()} == {0} and not made.lost and made.is_new
-        changed = await at.writer.partitions(WritePartitions((write(0, NEXT, 0), write(1, NEXT, 7)), "change"))
+        changed = await at.writer.partitions(WritePartitions((write(0, NEXT, 0), write(1, NEXT, 7)), "isr"))
         assert [one.partition for one in changed.written] == [0]
         assert changed.written[TopicPartition("t", 0)].epoch == 1
         assert changed.lost[TopicPartition("t", 1)].state == STATE  # type: ignore[union-attr]
-        assert at.steps == ["make:1", "make:2", "make", "change:1", "change:2", "change"]
+        assert at.steps == ["make-room", "create:1", "create:2", "create", "isr:1", "isr"]
 
     run_strictly(main())
 
@@ -67,7 +70,7 @@ def test_finding_our_own_content_is_success() -> None:
     async def main() -> None:
         at = await desk()
         for _ in range(2):
-            outcome = await at.writer.partitions(WritePartitions((write(0, STATE, None),), "make"))
+            outcome = await at.writer.partitions(WritePartitions((write(0, STATE, None),), "create"))
             assert list(outcome.written) == [TopicPartition("t", 0)]
         assert (await at.session.get(paths.partition_state("t", 0)))[1].version == 0
 
@@ -78,7 +81,7 @@ def test_a_partition_without_its_topic_is_lost() -> None:
     async def main() -> None:
         at = await desk()
         stray = PartitionWrite(TopicPartition("gone", 0), STATE, None)
-        outcome = await at.writer.partitions(WritePartitions((stray,), "make"))
+        outcome = await at.writer.partitions(WritePartitions((stray,), "create"))
         assert outcome.lost == {TopicPartition("gone", 0): None}
 
     run_strictly(main())
@@ -87,17 +90,17 @@ def test_a_partition_without_its_topic_is_lost() -> None:
 def test_a_topic_and_the_partitions_it_loses_change_together() -> None:
     async def main() -> None:
         at = await desk()
-        await at.writer.partitions(WritePartitions((write(0, STATE, None), write(1, STATE, None)), "make"))
+        await at.writer.partitions(WritePartitions((write(0, STATE, None), write(1, STATE, None)), "create"))
         topic = await at.reader.topic("t")
         assert topic is not None
         smaller = topic_admin.new_topic(b"t" * 16, {0: [1]})
-        lost = await at.writer.topic(WriteTopic("t", smaller, topic.version + 1, "shrink", removed=(1,)))
+        lost = await at.writer.topic(WriteTopic("t", smaller, topic.version + 1, "remove:after-remove", removed=(1,)))
         assert isinstance(lost, TopicWriteLost) and lost.topic == topic
         assert await at.session.exists(paths.partition("t", 1)) is not None
-        won = await at.writer.topic(WriteTopic("t", smaller, topic.version, "shrink", removed=(1,)))
+        won = await at.writer.topic(WriteTopic("t", smaller, topic.version, "remove:after-remove", removed=(1,)))
         assert isinstance(won, TopicWritten) and won.version == topic.version + 1
         assert await at.session.exists(paths.partition("t", 1)) is None
-        again = await at.writer.topic(WriteTopic("t", smaller, topic.version, "shrink", removed=(1,)))
+        again = await at.writer.topic(WriteTopic("t", smaller, topic.version, "remove:after-remove", removed=(1,)))
         assert isinstance(again, TopicWritten), "the reply to the first attempt may have been lost"
 
     run_strictly(main())
@@ -106,7 +109,7 @@ def test_a_topic_and_the_partitions_it_loses_change_together() -> None:
 def test_removing_a_topic_leaves_nothing_and_can_be_done_twice() -> None:
     async def main() -> None:
         at = await desk()
-        await at.writer.partitions(WritePartitions((write(0, STATE, None),), "make"))
+        await at.writer.partitions(WritePartitions((write(0, STATE, None),), "create"))
         await topic_admin.delete_topic(at.session, "t")
         for _ in range(2):
             await at.writer.remove_topic("t")
@@ -122,7 +125,7 @@ def test_a_term_that_is_over_writes_nothing() -> None:
         at = await desk()
         await at.session.set(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(9))
         with pytest.raises(Deposed):
-            await at.writer.partitions(WritePartitions((write(0, STATE, None),), "make"))
+            await at.writer.partitions(WritePartitions((write(0, STATE, None),), "create"))
         with pytest.raises(Deposed):
             await at.writer.remove_topic("t")
         assert await at.session.exists(paths.topic("t")) is not None

@@ -1,4 +1,4 @@
-"""What the tools of an administrator ask for and `Admin` has no method for: moves, elections, deletion of records."""
+"""What an administrator asks for and `Admin` has no method for: moves, elections, deletion of records, features."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from protocol.apis.alter_partition_reassignments import (
 )
 from protocol.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.apis.elect_leaders import ElectLeadersRequest, TopicPartitions
+from protocol.apis.init_producer_id import InitProducerIdRequest
+from protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.errors import ErrorCode, KafkaError
 from protocol.topic_partition import TopicPartition
 
@@ -53,6 +55,23 @@ async def delete_records(admin: Admin, topic: str, index: int, before: int) -> i
     row = response.topics[0].partitions[0]
     _raise_first([row])
     return int(row.low_watermark)
+
+
+async def update_feature(admin: Admin, name: str, level: int) -> None:
+    """Finalize a level of a feature; 0 withdraws it."""
+    upgrade, safe_downgrade = 1, 2
+    row = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=upgrade if level else safe_downgrade)
+    request = UpdateFeaturesRequest(timeout_ms=TIMEOUT_MS, feature_updates=[row])
+    response = await admin.network.call_controller(request, lambda answer: answer.error_code)
+    _raise_first([response, *response.results])
+
+
+async def producer_id(admin: Admin) -> int:
+    """A producer id for somebody without transactions, from any broker."""
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=TIMEOUT_MS)
+    response = await admin.network.call_any(request)
+    _raise_first([response])
+    return int(response.producer_id)
 
 
 def _raise_first(rows: Iterable[Any], *, tolerated: tuple[ErrorCode, ...] = ()) -> None:

@@ -10,12 +10,12 @@ from tests.sim.planted import Planter, plant
 
 @plant("controller writes unfenced")
 def unfenced(planter: Planter) -> None:
-    from controller import znode_writer
+    from controller import fenced_writes
 
     async def write(session: Any, term: Any, ops: Any) -> Any:
         return await session.multi(list(ops))
 
-    planter.replace(znode_writer, "fenced", write)
+    planter.replace(fenced_writes, "fenced", write)
 
 
 @plant("requests of a deposed controller accepted")

@@ -14,10 +14,11 @@ import pytest
 from chaos.checkers import CHECKERS
 from clients import Admin, NewTopic
 from controller.failpoints import STEPS
-from controller.zk import paths
+from controller.features import RESHARD
+from controller.zk import paths, znodes
 from protocol.errors import ErrorCode, KafkaError
 from tests.sim import probes
-from tests.sim.administration import elect, reassign
+from tests.sim.administration import elect, producer_id, reassign, update_feature
 from tests.sim.clients import CLIENT_FAILURES
 from tests.sim.cluster import SimCluster
 from tests.sim.loop import Process
@@ -51,8 +52,17 @@ async def grown(admin: Admin) -> None:
         await admin.create_partitions("plain", 4)
 
 
+async def finalized(admin: Admin, cluster: SimCluster, level: int) -> None:
+    znode = cluster.zookeeper.tree.nodes[paths.FEATURE]
+    if znodes.decode_feature(paths.FEATURE, znode.data).get(RESHARD, 0) != level:
+        await update_feature(admin, RESHARD, level)
+
+
 async def administration(cluster: SimCluster) -> None:
     """Everything that is asked of a controller while all goes well."""
+    for level in (0, 1):
+        await insist(cluster, f"{RESHARD} {level}", lambda a, level=level: finalized(a, cluster, level))  # type: ignore[misc]
+    await insist(cluster, "a producer id", producer_id)
     plain = NewTopic(name="plain", partitions=2, replication_factor=3, configs={"enable.ordered.delivery": "false"})
     await insist(
         cluster, "create t", lambda a: a.create_topics([NewTopic(name="t", partitions=4, replication_factor=3)])
@@ -95,6 +105,17 @@ async def outages(cluster: SimCluster) -> None:
         await cluster.until(cluster.in_sync, 30, f"all replicas are in sync after a stop of {stopped}")
 
 
+async def epoch_raised_by_hand(cluster: SimCluster) -> None:
+    """Nothing that the controller writes is taken any more, though /controller is its own: it has to give that back."""
+    tree = cluster.zookeeper.tree
+    epoch = znodes.decode_controller_epoch(paths.CONTROLLER_EPOCH, tree.nodes[paths.CONTROLLER_EPOCH].data)
+    body = znodes.encode_controller_epoch(epoch + 1)
+    cluster.zookeeper.write(lambda: tree.set(paths.CONTROLLER_EPOCH, body, -1))
+    cluster.write_znode(paths.delete_topic("nothing"), b"")
+    await cluster.until(cluster.resting, 10, "the next controller writes")
+    await cluster.until(cluster.in_sync, 30, "all replicas are in sync after a change of controllers")
+
+
 async def leaders_at_any_price(cluster: SimCluster) -> None:
     """The one replica in sync is gone, and somebody decides not to wait for it."""
     cluster.crash(2)
@@ -117,6 +138,7 @@ async def story(cluster: SimCluster, step: str, how: Any) -> None:
     await cluster.loop.spawn(Process("operator"), administration(cluster))
     await cluster.until(cluster.in_sync, 30, "all replicas are in sync")
     await outages(cluster)
+    await epoch_raised_by_hand(cluster)
     await leaders_at_any_price(cluster)
 
 

@@ -1,0 +1,36 @@
+"""Every write of a term: fenced by its controller epoch, and named as a step at which the controller can die.
+
+There is no other way to ZooKeeper for what a controller decides in office, so no write is without a fence, and none is
+left out of "killed after each step". Winning and leaving office are `candidacy`'s, which has no term to check yet, or
+no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from controller import failpoints
+from controller.candidacy import Term, fenced
+from controller.zk.session import Op, Stat, ZkSession
+
+
+class FencedWrites:
+    """The writes of one term. `acted` is told of each step that was taken."""
+
+    def __init__(self, session: ZkSession, term: Term, acted: Callable[[str], None] | None) -> None:
+        self._session = session
+        self._term = term
+        self._acted = acted
+
+    async def commit(self, point: str, ops: Sequence[Op]) -> list[str | Stat | None]:
+        """All operations or none, as this point of a step. KeyError for an unknown one; otherwise as `fenced`."""
+        failpoints.step_of(point)  # before it is written: what has no name does not happen
+        answers = await fenced(self._session, self._term, ops)
+        self.taken(point)
+        return answers
+
+    def taken(self, point: str) -> None:
+        """A point of a step that is more than one transaction, or none."""
+        failpoints.step_of(point)
+        if self._acted is not None:
+            self._acted(point)
