@@ -18,7 +18,7 @@ import numpy as np
 from protocol.audit import Sender
 from protocol.records.compression import Compression, compress, decompress
 from spark_jobs import columns
-from spark_jobs.lines import PLACE, Lines, line_hash
+from spark_jobs.lines import PLACE, SKIPPED, Lines, line_hash
 from spark_jobs.numbering import Numbers
 from spark_jobs.pending import LateGroup, Pending, Undelivered
 from spark_jobs.places import Place
@@ -38,10 +38,11 @@ STATE_BYTES_MAX: Final = 1 << 31
 NOBODY: Final = Sender("", "", "", 0, -1)
 NO_GENERATION: Final = -1
 
-_TOLD: Final = 2
-_SKIP_GENERATION: Final = 3 + PLACE.index("generation")
-_SKIP_TIME: Final = 3 + PLACE.index("time_ms")
+_TOLD: Final = SKIPPED.index("told")
+_SKIP_GENERATION: Final = SKIPPED.index("generation")
+_SKIP_TIME: Final = SKIPPED.index("time_ms")
 """Columns of `lines.skipped`."""
+_NO_PLACE: Final = (-1,) * len(PLACE)
 
 Where = tuple[int, int]
 """An index of `names`, and a partition; or a generation."""
@@ -213,12 +214,15 @@ class Bucket:
         """What was passed over, from its row in `lines.skipped`."""
         at = int(np.searchsorted(self.lines.first, np.uint64(first)))
         name, producer = int(self.lines.fields["name"][at]), int(self.lines.fields["producer"][at])
-        begin, end, told, *place = row
-        return Skip(begin, end, bool(told), self.event(name, producer, self.lines.key(at), place))
+        begin, end, told, *places = row
+        key, by, before = self.lines.key(at), places[: len(PLACE)], places[len(PLACE) :]
+        former = None if before == list(_NO_PLACE) else self.event(name, producer, key, before)
+        return Skip(begin, end, bool(told), self.event(name, producer, key, by), former)
 
     def flat(self, skip: Skip) -> tuple[int, ...]:
         """The other way round."""
-        return skip.first, skip.last, int(skip.told), *self.place(skip.by)
+        before = _NO_PLACE if skip.before is None else self.place(skip.before)
+        return skip.first, skip.last, int(skip.told), *self.place(skip.by), *before
 
     def _missing(self) -> dict[Where, int]:
         """How many sequences were passed over and have not come, by the deliveries that passed them over."""
@@ -283,7 +287,7 @@ class Bucket:
 
     def _forget_senders(self) -> None:
         """Members that handed out nothing that is remembered here need no name any more."""
-        used = set(np.unique(self.lines.fields["sender"]).tolist()) | {row[-1] for _, row in self.lines.skipped.items()}
+        used = set(self.lines.senders().tolist())
         used |= set(self.pending.handed.columns["sender"].tolist())
         holed = {by.incarnation for by, _ in self._holes()}
         kept = [

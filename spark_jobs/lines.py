@@ -32,6 +32,10 @@ FIELDS: Final = {
 QUIET_FIELDS: Final = ("newest", "partition", "generation", "offset")
 PLACE: Final = ("newest", "partition", "generation", "offset", "time_ms", "sender")
 """What changes with a delivery."""
+SKIPPED: Final = ("first", "last", "told", *PLACE, *(f"before_{name}" for name in PLACE))
+"""Sequences that were passed over, whether they were told as lost, the delivery that passed them over, and the one
+before it: all -1 if that was the first."""
+_SENDERS: Final = [SKIPPED.index("sender"), SKIPPED.index("before_sender")]
 
 _MULTIPLIERS: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
@@ -55,8 +59,8 @@ class Lines:
         self.former = Ragged.empty(2)
         """Per line: (partition, highest offset read there), of partitions that its newest delivery did not come from,
         and of its own where the newest delivery is not the highest offset."""
-        self.skipped = Ragged.empty(3 + len(PLACE))
-        """Per line: (first, last, whether they were told as lost, the delivery that passed them over as in `PLACE`)."""
+        self.skipped = Ragged.empty(len(SKIPPED))
+        """Per line: as in `SKIPPED`."""
 
     def __len__(self) -> int:
         return len(self.first)
@@ -123,8 +127,14 @@ class Lines:
     def renumber_senders(self, numbers: Column) -> None:
         """Senders have new indexes; `numbering` has them by the old ones, and -1 behind them."""
         self.fields["sender"] = numbers[self.fields["sender"]].astype(np.int32)
-        for first in np.unique(self.skipped.columns()[0]).tolist():
-            self.skipped.put(first, [(*row[:-1], int(numbers[row[-1]])) for row in self.skipped.get(first)])
+        keys, rows = self.skipped.columns()
+        rows = rows.copy()
+        rows[:, _SENDERS] = numbers[rows[:, _SENDERS]]
+        self.skipped = Ragged(keys, rows)
+
+    def senders(self) -> Column:
+        """Those that anything here was handed out by, and -1."""
+        return np.unique(np.append(self.fields["sender"], self.skipped.columns()[1][:, _SENDERS]))
 
     def columns(self) -> dict[str, Column]:
         """Everything, to be packed."""
@@ -154,7 +164,7 @@ class Lines:
         made.quiet = {name: columns[f"quiet_{name}"] for name in QUIET_FIELDS}
         made.arena = columns["arena"].tobytes()
         made.former = Ragged(columns["former_keys"], columns["former"].reshape(-1, 2))
-        made.skipped = Ragged(columns["skipped_keys"], columns["skipped"].reshape(-1, 3 + len(PLACE)))
+        made.skipped = Ragged(columns["skipped_keys"], columns["skipped"].reshape(-1, len(SKIPPED)))
         return made
 
     def _wake(self, rows: Column) -> None:

@@ -49,6 +49,8 @@ class Skip(NamedTuple):
     """Whether they were told as lost."""
     by: Event
     """The delivery that passed them over."""
+    before: Event | None
+    """The one before that."""
 
 
 class Finding(NamedTuple):
@@ -76,7 +78,7 @@ class Line:
         if newest is None or event.sequence > newest.sequence:
             begin = 0 if newest is None else newest.sequence + 1
             if begin < event.sequence:
-                self.skipped.append(Skip(begin, event.sequence - 1, False, event))
+                self.skipped.append(Skip(begin, event.sequence - 1, False, event, newest))
             self._advance(event)
             return Finding((DELIVERED,))
         skip = self._take_skipped(event.sequence)
@@ -163,4 +165,4 @@ def loss(skip: Skip) -> Violation:
     """The story of sequences that were passed over and never came."""
     by = skip.by
     span = (skip.first, skip.last)
-    return Violation(LOST, by.group, by.topic, by.producer, by.key, after=by, sequences=(span,))
+    return Violation(LOST, by.group, by.topic, by.producer, by.key, before=skip.before, after=by, sequences=(span,))

@@ -92,9 +92,9 @@ class Event(NamedTuple):
 class Violation(NamedTuple):
     """A rule that was broken, with the records around it. For every kind but two `event` is the guilty delivery.
 
-    `LOST` has no `event`: `sequences` never came (a record without a number: `offset` in `partition`); `after` passed
-    over them, or `before` is the last delivery of the key, if nothing came after them. `UNAUDITED` has the numbers of
-    events in `sequences`.
+    `LOST` has no `event`: `sequences` never came (a record without a number: `offset` in `partition`); `before` is the
+    last delivery of the key that came before them, `after` passed over them; either may be missing. `UNAUDITED` has the
+    numbers of events in `sequences`.
     """
 
     kind: str

@@ -55,6 +55,16 @@ def test_batches_and_restarts_change_nothing(seed: int) -> None:
     assert {one.kind for one in whole.violations} >= set(KINDS) - {UNAUDITED, LOST}
 
 
+@pytest.mark.parametrize("context", ["batch", "restart"])
+def test_the_state_keeps_what_came_before_a_loss_and_after_it(context: str) -> None:
+    audited, planted = faults.run(Case("lost", "middle", context), 0)
+    [violation] = audited.violations
+    assert violation.before is not None and violation.after is not None
+    place = planted.record.sequence
+    assert [violation.before.sequence, violation.after.sequence] == [place - 1, place + 1]
+    assert violation.before.incarnation and violation.before.member == f"member-{violation.before.incarnation}"
+
+
 @pytest.mark.parametrize("fault", ["stored twice", "handed out again", "out of order"])
 def test_the_story_of_a_quiet_key_does_not_depend_on_when_it_was_forgotten(fault: str) -> None:
     written, stored, cuts, _ = faults.prepare(Case(fault, "middle", "quiet"), 0)

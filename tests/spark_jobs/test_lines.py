@@ -8,7 +8,7 @@ import pytest
 
 from spark_jobs import columns
 from spark_jobs.columns import ForeignState, Ragged
-from spark_jobs.lines import PLACE, HashCollision, Lines, hashes, line_hash
+from spark_jobs.lines import PLACE, SKIPPED, HashCollision, Lines, hashes, line_hash
 
 KEYS = [b"a", b"", None, b"bb", b"a"]
 SALTS = [1, 1, 1, 1, 2]
@@ -35,7 +35,7 @@ def test_lines_are_found_by_key_and_salt() -> None:
 def test_they_are_the_same_after_the_state_store() -> None:
     lines, first, second = made([0] * 5)
     lines.former.put(int(first[1]), [(3, 30), (1, 10)])
-    lines.skipped.put(int(first[2]), [(1, 2, 0, *range(6))])
+    lines.skipped.put(int(first[2]), [(1, 2, 0, *range(12))])
     found, small = columns.unpack(columns.pack(lines.columns(), {"more": [1]}))
     again = Lines.of(found)
     assert small == {"more": [1]}
@@ -48,7 +48,7 @@ def test_they_are_the_same_after_the_state_store() -> None:
 
 def test_quiet_lines_keep_their_place_and_come_back_with_it() -> None:
     lines, first, second = made([5, 500, 5, 500, 5])
-    lines.skipped.put(int(first[2]), [(1, 2, 0, *range(6))])
+    lines.skipped.put(int(first[2]), [(1, 2, 0, *range(12))])
     before = len(columns.pack(lines.columns(), None))
     lines.fall_quiet(100)
     assert len(lines) == 3, "one of the old ones still misses something"
@@ -61,6 +61,17 @@ def test_quiet_lines_keep_their_place_and_come_back_with_it() -> None:
     assert lines.key(int(rows[0])) == b"a"
     assert len(lines) == 4
     assert (lines.find(first, second) >= 0).all()
+
+
+def test_who_handed_out_what_is_around_a_gap_is_remembered() -> None:
+    lines, first, _ = made([0] * 5)
+    by = dict.fromkeys(SKIPPED, 0) | {"sender": 4, "before_sender": 6}
+    lines.skipped.put(int(first[2]), [tuple(by.values())])
+    again = Lines.of(columns.unpack(columns.pack(lines.columns(), None))[0])
+    assert {4, 6} <= set(again.senders().tolist())
+    again.renumber_senders(np.append(np.arange(20)[::-1], -1))
+    renumbered = by | {"sender": 15, "before_sender": 13}
+    assert again.skipped.get(int(first[2])) == [tuple(renumbered.values())]
 
 
 def test_two_lines_with_one_hash_end_the_audit() -> None:

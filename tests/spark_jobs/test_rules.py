@@ -111,6 +111,18 @@ def test_what_was_passed_over_is_lost_when_its_time_is_up_and_only_once() -> Non
     assert list(line.lost(9999, 1000)) == []
 
 
+def test_a_loss_is_told_between_the_two_records_around_it() -> None:
+    line = Line()
+    around = event((0, 1, 10)), event((3, 1, 13), time_ms=5)
+    for one in around:
+        line.judge(one, late=False, clock_ms=one.time_ms, patience_ms=1000)
+    [violation] = line.lost(2000, 1000)
+    assert (violation.before, violation.after) == around
+    first = Line()
+    first.judge(event((3, 1, 13)), late=False, clock_ms=0, patience_ms=1000)
+    assert [one.before for one in first.lost(2000, 1000)] == [None]
+
+
 def test_one_that_comes_when_its_time_is_up_was_lost_whether_anybody_looked_or_not() -> None:
     events = [event((0, 1, 10)), event((3, 1, 13), time_ms=5), event((2, 1, 12), time_ms=2000)]
     assert judge_events(events)[1] == [(LOST, 1), (OUT_OF_ORDER, 2)]
