@@ -70,6 +70,8 @@ class Wish:
             raise BadWish(f"--copy {self.copy}: is there already; name a new directory")
         if self.replay is not None and self.backfill:
             raise BadWish("--replay is a backfill from a copy; leave --backfill out")
+        if self.package is not None and self.serve:
+            raise BadWish("--package is of one audit; --serve takes commands from a standard input that a job has not")
         if self.groups and not self.expect and not self.serve and self.replay is None:
             raise BadWish("--group goes with --expect: these groups must get what that topic stores")
         if self.is_batch and (self.metrics_port is not None or self.violations_to):

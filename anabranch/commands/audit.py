@@ -5,16 +5,22 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from anabranch.audit.wish import BadWish, Wish, settings
 
 INSTALL: Final = "the audit runs on Spark, which needs Java 17 and the extra: pip install 'anabranch[audit]'"
 LOG_COLUMNS: Final = 120
+OF_SUBMISSION: Final = frozenset({"package", "master", "conf"})
+"""Options that say how a packaged job is submitted; the others are the job's."""
+ALWAYS_TOLD: Final = frozenset({"bootstrap_servers", "out"})
+"""Those of the job whose defaults somebody may want to change in the command line that is printed."""
 
 
 class CannotRun(click.ClickException):
@@ -125,7 +131,7 @@ def command(conf: tuple[str, ...], **options: Any) -> None:
     except ImportError as error:
         raise CannotRun(f"{INSTALL} ({error})") from None
     if wish.package is not None:
-        package(wish)
+        package(wish, words(click.get_current_context()))
         return
     sys.exit(run(wish))
 
@@ -169,19 +175,31 @@ def stop_without_verdict(number: int, frame: FrameType | None) -> NoReturn:
     raise CannotRun("stopped before there was a verdict")
 
 
-def package(wish: Wish) -> None:
+def words(context: click.Context) -> list[str]:
+    """What the job is told: every option that was given here, but those of `spark-submit`."""
+    found: list[str] = []
+    for option in context.command.params:
+        assert isinstance(option, click.Option) and option.name is not None
+        given = context.get_parameter_source(option.name) is not ParameterSource.DEFAULT
+        if option.name in OF_SUBMISSION or not (given or option.name in ALWAYS_TOLD):
+            continue
+        value = context.params[option.name]
+        for one in value if option.multiple else [value]:
+            if option.is_flag:
+                found += (option.opts if one else option.secondary_opts)[:1]
+            else:
+                found += [option.opts[0], str(one)]
+    return found
+
+
+def package(wish: Wish, told: Sequence[str]) -> None:
     """Write what a cluster needs, and say how to submit it."""
     from spark_jobs import shipping
 
     assert wish.package is not None
-    words = ["--bootstrap-servers", wish.bootstrap_servers, "--topic", str(wish.topic), "--out", str(wish.out)]
-    words += ["--expect", wish.expect] if wish.expect else []
-    words += [word for group in wish.groups for word in ("--group", group)]
-    words += ["--follow"] if wish.follow else []
-    words += ["--backfill"] if wish.backfill else []
     archive, job = shipping.pack(wish.package), shipping.write_job(wish.package)
     master = "spark://host:7077" if wish.master.startswith("local") else wish.master
-    needs, line = shipping.submission(archive, job, master, words)
+    needs, line = shipping.submission(archive, job, master, told)
     for name, value in wish.conf.items():
         line[1:1] = ["--conf", f"{name}={value}"]
     click.echo(" ".join([*(f"{name}={shlex.quote(value)}" for name, value in needs.items()), shlex.join(line)]))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from anabranch.commands.audit import command
+from anabranch.commands.audit import ALWAYS_TOLD, OF_SUBMISSION, command
 
 
 def refused(*words: str) -> str:
@@ -28,6 +29,7 @@ def refused(*words: str) -> str:
         (("--topic", "t", "--group", "g"), "--group goes with --expect"),
         (("--topic", "t", "--conf", "spark.executor.memory"), "write NAME=VALUE"),
         (("--topic", "t", "--replay", "absent"), "does not exist"),
+        (("--package", "absent", "--serve"), "--package is of one audit"),
     ],
 )
 def test_what_makes_no_sense_is_said(words: tuple[str, ...], why: str) -> None:
@@ -54,8 +56,28 @@ def test_a_package_comes_with_the_command_line_that_submits_it(tmp_path: Path) -
     assert archive.exists() and job.exists()
     assert done.output.strip() == (
         f"PYTHONPATH={archive} spark-submit --conf spark.executor.memory=2g --master yarn --py-files {archive} {job} "
-        "--bootstrap-servers 127.0.0.1:9092 --topic t --out out/audit --expect e --group g --follow"
+        "--bootstrap-servers 127.0.0.1:9092 --topic t --expect e --group g --out out/audit --follow"
     )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--topic t --follow --violations-to v --metrics-port 9465 --metrics-host 0.0.0.0 --source kafka --allow-empty",
+        "--topic t --expect e --group g --group h --backfill --copy absent",
+        "--replay {tmp_path} --events {tmp_path}/events",
+    ],
+)
+def test_a_packaged_job_is_told_every_option(tmp_path: Path, words: str) -> None:
+    (tmp_path / "events").touch()
+    words = words.format(tmp_path=tmp_path)
+    done = CliRunner().invoke(command, ["--package", str(tmp_path / "job"), *words.split()])
+    assert done.exit_code == 0, done.output
+    told = shlex.split(done.output)
+    its = told[told.index(str(tmp_path / "job" / "anabranch-audit.py")) + 1 :]
+    assert sorted(its) == sorted(f"--bootstrap-servers 127.0.0.1:9092 --out out/audit {words}".split())
+    given = {option.name: option for option in command.params}
+    assert set(OF_SUBMISSION | ALWAYS_TOLD) <= set(given)
 
 
 def test_a_copy_that_is_none_ends_in_one_line(tmp_path: Path) -> None:
