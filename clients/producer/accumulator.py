@@ -314,8 +314,9 @@ class Accumulator:
         queue.unresolved.remove(batch)
         if youngest and code != ErrorCode.UNKNOWN_SERVER_ERROR:
             queue.rewind(batch)
-        elif self.config.enable_idempotence:
-            queue.restart = True
+        else:
+            # Not at once: who may be in the log already keeps its numbers, by which the leader knows it again.
+            queue.give_up = self.config.enable_idempotence
         error = KafkaError(code, message or f"{queue.topic.name}-{queue.index}")
         batch.failed(error)
         self._missing(error)

@@ -113,6 +113,29 @@ def test_a_refusal_before_others_begins_a_new_epoch() -> None:
     assert all(receipt.metadata is not None for receipt in receipts)
 
 
+def test_a_refusal_does_not_number_anew_what_may_be_stored_already() -> None:
+    """With other numbers the leader would store it a second time."""
+    bench = Bench(batch_bytes=1)
+    bench.establish()
+    unknown, refused, behind = bench.send(), bench.send(), bench.send()
+    first, second, third = bench.one(), bench.one(), bench.one()
+    bench.answer(first, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    bench.answer(second, ErrorCode.INVALID_RECORD)
+    bench.answer(third, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert refused.error is not None
+    bench.now = 1
+    assert bench.batches()[0] is first
+    assert (first.producer_epoch, first.base_sequence) == (0, 1)
+    bench.answer(first, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    assert unknown.metadata is not None
+    bench.answer(third, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    bench.now = 2
+    assert bench.one() is third
+    assert (third.producer_epoch, third.base_sequence) == (1, 0)
+    bench.answer(third)
+    assert behind.metadata is not None
+
+
 @pytest.mark.parametrize(
     "code",
     [
