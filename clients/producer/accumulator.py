@@ -22,6 +22,7 @@ from clients.config import ProducerConfig
 from clients.partitioner import Sticky
 from clients.producer import switch
 from clients.producer.drained import Drained, Statistics
+from clients.producer.marks import Marks
 from clients.producer.metrics import Stalls
 from clients.producer.numbering import Numbering
 from clients.producer.queues import (
@@ -65,6 +66,7 @@ class Accumulator:
 
     def __init__(self, config: ProducerConfig, backoff: Backoff, rng: random.Random) -> None:
         self.config = config
+        self.marks: Marks | None = None
         self.topics: dict[str, TopicQueues] = {}
         self.statistics = Statistics()
         self.stalls = Stalls()
@@ -214,6 +216,8 @@ class Accumulator:
             self.statistics.batches += 1
         else:
             self.statistics.retries += 1
+        if self.marks is not None and batch.built is None and not batch.doubtful:
+            self.marks.apply(batch)
         batch.attempts += 1
         batch.on_wire = True
 
@@ -319,11 +323,13 @@ class Accumulator:
             queue.give_up = self.config.enable_idempotence
         error = KafkaError(code, message or f"{queue.topic.name}-{queue.index}")
         batch.failed(error)
-        self._missing(error)
+        self._missing(queue.topic, batch.records, error)
         self._resolved(queue, batch.records)
 
-    def _missing(self, error: KafkaError) -> None:
-        """Records will not be stored, or nobody knows: a transaction without them must not be committed."""
+    def _missing(self, topic: TopicQueues, records: Sequence[Record], error: KafkaError) -> None:
+        """They will not be stored, or nobody knows: a transaction without them must not be committed."""
+        if self.marks is not None:
+            self.marks.missing(topic.name, records)
         if self.numbering.transactions is not None:
             self.numbering.transactions.batch_failed(error.code, error.message)
 
@@ -339,7 +345,7 @@ class Accumulator:
         self.statistics.rehashed_records += homeward - len(topic.returned) - len(homeless)
         for record in homeless:
             error = not_live(topic, chosen_partition(record.route))
-            self._missing(error)
+            self._missing(topic, [record], error)
             self._fail([record], error)
         if force or topic.closed or not topic.returned:
             self._active.update(dict.fromkeys(queue for queue in topic.queues.values() if not queue.idle))
@@ -367,7 +373,7 @@ class Accumulator:
             if topic.returned and self._give_up_at(min(created_at for _, created_at in topic.returned)) <= now:
                 late = [record for record, created_at in topic.returned if self._give_up_at(created_at) <= now]
                 topic.returned = [entry for entry in topic.returned if self._give_up_at(entry[1]) > now]
-                self._missing(self._timed_out(topic.name))
+                self._missing(topic, late, self._timed_out(topic.name))
                 self._fail(late, self._timed_out(topic.name))
                 self.statistics.expired_records += len(late)
         self.drop_doomed()
@@ -376,7 +382,7 @@ class Accumulator:
         self.statistics.expired_records += len(batch.records)
         error = self._timed_out(f"{queue.topic.name}-{queue.index}")
         batch.failed(error)
-        self._missing(error)
+        self._missing(queue.topic, batch.records, error)
         self._resolved(queue, batch.records)
 
     def _timed_out(self, where: str) -> KafkaError:

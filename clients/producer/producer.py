@@ -21,12 +21,12 @@ from clients.producer.accumulator import Accumulator
 from clients.producer.drained import Statistics
 from clients.producer.entrance import Entrance
 from clients.producer.flush import Flush
+from clients.producer.marks import Marks
 from clients.producer.metrics import ProducerMetrics, metrics_of
 from clients.producer.queues import Record, RecordMetadata, TopicQueues
 from clients.producer.routes import check_ready, route_of
 from clients.producer.sender import Sender
 from clients.producer.transactor import TransactionScope, Transactor
-from protocol import audit as audit_format
 from protocol.errors import ErrorCode, KafkaError
 from protocol.topic_partition import TopicPartition
 
@@ -38,7 +38,9 @@ class Producer:
 
     `partitioner="modulo"` hashes as Kafka does today, over all partitions and without generations: for topics that are
     not ordered, and to show what goes wrong. `audit=True` adds a header with this producer's identity and the record's
-    sequence within its key, from which `spark_jobs` tells whether anything was lost, repeated or out of order.
+    sequence within its key, from which `spark_jobs` tells whether anything was lost, repeated or out of order. After an
+    abort or a failed send the key has another identity and counts from 0 again, so that what is not stored, or not
+    committed, does not count as lost (`clients.producer.marks`).
     `require_min_in_sync_acks=True` (with acks="all") keeps one partition without enough in-sync replicas from filling
     the buffer: records without a key go elsewhere, and `send` refuses others for it at once with NOT_ENOUGH_REPLICAS.
 
@@ -93,10 +95,10 @@ class Producer:
             metadata_max_age_ms=metadata_max_age_ms,
         )
         self._rng = rng if rng is not None else random.Random()
-        self.identity = 1 + self._rng.getrandbits(63)
-        """What the audit knows this producer by: drawn once, so that a restarted producer is another one."""
+        marks = Marks(self._rng)
+        self._marks = marks if audit else None
         self._accumulator = Accumulator(self._config, self._network_config.retry_backoff, self._rng)
-        self._sequences: dict[tuple[str, bytes], int] = {}
+        self._accumulator.marks = self._marks
         self._ready: dict[str, TopicQueues] = {}
         self._flushes: list[Flush] = []
         self._loop: asyncio.AbstractEventLoop
@@ -305,13 +307,10 @@ class Producer:
             # Who does not look at it hears from the commit.
             receipt.add_done_callback(_mark_heard)
         stamped_ms = self._clock_ms() if timestamp_ms is None else timestamp_ms
-        if self._config.audit and key is not None:
-            of_key = (queues.name, key)
-            sequence = self._sequences.get(of_key, 0)
-            headers = (*headers, (audit_format.HEADER, audit_format.encode_header(self.identity, sequence)))
+        if self._marks is not None and key is not None:
+            headers = (*headers, self._marks.next_header(queues.name, key))
             begun = self._accumulator.append(queues, route, key, value, headers, stamped_ms, receipt, now)
-            # Only now is the number taken: a refused record leaves no hole for the audit to find.
-            self._sequences[of_key] = sequence + 1
+            self._marks.accepted(queues.name, key, transactional=self._transactor is not None)
         else:
             begun = self._accumulator.append(queues, route, key, value, headers, stamped_ms, receipt, now)
         if begun:

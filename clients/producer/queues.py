@@ -95,6 +95,7 @@ class Batch:
         "done",
         "doubtful",
         "key_class",
+        "marked",
         "on_wire",
         "ordinal",
         "producer_epoch",
@@ -112,6 +113,8 @@ class Batch:
         self.stamp = queue.stamp
         self.key_class = queue.key_class
         self.records: list[Record] = []
+        self.marked: list[Record] | None = None
+        """The same with other numbers for the audit (`marks`), if that is how they travel."""
         self.size_bytes = 0
         self.producer_id = -1
         self.producer_epoch = -1
@@ -131,7 +134,7 @@ class Batch:
         if self.built is None:
             builder = BatchBuilder(compression, limit_bytes=NO_LIMIT)
             append = builder.append
-            for _, _, key, value, headers, timestamp_ms, _ in self.records:
+            for _, _, key, value, headers, timestamp_ms, _ in self.marked or self.records:
                 append(key, value, headers, timestamp_ms)
             self.built = builder.build(self.producer_id, self.producer_epoch, self.base_sequence, transactional)
         return self.built

@@ -84,6 +84,8 @@ class Transactor:
         if self._transactions.state is State.INITIALIZING:
             await self._until(self._ready, "no new producer epoch")
         self._transactions.begin()
+        if self._accumulator.marks is not None:
+            self._accumulator.marks.begin_transaction()
 
     async def commit(self) -> None:
         """End the transaction once every record in it is stored."""
@@ -93,6 +95,8 @@ class Transactor:
             self._sender.wake()
             await self._until(self._over, "the transaction may have been committed or not")
             self._transactions.told()
+            if self._accumulator.marks is not None:
+                self._accumulator.marks.committed()
         finally:
             self._accumulator.hurry -= 1
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,11 +16,14 @@ import pytest
 from clients import Consumer, Producer
 from clients.consumer.delivery import ConsumerRecord
 from protocol import audit as wire
+from protocol.errors import KafkaError
+from spark_jobs import events
 from spark_jobs.bucket import Bucket
 from spark_jobs.checks import check
 from spark_jobs.pending import Stored
 from spark_jobs.stages import tallies_of
-from tests.spark_jobs.histories import Audited, read
+from spark_jobs.verdict import Violation
+from spark_jobs.verdict import judge as verdict_of
 from tests.spark_jobs.live import LiveCluster
 
 
@@ -26,6 +31,13 @@ from tests.spark_jobs.live import LiveCluster
 def cluster() -> Iterator[LiveCluster]:
     with LiveCluster(1) as live:
         yield live
+
+
+class Found(NamedTuple):
+    """What the checks make of two topics."""
+
+    violations: list[Violation]
+    verdict: dict[str, int]
 
 
 async def take(consumer: Consumer, count: int) -> list[ConsumerRecord]:
@@ -54,7 +66,7 @@ def everything(live: LiveCluster, topic: str, isolation_level: str) -> list[Cons
     return live.run(read())
 
 
-def judge(live: LiveCluster, topic: str, expect: str, group: str, isolation_level: str = "read_committed") -> Audited:
+def judge(live: LiveCluster, topic: str, expect: str, group: str, isolation_level: str = "read_committed") -> Found:
     """What the checks make of an audit topic and the audited one."""
     buckets: defaultdict[int, Bucket] = defaultdict(Bucket)
     values, stored = defaultdict[int, list[bytes]](list), defaultdict[int, list[ConsumerRecord]](list)
@@ -65,12 +77,17 @@ def judge(live: LiveCluster, topic: str, expect: str, group: str, isolation_leve
     violations = [
         violation
         for number in values.keys() | stored.keys()
-        for violation in check(buckets[number], read(values[number]), _as_stored(stored[number]), expect)
+        for violation in check(
+            buckets[number],
+            events.read(values[number], [None] * len(values[number])),
+            _as_stored(stored[number]),
+            expect,
+        )
     ]
     ended = [bucket.finish(expect, [group]) for bucket in buckets.values()]
     rows = [{"tallies": bucket.count()} for bucket in buckets.values()] + [{"tallies": more} for _, more in ended]
     violations += [violation for found, _ in ended for violation in found]
-    return Audited(violations, tallies_of(rows), sum(bucket.keys for bucket in buckets.values()))
+    return Found(violations, verdict_of(tallies_of(rows), keys=sum(bucket.keys for bucket in buckets.values())))
 
 
 def _as_stored(records: list[ConsumerRecord]) -> Stored:
@@ -114,6 +131,71 @@ def test_a_copier_that_is_killed_behind_its_commit_has_told_what_it_was_given(cl
     found = judge(cluster, "orders-audit", "orders", "copiers")
     assert [one.line() for one in found.violations] == []
     assert (found.verdict["delivered"], found.verdict["redelivered"]) == (20, 0)
+
+
+@pytest.mark.parametrize("isolation_level", ["read_committed", "read_uncommitted"])
+def test_what_was_aborted_is_not_lost(cluster: LiveCluster, isolation_level: str) -> None:
+    topic = cluster.create(f"aborted-{isolation_level}", 2)
+    cluster.create(f"{topic}-audit", 1)
+
+    async def write() -> None:
+        async with Producer(cluster.servers, transactional_id=topic, audit=True) as producer:
+            for number in range(12):
+                await producer.begin_transaction()
+                for key in (b"k", b"k", b"j%d" % (number % 3)):
+                    await producer.send(topic, key=key, value=b"%d" % number)
+                await producer.flush()
+                await (producer.abort_transaction() if number % 4 == 2 else producer.commit_transaction())
+            with pytest.raises(ZeroDivisionError):
+                async with producer.transaction():
+                    await producer.send(topic, key=b"k", value=b"never leaves")
+                    _ = 1 / 0
+            async with producer.transaction():
+                await producer.send(topic, key=b"k", value=b"last")
+
+    cluster.run(write())
+    count = 3 * (12 if isolation_level == "read_uncommitted" else 9) + 1
+    _hand_out(cluster, topic, count, isolation_level)
+    found = judge(cluster, f"{topic}-audit", topic, "readers", isolation_level)
+    assert [one.line() for one in found.violations] == []
+    assert found.verdict["delivered"] == count
+    # k is cut four times, j0 once, and j2 before its first record that was committed.
+    assert found.verdict["keys"] == (10 if isolation_level == "read_uncommitted" else 9)
+
+
+def test_what_was_refused_is_not_lost(cluster: LiveCluster) -> None:
+    topic = cluster.create("refused", 1)
+    cluster.create("refused-audit", 1)
+
+    async def write() -> int:
+        receipts = []
+        async with Producer(cluster.servers, audit=True, batch_bytes=1) as producer:
+            for _ in range(3):
+                for value in (b"before", bytes(2_000_000), *[b"behind"] * 8):
+                    receipts.append(await producer.send(topic, key=b"k", value=value))
+                await producer.flush()
+        return sum(isinstance(one, KafkaError) for one in await asyncio.gather(*receipts, return_exceptions=True))
+
+    assert cluster.run(write()) == 3
+    _hand_out(cluster, topic, 27, "read_committed")
+    found = judge(cluster, "refused-audit", topic, "readers")
+    assert [one.line() for one in found.violations] == []
+    assert found.verdict["delivered"] == 27
+
+
+def _hand_out(live: LiveCluster, topic: str, count: int, isolation_level: str) -> None:
+    async def read() -> None:
+        async with Consumer(
+            topic,
+            bootstrap_servers=live.servers,
+            group_id="readers",
+            auto_offset_reset="earliest",
+            isolation_level=isolation_level,
+            audit=f"{topic}-audit",
+        ) as consumer:
+            await take(consumer, count)
+
+    live.run(read())
 
 
 async def _fill(live: LiveCluster, topic: str, count: int) -> None:
