@@ -48,6 +48,8 @@ class Target:
     rows_per_trigger: int = ROWS_PER_TRIGGER
     source: str = FORMAT
     """One of `inputs.SOURCES`."""
+    fail_on_data_loss: bool = True
+    """End the query if records are gone that it has not read."""
 
     @property
     def expect(self) -> str | None:
@@ -146,7 +148,13 @@ def _rows(session: SparkSession, target: Target) -> DataFrame:
     topics = [target.topic] if target.expect is None else [target.topic, target.expect]
     headers = target.expect is not None
     return inputs.stream(
-        session, target.servers, topics, headers=headers, rows=target.rows_per_trigger, source=target.source
+        session,
+        target.servers,
+        topics,
+        headers=headers,
+        rows=target.rows_per_trigger,
+        source=target.source,
+        fail_on_data_loss=target.fail_on_data_loss,
     )
 
 

@@ -42,9 +42,11 @@ class Backfill:
     beside: Tallies
 
 
-def topic(session: SparkSession, servers: str, topics: Sequence[str], source: str = FORMAT) -> DataFrame:
+def topic(
+    session: SparkSession, servers: str, topics: Sequence[str], source: str = FORMAT, *, fail_on_data_loss: bool = True
+) -> DataFrame:
     """Everything that topics hold by now: an audit topic, and the audited one. `inputs.SourceMissing`"""
-    return inputs.batch(session, servers, topics, source=source)
+    return inputs.batch(session, servers, topics, source=source, fail_on_data_loss=fail_on_data_loss)
 
 
 def run(records: DataFrame, scope: Scope) -> Backfill:

@@ -1,7 +1,8 @@
 """Records of topics as DataFrames, from our own source or from Spark's Kafka connector: same columns, same verdict.
 
 The connector is a package of its own, in Spark's version (`--conf spark.jars.packages=...`, or files in `spark.jars`).
-It reads in the JVM, knows TLS and SASL, and fails a query whose topic loses a partition unless it is told not to mind.
+It reads in the JVM, knows TLS and SASL, and fails a query whose topic loses a partition, even one that was read to its
+end and merged away, unless it is told not to mind (`fail_on_data_loss`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from spark_jobs.source import FORMAT
 
 KAFKA: Final = "kafka"
 SOURCES: Final = (FORMAT, KAFKA)
+FAIL_ON_DATA_LOSS: Final = "failOnDataLoss"
 _NOT_FOUND: Final = "Failed to find data source: kafka"
 
 
@@ -25,16 +27,27 @@ class SourceMissing(RuntimeError):
 
 
 def stream(
-    session: SparkSession, servers: str, topics: Sequence[str], *, headers: bool, rows: int, source: str = FORMAT
+    session: SparkSession,
+    servers: str,
+    topics: Sequence[str],
+    *,
+    headers: bool,
+    rows: int,
+    source: str = FORMAT,
+    fail_on_data_loss: bool = True,
 ) -> DataFrame:
     """All that topics hold and what comes to them, so many records at a time. `SourceMissing`"""
     reader = session.readStream.format(source).option("maxOffsetsPerTrigger", rows)
+    reader = reader.option(FAIL_ON_DATA_LOSS, fail_on_data_loss)
     return _loaded(reader, servers, topics, headers)
 
 
-def batch(session: SparkSession, servers: str, topics: Sequence[str], *, source: str = FORMAT) -> DataFrame:
+def batch(
+    session: SparkSession, servers: str, topics: Sequence[str], *, source: str = FORMAT, fail_on_data_loss: bool = True
+) -> DataFrame:
     """All that topics hold by now. `SourceMissing`"""
-    return _loaded(session.read.format(source), servers, topics, headers=True)
+    reader = session.read.format(source).option(FAIL_ON_DATA_LOSS, fail_on_data_loss)
+    return _loaded(reader, servers, topics, headers=True)
 
 
 def _loaded(reader: Any, servers: str, topics: Sequence[str], headers: bool) -> DataFrame:

@@ -76,10 +76,18 @@ class AuditService:
     """The running audits of one session."""
 
     def __init__(
-        self, session: SparkSession, servers: str, directory: Path, tell: Tell = say, source: str = FORMAT
+        self,
+        session: SparkSession,
+        servers: str,
+        directory: Path,
+        tell: Tell = say,
+        source: str = FORMAT,
+        *,
+        fail_on_data_loss: bool = True,
     ) -> None:
         """`tell` hears of each batch: "progress", with the topic and the verdict as things stand."""
         self._source = source
+        self._fail_on_data_loss = fail_on_data_loss
         self._session = session
         self._servers = servers
         self._directory = directory
@@ -106,7 +114,14 @@ class AuditService:
 
     def target(self, topic: str, scope: Scope) -> audit.Target:
         """What the audit of a topic judges, and where it writes."""
-        return audit.Target(self._servers, topic, self._directory / topic, scope, source=self._source)
+        return audit.Target(
+            self._servers,
+            topic,
+            self._directory / topic,
+            scope,
+            source=self._source,
+            fail_on_data_loss=self._fail_on_data_loss,
+        )
 
     def active(self, topic: str) -> bool:
         """Whether the audit of a topic goes on; one that failed says why in `finish`."""

@@ -36,6 +36,7 @@ class Wish:
     source: str = "anabranch"
     groups: tuple[str, ...] = ()
     allow_empty: bool = False
+    fail_on_data_loss: bool = True
 
     @property
     def directory(self) -> Path:

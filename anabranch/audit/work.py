@@ -49,7 +49,12 @@ def as_stream(session: SparkSession, wish: Wish, console: Console) -> Findings:
     """Audit a topic as it is now, or until told to stop."""
     assert wish.topic is not None, "checked"
     audits = service.AuditService(
-        session, wish.bootstrap_servers, wish.out, tell=lambda *_, **__: None, source=wish.source
+        session,
+        wish.bootstrap_servers,
+        wish.out,
+        tell=lambda *_, **__: None,
+        source=wish.source,
+        fail_on_data_loss=wish.fail_on_data_loss,
     )
     target, sight = audits.target(wish.topic, wish.scope), Sight(wish.topic)
     with contextlib.ExitStack() as stack:
@@ -70,7 +75,7 @@ def as_stream(session: SparkSession, wish: Wish, console: Console) -> Findings:
         follower.look()
         follower.settle()
     findings = gather.of_stream(target, judgement, _moments(wish))
-    return _with_paths(findings, lambda: backfill.topic(session, wish.bootstrap_servers, [target.topic], wish.source))
+    return _with_paths(findings, lambda: _topics(session, wish, [target.topic]))
 
 
 def as_batch(session: SparkSession, wish: Wish, console: Console) -> Findings:
@@ -185,9 +190,15 @@ def _finished(session: SparkSession, wish: Wish) -> tuple[DataFrame, dict[str, L
         return session.read.parquet(str(wish.replay)), lineages.load(wish.replay / f"_{gather.LINEAGES}")
     topics = [topic for topic in (wish.topic, wish.expect) if topic is not None]
     try:
-        return backfill.topic(session, wish.bootstrap_servers, topics, wish.source), {}
+        return _topics(session, wish, topics), {}
     except SourceMissing as error:
         raise service.CannotAudit(str(error)) from error
+
+
+def _topics(session: SparkSession, wish: Wish, topics: Sequence[str]) -> DataFrame:
+    return backfill.topic(
+        session, wish.bootstrap_servers, topics, wish.source, fail_on_data_loss=wish.fail_on_data_loss
+    )
 
 
 def _with_paths(findings: Findings, records: Callable[[], DataFrame]) -> Findings:

@@ -110,6 +110,12 @@ is what Spark said.
     type=click.Choice(["anabranch", "kafka"]),
     help="What reads the topics: our own, or Spark's Kafka connector, if it is on the class path.",
 )
+@click.option(
+    "--fail-on-data-loss/--no-fail-on-data-loss",
+    default=True,
+    show_default=True,
+    help="End without a verdict if records are gone that were not read, or, for Spark's connector, a partition is.",
+)
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Spark's configuration; may be repeated.")
 @click.option(
     "--package",
@@ -157,7 +163,13 @@ def run(wish: Wish) -> int:
             spark = AuditSpark(wish.out, master=wish.master, conf=wish.conf)
             with spark as session, work.handling(signal.SIGINT, stop_without_verdict):
                 if wish.serve:
-                    audits = service.AuditService(session, wish.bootstrap_servers, wish.out, source=wish.source)
+                    audits = service.AuditService(
+                        session,
+                        wish.bootstrap_servers,
+                        wish.out,
+                        source=wish.source,
+                        fail_on_data_loss=wish.fail_on_data_loss,
+                    )
                     service.serve(audits, sys.stdin)
                     return 0
                 audit = work.as_batch if wish.is_batch else work.as_stream

@@ -7,6 +7,7 @@ The connector is no dependency of ours. Point ANABRANCH_SPARK_KAFKA_JARS at a di
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,12 @@ from pyspark.sql import SparkSession
 from spark_jobs import backfill, inputs
 from spark_jobs.scope import Scope
 from spark_jobs.service import AuditService, CannotAudit
+from spark_jobs.source import FORMAT
+from spark_jobs.verdict import clean
 from tests.spark_jobs import faults, histories, kills
 from tests.spark_jobs.conftest import kafka_jars
-from tests.spark_jobs.live import LiveCluster
+from tests.spark_jobs.happenings import expire
+from tests.spark_jobs.live import DELIVERY, LiveCluster, deliveries
 
 needs_connector = pytest.mark.skipif(
     not kafka_jars(), reason="NO KAFKA CONNECTOR: ANABRANCH_SPARK_KAFKA_JARS names no directory with Spark's connector"
@@ -52,6 +56,26 @@ def test_with_sparks_own_connector_the_verdict_is_the_same(
     frames = [inputs.batch(spark, live.servers, topics, source=source) for source in inputs.SOURCES]
     ours, theirs = (sorted(frame.collect(), key=lambda row: (row.topic, row.partition, row.offset)) for frame in frames)
     assert ours == theirs
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.spark
+@pytest.mark.parametrize("source", [FORMAT, pytest.param(inputs.KAFKA, marks=needs_connector)])
+def test_an_audit_goes_on_without_what_expired_if_it_is_told_to(
+    spark: SparkSession, live: LiveCluster, tmp_path: Path, source: str
+) -> None:
+    topic, expect = live.create(f"expiring-{source}-audit", 2), live.create(f"expiring-{source}", 1)
+    lenient = AuditService(spark, live.servers, tmp_path, source=source, fail_on_data_loss=False)
+    of = replace(DELIVERY, topic=expect)
+    for begin, end in ((0, 2), (2, 4)):
+        live.produce_marked(expect, [(0, b"k", number) for number in range(begin, end)])
+        live.produce(topic, deliveries(b"k", [(number, 0, number) for number in range(begin, end)], of=of))
+        if begin:
+            expire(live, expect, 0, 3)
+        lenient.begin(topic, Scope(expect))
+        verdict = lenient.finish(topic)
+    assert clean(verdict)
+    assert verdict["delivered"] == 4
 
 
 @pytest.mark.skipif(bool(kafka_jars()), reason="the connector is there")

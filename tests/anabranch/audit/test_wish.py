@@ -65,7 +65,7 @@ def test_a_package_comes_with_the_command_line_that_submits_it(tmp_path: Path) -
     [
         "--topic t --follow --violations-to v --metrics-port 9465 --metrics-host 0.0.0.0 --source kafka --allow-empty",
         "--topic t --expect e --group g --group h --backfill --copy absent",
-        "--replay {tmp_path} --events {tmp_path}/events",
+        "--replay {tmp_path} --events {tmp_path}/events --no-fail-on-data-loss",
     ],
 )
 def test_a_packaged_job_is_told_every_option(tmp_path: Path, words: str) -> None:
