@@ -178,7 +178,8 @@ def read_ledger(target: Target) -> Ledger:
 def judgement(counts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """The verdict over the counts of all buckets."""
     counts = list(counts)
-    return verdict.judge(stages.tallies_of(counts), keys=sum(one.get("keys", 0) for one in counts))
+    keys, forgotten = (sum(one.get(name, 0) for one in counts) for name in ("keys", "forgotten"))
+    return verdict.judge(stages.tallies_of(counts), keys=keys, forgotten=forgotten)
 
 
 def waiting(counts: Iterable[Mapping[str, Any]]) -> int:

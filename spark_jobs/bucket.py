@@ -23,7 +23,7 @@ from spark_jobs.numbering import Numbers
 from spark_jobs.pending import LateGroup, Pending, Undelivered
 from spark_jobs.places import Place
 from spark_jobs.rules import Line, Skip, loss
-from spark_jobs.scope import Scope
+from spark_jobs.scope import FORGET_MS, Scope
 from spark_jobs.verdict import COUNTED, KINDS, LOST, REPEATED, UNAUDITED, Event, Span, Tally, Violation
 
 PATIENCE_MS: Final = 10 * 60 * 1000
@@ -35,6 +35,7 @@ SENDERS_KEPT: Final = 256
 LEVEL: Final = 1
 """Of compression: what the state store copies and writes at each batch is a third then, about 30 bytes per key."""
 STATE_BYTES_MAX: Final = 1 << 31
+NEVER_MS: Final = 1 << 62
 NOBODY: Final = Sender("", "", "", 0, -1)
 NO_GENERATION: Final = -1
 
@@ -63,11 +64,18 @@ class Bucket:
     """Per name and generation."""
     keys: int = 0
     """Numbered ones that were ever seen, in each group."""
+    forgotten: int = 0
+    """Lines that nothing was heard of for so long."""
     clock_ms: int = 0
     """The time of events so far."""
+    oldest_ms: int = NEVER_MS
+    """The earliest time of any event so far."""
+    forget_ms: int = FORGET_MS
 
     def enter(self, scope: Scope) -> None:
         """Judge this from now on; it is the same each time."""
+        assert scope.forget_ms >= QUIET_MS, "what is forgotten is quiet, unless it misses something"
+        self.forget_ms = scope.forget_ms
         if scope.expect is not None and scope.groups and not self.pending.named:
             self.pending.name([self.name_of(group, scope.expect) for group in scope.groups])
 
@@ -95,6 +103,7 @@ class Bucket:
             found += line.lost(self.clock_ms, PATIENCE_MS)
             self.lines.skipped.put(first, [self.flat(skip) for skip in line.skipped])
         self.lines.fall_quiet(self.clock_ms - QUIET_MS)
+        found += self._forget_lines(self.clock_ms - self.forget_ms)
         if len(self.senders) > 2 * SENDERS_KEPT:
             self._forget_senders()
         return found
@@ -136,7 +145,9 @@ class Bucket:
             "places": [[*where, place.as_json()] for where, place in self.places.items()],
             "tallies": [[*where, counts] for where, counts in self.tallies.items()],
             "keys": self.keys,
+            "forgotten": self.forgotten,
             "clock_ms": self.clock_ms,
+            "oldest_ms": self.oldest_ms,
             "pending": self.pending.small(),
         }
         packed = columns.pack({**self.lines.columns(), **self.pending.columns()}, small)
@@ -157,7 +168,9 @@ class Bucket:
             pending=Pending.of(found, small["pending"]),
             tallies={(name, generation): counts for name, generation, counts in small["tallies"]},
             keys=small["keys"],
+            forgotten=small["forgotten"],
             clock_ms=small["clock_ms"],
+            oldest_ms=small["oldest_ms"],
         )
 
     # for the checks
@@ -182,6 +195,15 @@ class Bucket:
         """Count something."""
         counts = self.tallies.setdefault((name, generation), {})
         counts[kind] = counts.get(kind, 0) + count
+
+    def give_up(self, line: Line) -> list[Violation]:
+        """Count a line as forgotten, and for good what is missing in it; what nobody has told of that."""
+        assert line.newest is not None, "something was delivered"
+        self.forgotten += 1
+        name = self.name_of(line.newest.group, line.newest.topic)
+        for skip in line.skipped:
+            self.add(name, skip.by.generation, LOST, skip.last - skip.first + 1)
+        return [loss(skip) for skip in line.skipped if not skip.told]
 
     def event(self, name: int, producer: int, key: bytes | None, place: Sequence[int], fingerprint: int = 0) -> Event:
         """A delivery from the fields of `lines.PLACE`."""
@@ -259,11 +281,11 @@ class Bucket:
         for (producer, key), rows in by_line.items():
             line = self._line(group, topic, producer, key)
             reached = -1 if line.newest is None else line.newest.sequence
-            beyond = sorted({one.sequence for one in rows if one.sequence > reached})
+            beyond = sorted({one.sequence for one in rows if not line.began <= one.sequence <= reached})
             if beyond:
                 yield Violation(LOST, group, topic, producer, key, before=line.newest, sequences=tuple(_spans(beyond)))
             for one in rows:
-                if one.sequence <= reached and not line.misses(one.sequence):
+                if line.began <= one.sequence <= reached and not line.misses(one.sequence):
                     yield Violation(
                         REPEATED,
                         group,
@@ -283,7 +305,24 @@ class Bucket:
             return Line()
         place = [int(self.lines.fields[field][at]) for field in PLACE]
         skipped = [self.skip(int(first[0]), row) for row in self.lines.skipped.get(int(first[0]))]
-        return Line(newest=self.event(name, producer, key, place), skipped=skipped)
+        began = sum(one for (one,) in self.lines.began.get(int(first[0])))
+        return Line(newest=self.event(name, producer, key, place), skipped=skipped, began=began)
+
+    def _forget_lines(self, before_ms: int) -> list[Violation]:
+        """Forget what was last heard of before; what is lost then that nobody has told.
+
+        What a line of the audited topic misses is still stored, and will be judged with that.
+        """
+        found, lines = [], self.lines
+        old = np.flatnonzero(lines.fields["time_ms"] < before_ms)
+        old = old[~np.isin(lines.fields["name"][old], self.pending.groups)]
+        for row in old.tolist():
+            first = int(lines.first[row])
+            name, producer = int(lines.fields["name"][row]), int(lines.fields["producer"][row])
+            newest = self.event(name, producer, lines.key(row), [int(lines.fields[one][row]) for one in PLACE])
+            found += self.give_up(Line(newest, skipped=[self.skip(first, one) for one in lines.skipped.get(first)]))
+        self.forgotten += lines.forget(before_ms, old) - len(old)
+        return found
 
     def _forget_senders(self) -> None:
         """Members that handed out nothing that is remembered here need no name any more."""

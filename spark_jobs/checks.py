@@ -84,6 +84,15 @@ class _Batch:
         senders = self._sender_indexes()
         names = np.array([bucket.name_of(one.group, one.topic) for one in events.senders], np.int64)
         self._name = names[events.sender]
+        waits = bucket.pending
+        self._audited = np.array(
+            [
+                topic == expect and (not waits.named or name in waits.groups)
+                for name, (_, topic) in enumerate(bucket.names)
+            ],
+            np.bool_,
+        )
+        """By names: whether what is stored is compared with their deliveries."""
         numbered = (events.producer != NO_PRODUCER) & (events.sequence < SEQUENCES_END)
         self._producer = np.where(numbered, events.producer, np.uint64(NO_PRODUCER))
         self._place: dict[str, Column] = {
@@ -97,6 +106,8 @@ class _Batch:
         self._numbered = numbered
         self._again = np.zeros(len(events), np.bool_)
         self._key_ends: Column | None = None
+        self._span_ms: Column = np.zeros(0, np.int64)
+        """Between the times of all events up to each."""
         self._violations: list[Violation] = []
 
     def judge(self) -> list[Violation]:
@@ -110,10 +121,11 @@ class _Batch:
         if not len(kept):
             return []
         clock = np.maximum(np.maximum.accumulate(events.time_ms), bucket.clock_ms)
+        self._span_ms = clock - np.minimum(np.minimum.accumulate(events.time_ms), bucket.oldest_ms)
         late = known == BEHIND
         self._judge_lines(kept, late, clock)
         self._judge_places(kept[~late[kept]])
-        bucket.clock_ms = int(clock[-1])
+        bucket.clock_ms, bucket.oldest_ms = int(clock[-1]), int(clock[-1] - self._span_ms[-1])
         if self._expect is not None:
             self._hand(kept)
         return self._violations
@@ -155,7 +167,7 @@ class _Batch:
             raise lines.HashCollision("two keys of the audit have the same hash")
         rows = self._bucket.lines.find(first[heads], second[heads])
         self._name_woken(rows, heads)
-        plain = self._plain(order, begins, sizes, rows, late)
+        plain = self._plain(order, begins, sizes, rows, late, clock)
         self._count(DELIVERED, order[np.repeat(plain, sizes)])
         self._count(UNNUMBERED, order[~self._numbered[order]])
         careful = [
@@ -166,42 +178,54 @@ class _Batch:
         ]
         self._move_on(first, second, heads[plain], ends[plain], rows[plain], careful)
 
-    def _plain(self, order: Column, begins: Column, sizes: Column, rows: Column, late: Truths) -> Truths:
+    def _plain(self, order: Column, begins: Column, sizes: Column, rows: Column, late: Truths, clock: Column) -> Truths:
         """Which lines have nothing but the next of their key, again and again, from the partition they are in."""
         here = {name: column[order] for name, column in self._place.items()}
-        before = {name: np.roll(here[name], 1) for name in ("newest", "partition", "generation", "offset")}
+        before = {name: np.roll(here[name], 1) for name in ("newest", "partition", "generation", "offset", "time_ms")}
         known = np.maximum(rows, 0)
         for name, column in before.items():
-            start = here[name][begins] if name in ("partition", "generation") else np.full(len(begins), -1)
+            start = np.full(len(begins), -1) if name in ("newest", "offset") else here[name][begins]
             if len(self._bucket.lines):
                 start = np.where(rows >= 0, self._bucket.lines.fields[name][known], start)
             column[begins] = start
         numbered = self._numbered[order]
         good = np.where(numbered, here["newest"] == before["newest"] + 1, here["generation"] >= before["generation"])
         good &= (here["partition"] == before["partition"]) & (here["offset"] > before["offset"]) & ~late[order]
+        good &= clock[order] - before["time_ms"] <= self._bucket.forget_ms
         plain: Truths = np.logical_and.reduceat(good, begins)
         return plain
 
     def _judge_line(self, row: int, events: Column, late: Truths, clock: Column) -> Line:
-        line = self._line(int(row))
+        bucket, line = self._bucket, self._line(int(row))
         for number in events.tolist():
-            newest, now_ms = line.newest, int(clock[number])
-            if newest is not None and not line.skipped and now_ms - newest.time_ms > QUIET_MS:
-                # Whether the state has forgotten already who that was depends on where batches began.
+            now_ms, newest = int(clock[number]), line.newest
+            # Whether the state has forgotten already who or what that was depends on where batches began.
+            if newest is not None and self._is_forgotten(line, number, now_ms):
+                self._violations += bucket.give_up(line)
+                bucket.keys += int(self._numbered[number])
+                line, newest = Line(), None
+            elif newest is not None and not line.skipped and now_ms - newest.time_ms > QUIET_MS:
                 line.newest = newest._replace(
-                    time_ms=-1,
                     member=NOBODY.member,
                     incarnation=NOBODY.incarnation,
                     group_generation=NOBODY.group_generation,
                 )
             event = self._event(number)
+            if newest is None and self._span_ms[number] > bucket.forget_ms:
+                line.began = max(0, event.sequence)
             finding = line.judge(event, late=bool(late[number]), clock_ms=now_ms, patience_ms=PATIENCE_MS)
             self._violations += finding.violations
             self._again[number] = REDELIVERED in finding.counts
             for kind in finding.counts:
                 if kind not in KINDS:
-                    self._bucket.add(int(self._name[number]), event.generation, kind)
+                    bucket.add(int(self._name[number]), event.generation, kind)
         return line
+
+    def _is_forgotten(self, line: Line, number: int, now_ms: int) -> bool:
+        """Whether nothing was heard of a line for so long. What is missing of the audited topic is remembered."""
+        if line.newest is None or now_ms - line.newest.time_ms <= self._bucket.forget_ms:
+            return False
+        return not line.skipped or not self._audited[self._name[number]]
 
     def _line(self, row: int) -> Line:
         """A line as it stands in the state."""
@@ -213,7 +237,8 @@ class _Batch:
         newest = bucket.event(fields["name"], fields["producer"], state.key(row), [fields[name] for name in PLACE])
         former: dict[int, int] = dict(state.former.get(first))  # type: ignore[arg-type]
         former[newest.partition] = max(newest.offset, former.get(newest.partition, -1))
-        return Line(newest, former, [bucket.skip(first, one) for one in state.skipped.get(first)])
+        began = sum(one for (one,) in state.began.get(first))
+        return Line(newest, former, [bucket.skip(first, one) for one in state.skipped.get(first)], began)
 
     def _move_on(
         self,
@@ -246,6 +271,8 @@ class _Batch:
             bucket.keys += int(self._numbered[its].sum())
         for head, _, line in careful:
             its_first = int(first[head])
+            if line.began or state.began.get(its_first):
+                state.began.put(its_first, [(line.began,)] if line.began else [])
             if line.skipped or state.skipped.get(its_first):
                 state.skipped.put(its_first, [bucket.flat(skip) for skip in line.skipped])
 
@@ -300,14 +327,7 @@ class _Batch:
     def _hand(self, kept: Column) -> None:
         """Deliveries of the topic whose records are known."""
         bucket, pending = self._bucket, self._bucket.pending
-        audited = np.array(
-            [
-                topic == self._expect and (not pending.named or name in pending.groups)
-                for name, (_, topic) in enumerate(bucket.names)
-            ],
-            np.bool_,
-        )
-        rows = kept[audited[self._name[kept]]]
+        rows = kept[self._audited[self._name[kept]]]
         for name in np.unique(self._name[rows]).tolist():
             bucket.check_in_time(*bucket.names[name])
         if len(rows):

@@ -2,7 +2,8 @@
 
 A line is found by 128 bits of hash, of which 64 sort it; two lines that share those 64 end the audit loudly rather than
 being judged as one. Lines that have been quiet for long keep nothing but their last place (`quiet`): enough to judge
-whatever comes back, 40 bytes instead of about a hundred, and only the story is shorter then.
+whatever comes back, 48 bytes instead of about a hundred, and only the story is shorter then. Those that stay quiet are
+forgotten in the end: the producer is part of a line, and each start of one is another producer.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ FIELDS: Final = {
     "key_at": np.int64,  # where the key begins in the arena
     "key_length": np.int32,  # -1 for a null key
 }
-QUIET_FIELDS: Final = ("newest", "partition", "generation", "offset")
+QUIET_FIELDS: Final = ("newest", "partition", "generation", "offset", "time_ms")
 PLACE: Final = ("newest", "partition", "generation", "offset", "time_ms", "sender")
 """What changes with a delivery."""
 SKIPPED: Final = ("first", "last", "told", *PLACE, *(f"before_{name}" for name in PLACE))
@@ -59,6 +60,8 @@ class Lines:
         self.former = Ragged.empty(2)
         """Per line: (partition, highest offset read there), of partitions that its newest delivery did not come from,
         and of its own where the newest delivery is not the highest offset."""
+        self.began = Ragged.empty(1)
+        """Per line: the sequence that it began with, when what came before may have been forgotten."""
         self.skipped = Ragged.empty(len(SKIPPED))
         """Per line: as in `SKIPPED`."""
 
@@ -119,10 +122,22 @@ class Lines:
         order = np.argsort(self.quiet_first, kind="stable")
         self.quiet_first, self.quiet_second = self.quiet_first[order], self.quiet_second[order]
         self.quiet = {name: column[order] for name, column in self.quiet.items()}
-        stay = ~old
-        self.first, self.second = self.first[stay], self.second[stay]
-        self.fields = {name: column[stay] for name, column in self.fields.items()}
-        self._tidy_arena()
+        self._stay(~old)
+
+    def forget(self, before_ms: int, rows: Column) -> int:
+        """Drop quiet lines whose newest delivery is older, and these of the others; how many went."""
+        old = self.quiet["time_ms"] < before_ms
+        gone = np.concatenate([self.quiet_first[old], self.first[rows]])
+        if not len(gone):
+            return 0
+        self.quiet_first, self.quiet_second = self.quiet_first[~old], self.quiet_second[~old]
+        self.quiet = {name: column[~old] for name, column in self.quiet.items()}
+        if len(rows):
+            self._stay(~np.isin(np.arange(len(self)), rows))
+        for ragged in (self.former, self.began, self.skipped):
+            for first in gone[ragged.has(gone)].tolist():
+                ragged.put(first, [])
+        return len(gone)
 
     def renumber_senders(self, numbers: Column) -> None:
         """Senders have new indexes; `numbering` has them by the old ones, and -1 behind them."""
@@ -139,6 +154,7 @@ class Lines:
     def columns(self) -> dict[str, Column]:
         """Everything, to be packed."""
         former_keys, former = self.former.columns()
+        began_keys, began = self.began.columns()
         skipped_keys, skipped = self.skipped.columns()
         return {
             "first": self.first,
@@ -150,6 +166,8 @@ class Lines:
             "arena": np.frombuffer(self.arena, np.uint8),
             "former_keys": former_keys,
             "former": former.reshape(-1),
+            "began_keys": began_keys,
+            "began": began.reshape(-1),
             "skipped_keys": skipped_keys,
             "skipped": skipped.reshape(-1),
         }
@@ -164,6 +182,7 @@ class Lines:
         made.quiet = {name: columns[f"quiet_{name}"] for name in QUIET_FIELDS}
         made.arena = columns["arena"].tobytes()
         made.former = Ragged(columns["former_keys"], columns["former"].reshape(-1, 2))
+        made.began = Ragged(columns["began_keys"], columns["began"].reshape(-1, 1))
         made.skipped = Ragged(columns["skipped_keys"], columns["skipped"].reshape(-1, len(SKIPPED)))
         return made
 
@@ -185,6 +204,11 @@ class Lines:
         self.second = np.concatenate([self.second, second])[order]
         for name, kind in FIELDS.items():
             self.fields[name] = np.concatenate([self.fields[name], values[name].astype(kind)])[order]
+
+    def _stay(self, rows: Column) -> None:
+        self.first, self.second = self.first[rows], self.second[rows]
+        self.fields = {name: column[rows] for name, column in self.fields.items()}
+        self._tidy_arena()
 
     def _tidy_arena(self) -> None:
         keys = [self.key(row) for row in range(len(self))]

@@ -69,6 +69,8 @@ class Line:
     former: dict[int, int] = field(default_factory=dict)
     """Partition -> highest offset read there, its newest partition included."""
     skipped: list[Skip] = field(default_factory=list)
+    began: int = 0
+    """The sequence that it began with: more than 0 when what came before may have been forgotten."""
 
     def judge(self, event: Event, *, late: bool, clock_ms: int, patience_ms: int) -> Finding:
         """Take one delivery. `clock_ms`: the time of events so far; `late`: known to have happened earlier."""
@@ -76,7 +78,7 @@ class Line:
             return self._judge_place(event, late=late)
         newest = self.newest
         if newest is None or event.sequence > newest.sequence:
-            begin = 0 if newest is None else newest.sequence + 1
+            begin = self.began if newest is None else newest.sequence + 1
             if begin < event.sequence:
                 self.skipped.append(Skip(begin, event.sequence - 1, False, event, newest))
             self._advance(event)

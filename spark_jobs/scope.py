@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+FORGET_MS: Final = 7 * 24 * 3600 * 1000
+"""Lines without deliveries for so long are forgotten."""
 
 
 class Scope(NamedTuple):
-    """The audited topic, and who has to get what it stores."""
+    """The audited topic, who has to get what it stores, and for how long keys are remembered."""
 
     expect: str | None = None
     """The topic whose records are compared with what was delivered."""
     groups: tuple[str, ...] = ()
     """The groups that its records wait for, whether they are heard of or not. None: every group that is heard of before
     the first record is given up."""
+    forget_ms: int = FORGET_MS

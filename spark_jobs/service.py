@@ -30,7 +30,7 @@ from protocol.errors import ErrorCode, KafkaError
 from spark_jobs import audit
 from spark_jobs.inputs import SourceMissing
 from spark_jobs.reader import TopicReader
-from spark_jobs.scope import Scope
+from spark_jobs.scope import FORGET_MS, Scope
 from spark_jobs.source import FORMAT
 from spark_jobs.violations import Violations
 
@@ -157,13 +157,15 @@ def claim(target: audit.Target) -> None:
     identity: dict[str, Any] = {"expect": target.expect, **look_up(target.servers, [target.topic, target.expect])}
     if target.scope.groups:
         identity["--group"] = sorted(target.scope.groups)
+    if target.scope.forget_ms != FORGET_MS:
+        identity["--forget-after"] = target.scope.forget_ms
     path = target.directory / IDENTITY
     if not path.exists():
         target.directory.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(identity))
     elif json.loads(path.read_text()) != identity:
         raise CannotAudit(
-            f"{target.directory} holds the audit of other topics, or with another --expect or --group; "
+            f"{target.directory} holds the audit of other topics, or with another --expect, --group or --forget-after; "
             "name another directory with --out, or remove this one"
         )
 

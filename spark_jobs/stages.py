@@ -203,6 +203,7 @@ def _counts(bucket: Bucket) -> dict[str, Any]:
     """The cumulative counts of a bucket."""
     return {
         "keys": bucket.keys,
+        "forgotten": bucket.forgotten,
         "clock_ms": bucket.clock_ms,
         "tallies": [list(tally) for tally in bucket.count()],
         "stored": len(bucket.pending.stored),

@@ -167,8 +167,9 @@ class Tally(NamedTuple):
         return json.dumps({**self._asdict(), "counts": dict(self.counts)}, sort_keys=True)
 
 
-def judge(tallies: Iterable[Tally], *, keys: int) -> dict[str, int]:
-    """The verdict. `out_of_order` includes those `before_gate`, which are told apart beside it."""
+def judge(tallies: Iterable[Tally], *, keys: int, forgotten: int = 0) -> dict[str, int]:
+    """The verdict. `out_of_order` includes those `before_gate`, which are told apart beside it; a key that was
+    forgotten and came back is counted again in `keys`."""
     counts = dict.fromkeys((*COUNTED, *KINDS), 0)
     for tally in tallies:
         for name, count in tally.counts.items():
@@ -176,6 +177,7 @@ def judge(tallies: Iterable[Tally], *, keys: int) -> dict[str, int]:
     return {
         "delivered": counts[DELIVERED],
         "keys": keys,
+        "forgotten": forgotten,
         "events": counts[EVENTS],
         "redelivered": counts[REDELIVERED],
         "out_of_order": counts[OUT_OF_ORDER] + counts[BEFORE_GATE],

@@ -68,6 +68,18 @@ FAMILIES: Final = (
         lambda sight: [({"kind": kind}, sight.judgement.get(kind, 0)) for kind in KINDS],
     ),
     Family("keys", GAUGE, "Keys that anything was delivered of.", lambda sight: one(sight.judgement.get("keys", 0))),
+    Family(
+        "forgotten_keys_total",
+        COUNTER,
+        "Keys that nothing was heard of for so long that the state has dropped them.",
+        lambda sight: one(sight.judgement.get("forgotten", 0)),
+    ),
+    Family(
+        "waiting_records",
+        GAUGE,
+        "Records that are stored and were not delivered yet, over all groups (with --expect).",
+        lambda sight: one(sight.judgement.get("waiting", 0)),
+    ),
     Family("records_total", COUNTER, "Records read by the audit since it started.", lambda sight: one(sight.records)),
     Family("behind_records", GAUGE, "Records of the audit topic that are not judged.", lambda sight: one(sight.behind)),
     Family(

@@ -28,6 +28,7 @@ EXPLAINED: Final = {
     "redelivered": "read again after a member failed, with all that follows them in their partition; Kafka allows it",
     "late": "audit events that were stored after events which happened later; they are judged as of their own time",
     "repeated_events": "the audit's own repetitions, known by their numbers and left out",
+    "forgotten": "keys of which nothing was delivered for days (--forget-after); they begin anew when they come back",
     "unnumbered": "records whose producer does not number them; judged by partition, offset and generation",
     "generation": "grows with each resize of the topic; a segment of a partition belongs to one",
     "hand-off": "a split or merge moves keys to another partition: from the last delivery there to the first here",

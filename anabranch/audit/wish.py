@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from spark_jobs.scope import Scope
+from spark_jobs.scope import FORGET_MS, Scope
+
+HOUR_MS: Final = 3600 * 1000
 
 
 class BadWish(ValueError):
@@ -35,6 +38,8 @@ class Wish:
     package: Path | None
     source: str = "anabranch"
     groups: tuple[str, ...] = ()
+    forget_after: int = FORGET_MS // HOUR_MS
+    """Hours."""
     allow_empty: bool = False
     fail_on_data_loss: bool = True
 
@@ -52,7 +57,7 @@ class Wish:
     @property
     def scope(self) -> Scope:
         """What is judged."""
-        return Scope(self.expect, tuple(sorted(set(self.groups))))
+        return Scope(self.expect, tuple(sorted(set(self.groups))), self.forget_after * HOUR_MS)
 
     @property
     def topics(self) -> list[str | None]:

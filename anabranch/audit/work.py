@@ -100,7 +100,7 @@ def copy(records: DataFrame, wish: Wish, known: dict[str, Lineage]) -> None:
     """Keep what a batch job has read, so that it can be audited again without the cluster."""
     assert wish.copy is not None
     records.write.parquet(str(wish.copy))
-    facts = {"topic": wish.topic, "expect": wish.expect, "groups": wish.groups}
+    facts = {"topic": wish.topic, "expect": wish.expect, "groups": wish.groups, "forget_after": wish.forget_after}
     (wish.copy / COPY_FACTS).write_text(json.dumps(facts))
     lineages.save(wish.copy / f"_{gather.LINEAGES}", known)
 
@@ -115,7 +115,9 @@ def copied(wish: Wish) -> Wish:
         )
     facts = json.loads(path.read_text())
     groups = wish.groups or tuple(facts.get("groups", ()))
-    return replace(wish, topic=wish.topic or facts["topic"], expect=wish.expect or facts["expect"], groups=groups)
+    topic, expect = wish.topic or facts["topic"], wish.expect or facts["expect"]
+    forget_after = facts.get("forget_after", wish.forget_after)
+    return replace(wish, topic=topic, expect=expect, groups=groups, forget_after=forget_after)
 
 
 def conclude(findings: Findings, directory: Path, console: Console, *, allow_empty: bool = False) -> int:

@@ -78,6 +78,14 @@ is what Spark said.
     "for a stream, all from its beginning.",
 )
 @click.option(
+    "--forget-after",
+    default=168,
+    show_default=True,
+    type=click.IntRange(min=1),
+    metavar="HOURS",
+    help="A key of which nothing was delivered for so long begins anew when it comes back.",
+)
+@click.option(
     "--out",
     default="out/audit",
     show_default=True,

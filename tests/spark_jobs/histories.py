@@ -22,7 +22,7 @@ from spark_jobs.bucket import Bucket
 from spark_jobs.checks import check
 from spark_jobs.events import Events
 from spark_jobs.pending import Pending, Stored
-from spark_jobs.scope import Scope
+from spark_jobs.scope import FORGET_MS, Scope
 from spark_jobs.stages import tallies_of
 from spark_jobs.tallies import Tallies
 from spark_jobs.verdict import Tally, Violation, judge
@@ -248,7 +248,11 @@ def runs(handed: Iterable[Handed]) -> list[tuple[int, bytes]]:
 
 
 def bucket_of(one: Handed) -> int:
-    return wire.bucket_of(wire.key_hash(one.key, 0))
+    return bucket_of_key(one.key)
+
+
+def bucket_of_key(key: bytes) -> int:
+    return wire.bucket_of(wire.key_hash(key, 0))
 
 
 # pure audits
@@ -261,10 +265,11 @@ class Audited:
     violations: list[Violation]
     tallies: list[Tally]
     keys: int
+    forgotten: int
 
     @property
     def verdict(self) -> dict[str, int]:
-        return judge(self.tallies, keys=self.keys)
+        return judge(self.tallies, keys=self.keys, forgotten=self.forgotten)
 
     @property
     def lines(self) -> list[str]:
@@ -280,6 +285,7 @@ def audit(
     restarts: bool = True,
     groups: Sequence[str] = (),
     at_once: bool = False,
+    forget_ms: int = FORGET_MS,
 ) -> Audited:
     """The checks over audit records, in batches that end at `cuts`; records of the topic come in the same portions.
 
@@ -288,7 +294,7 @@ def audit(
     buckets: defaultdict[int, Bucket] = defaultdict(lambda: Bucket(pending=Pending(keep=at_once)))
     violations: list[Violation] = []
     expect = None if stored is None else stored[0].topic
-    scope = Scope(expect, tuple(groups))
+    scope = Scope(expect, tuple(groups), forget_ms)
     edges = [0, *sorted(cuts), len(written)]
     for begin, end in itertools.pairwise(edges):
         batch = written[begin:end]
@@ -308,7 +314,8 @@ def audit(
     ended = [bucket.finish(expect, heard) for bucket in buckets.values()]
     rows = [{"tallies": bucket.count()} for bucket in buckets.values()] + [{"tallies": more} for _, more in ended]
     violations += [violation for found, _ in ended for violation in found]
-    return Audited(violations, tallies_of(rows), sum(bucket.keys for bucket in buckets.values()))
+    keys, forgotten = (sum(getattr(one, name) for one in buckets.values()) for name in ("keys", "forgotten"))
+    return Audited(violations, tallies_of(rows), keys, forgotten)
 
 
 def counted_beside(written: Sequence[tuple[int, bytes]], history: History) -> Tallies:

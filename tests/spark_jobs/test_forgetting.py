@@ -1,0 +1,119 @@
+"""Lines that nothing is heard of for long are forgotten: the state is bounded, and batches change nothing about it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from spark_jobs.bucket import PATIENCE_MS, QUIET_MS, Bucket
+from spark_jobs.checks import check
+from spark_jobs.scope import Scope
+from spark_jobs.verdict import LOST, clean
+from tests.spark_jobs import faults, histories
+from tests.spark_jobs.histories import Handed, History, Record
+
+FORGET_MS = 2 * QUIET_MS
+OTHER = next(
+    b"other-%d" % number
+    for number in range(1000)
+    if histories.bucket_of_key(b"other-%d" % number) == histories.bucket_of_key(b"k")
+)
+
+
+def handed(key: bytes, sequence: int, *, producer: int = 7, pause_ms: int = 0) -> Handed:
+    return Handed(Record(key, producer, sequence, 0, sequence, 0), 1, 1, pause_ms=pause_ms)
+
+
+def told(deliveries: Sequence[Handed], cuts: Sequence[int] = ()) -> histories.Audited:
+    written = histories.runs(History(handed=list(deliveries)).timed())
+    return histories.audit(written, cuts=cuts, forget_ms=FORGET_MS)
+
+
+@pytest.mark.parametrize("sequences", [(0, 1), (0, 2)], ids=["whole", "each with a gap"])
+def test_producers_that_are_started_again_and_again_leave_a_bounded_state(sequences: tuple[int, int]) -> None:
+    """The first of them have a line for each of their keys; then as many go as come."""
+    bucket, sizes = Bucket(), []
+    starts = [
+        handed(b"k%d" % number, sequence, producer=start, pause_ms=QUIET_MS if number == sequence == 0 else 0)
+        for start in range(1, 13)
+        for sequence in sequences
+        for number in range(100)
+    ]
+    timed = [replace(one, number=number) for number, one in enumerate(History(handed=starts).timed())]
+    for begin in range(0, len(timed), 200):
+        bucket.enter(Scope(forget_ms=FORGET_MS))
+        check(bucket, histories.read([value for _, value in histories.runs(timed[begin : begin + 200])]))
+        bucket = Bucket.unpack(bucket.pack())
+        sizes.append((len(bucket.lines) + len(bucket.lines.quiet_first), len(bucket.pack())))
+    lines, packed = zip(*sizes, strict=True)
+    assert max(lines) == lines[1] == 200
+    assert max(packed[6:]) < 1.1 * packed[5]
+    assert bucket.forgotten == 12 * 100 - lines[-1]
+    assert sum(tally.counts[LOST] for tally in bucket.count()) == 12 * 100 * (sequences[1] - 1)
+
+
+def test_a_key_that_comes_back_when_it_was_forgotten_begins_there() -> None:
+    first = [handed(b"k", 0), handed(b"k", 1)]
+    back = told([*first, handed(b"k", 2, pause_ms=FORGET_MS + 1), handed(b"k", 3)])
+    assert clean(back.verdict)
+    assert (back.verdict["forgotten"], back.verdict["keys"], back.verdict["delivered"]) == (1, 2, 4)
+    known = told([*first, handed(b"k", 3, pause_ms=FORGET_MS - histories.STEP_MS)])
+    assert (known.verdict["forgotten"], known.verdict["lost"]) == (0, 1)
+    skipped = told([*first, handed(b"k", 2, pause_ms=FORGET_MS + 1), handed(b"k", 4)])
+    assert skipped.verdict["lost"] == 1, "what comes after is judged as ever"
+
+
+def test_a_key_is_expected_from_its_first_record_until_anything_can_have_been_forgotten() -> None:
+    assert told([handed(b"k", 0), handed(OTHER, 2, pause_ms=FORGET_MS - histories.STEP_MS)]).verdict["lost"] == 2
+    assert told([handed(b"k", 0), handed(OTHER, 2, pause_ms=FORGET_MS + 1)]).verdict["lost"] == 0
+
+
+def test_what_was_lost_is_counted_when_its_key_is_forgotten() -> None:
+    deliveries = [handed(b"k", 0), handed(b"k", 3), handed(b"k", 4, pause_ms=FORGET_MS + 1), handed(b"k", 5)]
+    found = told(deliveries)
+    assert [(one.kind, one.sequences) for one in found.violations] == [(LOST, ((1, 2),))]
+    assert (found.verdict["lost"], found.verdict["forgotten"]) == (2, 1)
+    tick = handed(OTHER, 0, pause_ms=PATIENCE_MS)
+    assert told(deliveries, cuts=[1]).lines == told(deliveries, cuts=[1, 2]).lines == found.lines
+    assert told([*deliveries[:2], tick, *deliveries[2:]]).verdict["lost"] == 2
+
+
+@pytest.mark.parametrize("expected", [True, False], ids=["with what is stored", "deliveries alone"])
+@pytest.mark.parametrize("seed", range(4))
+def test_batches_and_restarts_change_nothing_where_keys_are_forgotten(seed: int, expected: bool) -> None:
+    rng = random.Random(seed)
+    history, missing = faults.everything(rng)
+    for one in rng.sample(history.handed, 12):
+        one.pause_ms = rng.choice([PATIENCE_MS, QUIET_MS, FORGET_MS // 2, FORGET_MS, FORGET_MS + 1, 2 * FORGET_MS])
+    written = faults.spoil(histories.runs(history.timed()), missing)
+    stored = history.stored if expected else None
+    whole = histories.audit(written, stored, restarts=False, forget_ms=FORGET_MS)
+    assert whole.verdict["forgotten"] > 0
+    assert len({one.kind for one in whole.violations}) > 3
+    for portions in (3, 40):
+        cuts = rng.sample(range(len(written)), portions)
+        found = histories.audit(written, stored, cuts=cuts, forget_ms=FORGET_MS)
+        assert found.lines == whole.lines
+        assert found.verdict == whole.verdict
+
+
+def test_what_is_stored_before_a_key_began_again_is_lost_not_stored_twice() -> None:
+    deliveries = [handed(OTHER, 0), handed(b"k", 3, pause_ms=FORGET_MS + 1)]
+    stored = [handed(b"k", number).record for number in range(5)] + [deliveries[0].record]
+    stored = [replace(one, offset=at) for at, one in enumerate(stored)]
+    deliveries = [replace(one, record=stored[at]) for one, at in zip(deliveries, (5, 3), strict=True)]
+    written = histories.runs(History(handed=deliveries).timed())
+    found = histories.audit(written, stored, forget_ms=FORGET_MS)
+    assert (found.verdict["lost"], found.verdict["repeated"]) == (4, 0)
+
+
+def test_what_a_key_of_the_audited_topic_misses_is_told_once_and_remembered_as_what_is_stored_is() -> None:
+    stored = [replace(handed(b"k", number).record, offset=number) for number in range(4)]
+    deliveries = [handed(b"k", 0), handed(b"k", 2), handed(b"k", 3, pause_ms=FORGET_MS + 1)]
+    written = histories.runs(History(handed=deliveries).timed())
+    whole = histories.audit(written, stored, forget_ms=FORGET_MS)
+    assert (whole.verdict["lost"], whole.verdict["forgotten"], len(whole.violations)) == (1, 0, 1)
+    assert histories.audit(written, stored, forget_ms=FORGET_MS, cuts=[1, 2]).lines == whole.lines
