@@ -24,6 +24,7 @@ from broker.config_changes import DEFAULT_ENTITY, read_config
 from broker.controller_link import ControllerLink
 from broker.dispatch import Dispatcher
 from broker.features import FinalizedFeatures
+from broker.lasting import lasting
 from broker.metadata_cache import ClusterImage, MetadataCache
 from broker.producer_ids import ProducerIds, from_controller
 from broker.server import Server
@@ -176,6 +177,7 @@ class Node:
         )
         services.metadata.on_change(lambda before, after: _forget_configs(services.topic_configs, before, after))
         services.features.too_old = self._too_old
+        services.features.died = services.config_changes.died = self._give_up
         services.config_changes.on_change("topics", services.topic_configs.changed)
         services.config_changes.on_change("brokers", self._broker_config_changed)
         if settings.is_broker:
@@ -212,6 +214,7 @@ class Node:
             alter_partition=services.controller_link.call,
             broker_epoch=lambda: services.fence.broker_epoch,
             clock_ms=self._clock_ms,
+            died=self._give_up,
         )
         services.topic_configs.on_change(services.replicas.config_changed)
         services.replicas.on_leader(services.on_leader)
@@ -267,9 +270,12 @@ class Node:
 
     def _too_old(self, features: list[str]) -> None:
         """The cluster relies on something that this software cannot do."""
+        names = ", ".join(features)
+        self._give_up(ConfigError(f"this node does not support what its cluster has finalized: {names}; upgrade it"))
+
+    def _give_up(self, reason: Exception) -> None:
         if not self.failed.done():
-            reason = f"this node does not support what its cluster has finalized: {', '.join(features)}; upgrade it"
-            self.failed.set_exception(ConfigError(reason))
+            self.failed.set_exception(reason)
 
     # --- configuration
 
@@ -337,9 +343,7 @@ class Node:
     def _on_session(self, event: SessionEvent) -> None:
         log.info("ZooKeeper session %#x: %s", self.services.session.session_id, event.value)
         if event is SessionEvent.EXPIRED and not self._stopping and self._renewal is None:
-            self._renewal = asyncio.get_running_loop().create_task(
-                self._renew(), name=f"renewal-{self.settings.node_id}"
-            )
+            self._renewal = lasting(self._renew(), f"renewal-{self.settings.node_id}", self._give_up)
 
     async def _renew(self) -> None:
         """Come back under a new session, however long ZooKeeper takes."""
@@ -360,8 +364,7 @@ class Node:
                     log.warning("cannot rejoin the cluster yet: %s", error)
                     await asyncio.sleep(RENEWAL_PAUSE_S)
         except registration.DuplicateBroker as error:
-            if not self.failed.done():
-                self.failed.set_exception(error)
+            self._give_up(error)
         finally:
             self._renewal = None
 

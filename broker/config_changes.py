@@ -18,6 +18,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from broker.lasting import Died, lasting, unattended
 from controller.candidacy import persistently
 from controller.zk import paths, znodes
 from controller.zk.body import MalformedZnode
@@ -77,6 +78,7 @@ class ConfigChanges:
     def __init__(self, handlers: Mapping[str, Handler]) -> None:
         """`handlers`: entity type ("topics", "brokers", "clients", ...) -> what to do about an entity's change."""
         self._handlers = dict(handlers)
+        self.died: Died = unattended
         self._session: ZkSession | None = None
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -95,7 +97,7 @@ class ConfigChanges:
         names = await self._names()
         self._last = max(map(number_of, names), default=-1)
         self._note(names)
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="config-changes")
+        self._task = lasting(self._run(), "config-changes", self.died)
 
     async def stop(self) -> None:
         """Stop watching."""

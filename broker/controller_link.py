@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.zk import paths, znodes
+from controller.zk.body import MalformedZnode
 from controller.zk.session import NoNode, ZkError
 
 if TYPE_CHECKING:
@@ -49,7 +50,11 @@ class ControllerLink:
             except ZkError as error:
                 log.debug("cannot read %s: %s", paths.CONTROLLER, error)
                 return None
-            found = znodes.decode_controller(paths.CONTROLLER, data)
+            try:
+                found = znodes.decode_controller(paths.CONTROLLER, data)
+            except MalformedZnode as error:
+                log.error("nobody can be asked: %s", error)
+                return None
             if seen == self._changes:
                 self._active = found
             # Non-obvious: a watch may fire before the read that set it returns; what was read is old then.

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from broker.lasting import Died, lasting, unattended
 from controller.candidacy import persistently
 from controller.features import SUPPORTED, Features
 from controller.zk import paths, znodes
@@ -49,6 +50,7 @@ class FinalizedFeatures:
         self.present = Features()
         self.too_old: Callable[[list[str]], None] = lambda names: log.error("unsupported features: %s", names)
         """Told once the cluster has finalized something that this software does not support."""
+        self.died: Died = unattended
         self._session: ZkSession | None = None
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -62,7 +64,7 @@ class FinalizedFeatures:
         await self.stop()
         self._session = session
         await self._read()
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="features")
+        self._task = lasting(self._run(), "features", self.died)
 
     async def stop(self) -> None:
         """Stop watching."""

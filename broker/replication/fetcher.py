@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.lasting import Died, lasting
 from broker.replication.follower_session import Asked, FollowerSession, Following, Position
 from broker.replication.partition import Partition, Role
 from protocol.errors import ErrorCode, KafkaError
@@ -150,6 +151,7 @@ class Fetcher:
         address: Callable[[], tuple[str, int] | None],
         broker_epoch: Callable[[], int],
         progressed: Callable[[Partition], object],
+        died: Died,
     ) -> None:
         self._leader_id = leader_id
         self._settings = settings
@@ -164,7 +166,7 @@ class Fetcher:
         self._interrupted = False
         self._interruption: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
-        self._task = self._loop.create_task(self._run(), name=f"fetcher-{settings.node_id}-from-{leader_id}")
+        self._task = lasting(self._run(), f"fetcher-{settings.node_id}-from-{leader_id}", died)
 
     def __len__(self) -> int:
         return len(self._following)
@@ -209,7 +211,7 @@ class Fetcher:
                     failures += 1
                     await self._wait_for_change(self._backoff_ms(failures))
         except Exception:
-            log.exception("bug while fetching from broker %d: %s", self._leader_id, list(self._following.values()))
+            log.error("fetching from broker %d ends, with %s", self._leader_id, list(self._following.values()))
             raise
         finally:
             await self._disconnect()
@@ -292,6 +294,8 @@ class Fetcher:
         )
         topic = ListOffsetsTopic(name=following.partition.topic, partitions=[asked])
         response = await connection.call(ListOffsetsRequest(replica_id=self._settings.node_id, topics=[topic]))
+        if not response.topics or not response.topics[0].partitions:
+            raise ConnectionError(f"an answer that leaves out {asked!r}, which was asked for")
         return response.topics[0].partitions[0]
 
     def _postpone(self, following: Following) -> None:

@@ -14,6 +14,7 @@ from broker.replication.fetcher import Fetcher
 
 if TYPE_CHECKING:
     from broker.config import BrokerSettings
+    from broker.lasting import Died
     from broker.metadata_cache import MetadataCache
     from broker.replication.partition import Partition
 
@@ -28,12 +29,14 @@ class Fetchers:
         *,
         broker_epoch: Callable[[], int],
         progressed: Callable[[Partition], object],
+        died: Died,
     ) -> None:
         """`progressed` is called with each partition that has got bytes or another high watermark."""
         self._settings = settings
         self._metadata = metadata
         self._broker_epoch = broker_epoch
         self._progressed = progressed
+        self._died = died
         self._addresses: dict[int, tuple[str, int]] = {}
         self._by_leader: dict[int, Fetcher] = {}
         self._of: dict[Partition, Fetcher] = {}
@@ -57,6 +60,7 @@ class Fetchers:
                 address=lambda: self._address_of(leader_id),
                 broker_epoch=self._broker_epoch,
                 progressed=self._progressed,
+                died=self._died,
             )
         self._of[partition] = fetcher
         fetcher.follow(partition)

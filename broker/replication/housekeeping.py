@@ -1,16 +1,18 @@
 """What a broker does for its replicas beside requests: shrink ISRs, write checkpoints, retain, flush, clean, move.
 
 Small work comes back at intervals, long work in steps with as much time for requests in between. A disk that refuses is
-an outage to report and to live through; anything else is a bug and ends the task.
+an outage to report and to live through; anything else is a bug and ends the task, and with it the node.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.lasting import Died, lasting
 
 if TYPE_CHECKING:
     from broker.config import BrokerSettings
@@ -39,6 +41,7 @@ class Housekeeping:
         *,
         broker_epoch: Callable[[], int],
         clock_ms: Callable[[], int],
+        died: Died,
     ) -> None:
         self._settings = settings
         self._partitions = partitions
@@ -47,6 +50,7 @@ class Housekeeping:
         self._isr_changes = isr_changes
         self._broker_epoch = broker_epoch
         self._clock_ms = clock_ms
+        self._died = died
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -60,13 +64,16 @@ class Housekeeping:
             (settings.producer_id_expiration_check_interval_ms, self.expire_producers),
             (INTERVAL_MS, self._logs.remove_deleted),
         ):
-            self._tasks.append(self._loop.create_task(periodically(interval_ms, work), name=work.__name__))
-        self._tasks.append(self._loop.create_task(in_steps(lambda: INTERVAL_MS, self._logs.flush_step)))
+            self._begin(periodically(interval_ms, work), work.__name__)
+        self._begin(in_steps(lambda: INTERVAL_MS, self._logs.flush_step), "flushing")
         if len(self._logs.directories) > 1:
-            self._tasks.append(self._loop.create_task(in_steps(lambda: MOVE_INTERVAL_MS, self._moves.step)))
+            self._begin(in_steps(lambda: MOVE_INTERVAL_MS, self._moves.step), "moving")
         if settings.log_cleaner_enable:
             clean = partial(self._logs.clean_step, self._high_watermarks)
-            self._tasks.append(self._loop.create_task(in_steps(lambda: self._settings().log_cleaner_backoff_ms, clean)))
+            self._begin(in_steps(lambda: self._settings().log_cleaner_backoff_ms, clean), "cleaning")
+
+    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.append(lasting(work, f"{name}-{self._settings().node_id}", self._died))
 
     async def stop(self) -> None:
         """End all of it."""
@@ -119,9 +126,6 @@ async def periodically(interval_ms: float, work: Callable[[], None]) -> None:
             work()
         except OSError as error:
             log.error("%s has to wait for its next turn: %s", work.__name__, error)
-        except Exception:
-            log.exception("bug in %s", work.__name__)
-            raise
 
 
 async def in_steps(interval_ms: Callable[[], float], step: Callable[[], bool]) -> None:
@@ -136,6 +140,3 @@ async def in_steps(interval_ms: Callable[[], float], step: Callable[[], bool]) -
                 began = loop.time()
         except OSError as error:
             log.error("housekeeping has to wait for its next turn: %s", error)
-        except Exception:
-            log.exception("bug in %s", step)
-            raise

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from broker.lasting import Died, lasting
 from broker.replication.partition import IsrChange, Partition, Verdict
 from protocol.errors import ErrorCode, KafkaError
 
@@ -34,11 +35,13 @@ class IsrChanges:
         broker_epoch: Callable[[], int],
         ask_controller: AskController,
         settled: Callable[[Partition], None],
+        died: Died,
     ) -> None:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._ask_controller = ask_controller
         self._settled = settled
+        self._died = died
         self.expansions = 0
         self.shrinks = 0
         """Of ISRs, by proposals that were granted."""
@@ -49,7 +52,7 @@ class IsrChanges:
 
     def start(self) -> None:
         """Begin to deliver proposals."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"isr-changes-{self._broker_id}")
+        self._task = lasting(self._deliver_all(), f"isr-changes-{self._broker_id}", self._died)
 
     async def stop(self) -> None:
         """Deliver nothing more; what is pending stays pending."""
@@ -62,13 +65,6 @@ class IsrChanges:
         log.info("%r: proposing the ISR %s", partition, list(change.isr))
         self._queue.append((partition, change))
         self._wanted.set()
-
-    async def _run(self) -> None:
-        try:
-            await self._deliver_all()
-        except Exception:
-            log.exception("bug while changing ISRs: %s", self._queue)
-            raise
 
     async def _deliver_all(self) -> None:
         while True:

@@ -30,6 +30,7 @@ from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from broker.config import BrokerSettings, TopicConfig
+    from broker.lasting import Died
     from broker.metadata_cache import MetadataCache
     from broker.storage.files import Files
     from broker.storage.log import AppendInfo
@@ -69,12 +70,13 @@ class ReplicaManager:
         alter_partition: AskController,
         broker_epoch: Callable[[], int],
         clock_ms: Callable[[], int],
+        died: Died,
     ) -> None:
         self.settings = settings
         self.clock_ms = clock_ms
         self.logs = LogManager(files, settings, topic_config, clock_ms)
         self.moves = LogMoves(self.logs)
-        self.verifier = TransactionVerifier(lambda: self.settings, metadata, clock_ms)
+        self.verifier = TransactionVerifier(lambda: self.settings, metadata, clock_ms, died)
         self.rooms = WaitingRooms()
         self.produces = self.rooms.produces
         self.fetches = self.rooms.fetches
@@ -86,9 +88,9 @@ class ReplicaManager:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._names: dict[bytes, str] = {}
         self.fetchers = Fetchers(
-            lambda: self.settings, metadata, broker_epoch=broker_epoch, progressed=self.fetches.check
+            lambda: self.settings, metadata, broker_epoch=broker_epoch, progressed=self.fetches.check, died=died
         )
-        self.isr_changes = IsrChanges(settings.node_id, broker_epoch, alter_partition, self._isr_settled)
+        self.isr_changes = IsrChanges(settings.node_id, broker_epoch, alter_partition, self._isr_settled, died)
         self.housekeeping = Housekeeping(
             lambda: self.settings,
             self._partitions,
@@ -97,6 +99,7 @@ class ReplicaManager:
             self.isr_changes,
             broker_epoch=broker_epoch,
             clock_ms=clock_ms,
+            died=died,
         )
         self.refused_batches: Counter[str] = Counter()
         """Topic -> batches of clients that were partitioned for another generation than their partition serves."""

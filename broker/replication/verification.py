@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from broker.lasting import Died, lasting
 from broker.replication.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.hashing import partition_of_group
@@ -83,7 +84,7 @@ class Question:
 class Lane:
     """The questions to one broker, and the task that asks them."""
 
-    def __init__(self, broker_id: int, metadata: MetadataCache, settings: BrokerSettings) -> None:
+    def __init__(self, broker_id: int, metadata: MetadataCache, settings: BrokerSettings, died: Died) -> None:
         self._broker_id = broker_id
         self._metadata = metadata
         self._settings = settings
@@ -92,7 +93,7 @@ class Lane:
         self._wanted = asyncio.Event()
         self._connection: Connection | None = None
         self._connected_to: BrokerImage | None = None
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"verification-{broker_id}")
+        self._task = lasting(self._run(), f"verification-{settings.node_id}-at-{broker_id}", died)
 
     def ask(self, transaction: Transaction, partitions: Sequence[Key]) -> Question:
         """Ask with the next request. What a newer epoch of the same producer displaces is refused at once."""
@@ -124,18 +125,14 @@ class Lane:
             await self._connection.close()
 
     async def _run(self) -> None:
-        try:
-            while True:
-                await self._wanted.wait()
-                self._wanted.clear()
-                self._asked, self._waiting = self._waiting, {}
-                answers = await self._ask(self._asked)
-                for transactional_id, question in self._asked.items():
-                    question.answer.set_result(answers[transactional_id])
-                self._asked = {}
-        except Exception:
-            log.exception("bug while verifying transactions with broker %d", self._broker_id)
-            raise
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            self._asked, self._waiting = self._waiting, {}
+            answers = await self._ask(self._asked)
+            for transactional_id, question in self._asked.items():
+                question.answer.set_result(answers[transactional_id])
+            self._asked = {}
 
     async def _ask(self, questions: Mapping[str, Question]) -> Mapping[str, Answers]:
         from protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -184,11 +181,16 @@ class TransactionVerifier:
     """All questions of this broker."""
 
     def __init__(
-        self, settings: Callable[[], BrokerSettings], metadata: MetadataCache, clock_ms: Callable[[], int]
+        self,
+        settings: Callable[[], BrokerSettings],
+        metadata: MetadataCache,
+        clock_ms: Callable[[], int],
+        died: Died,
     ) -> None:
         self._settings = settings
         self._metadata = metadata
         self._clock_ms = clock_ms
+        self._died = died
         self._lanes: dict[int, Lane] = {}
 
     async def close(self) -> None:
@@ -227,7 +229,7 @@ class TransactionVerifier:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         lane = self._lanes.get(coordinator)
         if lane is None:
-            lane = self._lanes[coordinator] = Lane(coordinator, self._metadata, self._settings())
+            lane = self._lanes[coordinator] = Lane(coordinator, self._metadata, self._settings(), self._died)
         return await asyncio.shield(lane.ask(transaction, partitions).answer)
 
     def _coordinator_of(self, transactional_id: str) -> int | None:

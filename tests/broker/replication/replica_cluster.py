@@ -150,6 +150,8 @@ class ReplicaCluster:
     """What goes wrong with the next AlterPartition requests: "connection", "unsupported", "whole answer", "one row"."""
     racks: dict[int, str] = field(default_factory=dict)
     """What the next `publish` says of each broker."""
+    bugs: list[str] = field(default_factory=list)
+    """What tasks have ended by; a story that expects some takes them away."""
     _epochs: int = 100
 
     async def start(self, broker_id: int, files: MemoryFiles | None = None) -> TestBroker:
@@ -176,6 +178,7 @@ class ReplicaCluster:
             alter_partition=self.alter_partition,
             broker_epoch=lambda: services.fence.broker_epoch,
             clock_ms=lambda: NOW_MS,
+            died=lambda bug: self.bugs.append(str(bug)),
         )
         server = Server(settings, Dispatcher(services))
         await server.start()
@@ -425,6 +428,7 @@ async def replica_cluster(count: int = 3, **settings: Any) -> AsyncIterator[Repl
         for broker_id in range(1, count + 1):
             await cluster.start(broker_id)
         yield cluster
+        assert not cluster.bugs
     finally:
         for broker_id in list(cluster.brokers):
             await cluster.kill(broker_id)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from typing import Any
 
 import pytest
 
+from broker.config import BrokerSettings
+from broker.lasting import NodeBug
 from broker.replication import fetcher
-from broker.replication.fetcher import Outcome, realign, take, truncate, truncate_without_history
+from broker.replication.fetcher import Fetcher, Outcome, realign, take, truncate, truncate_without_history
 from broker.replication.follower_session import Asked, Following
 from broker.replication.partition import Partition, ReplicaRules
 from broker.storage.files import MemoryFiles
 from broker.storage.log import PartitionLog
 from broker.storage.settings import LogSettings
+from clients.connection import Connection
 from protocol.apis.fetch import EpochEndOffset, PartitionData
 from protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
+from protocol.apis.list_offsets import ListOffsetsResponse
 from protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, run, until
+from tests.clients.peer import serve
 
 TOPIC_ID = b"0123456789abcdef"
 
@@ -162,6 +169,32 @@ def test_a_leaders_log_start_is_followed_as_far_as_the_log_goes() -> None:
     assert partition.log.log_start_offset == 2
     take(Asked(Following(partition, 9), 3), row(log_start_offset=8))
     assert partition.log.log_start_offset == 3
+
+
+def test_bounds_that_are_left_out_of_an_answer_are_the_peers_fault() -> None:
+    async def story() -> None:
+        bugs: list[NodeBug] = []
+
+        async def respond(_: Any) -> ListOffsetsResponse:
+            return ListOffsetsResponse(topics=[])
+
+        async with serve(respond) as peer:
+            connection = await Connection.open("127.0.0.1", peer.port, client_id="test")
+            one = Fetcher(
+                2,
+                BrokerSettings(),
+                address=lambda: None,
+                broker_epoch=lambda: 1,
+                progressed=lambda _: None,
+                died=bugs.append,
+            )
+            with pytest.raises(ConnectionError, match="leaves out"):
+                await one._realign(connection, Following(follower((1, 3)), 9))
+            await one.close()
+            await connection.close()
+        assert not bugs
+
+    asyncio.run(story())
 
 
 def test_a_new_partition_is_fetched_at_once_though_a_long_poll_is_running() -> None:

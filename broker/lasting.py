@@ -1,0 +1,46 @@
+"""Tasks that last as long as their node: whoever begins one is told when it ends by a bug of ours.
+
+Nobody does its work from then on: a leader is not followed, no ISR shrinks, no configuration is taken up; and nothing
+else would show it. Half a node is worse than none, for others wait for it. So the node gives up, its process ends with
+the traceback, and whatever watches over processes begins a new one. Kafka's threads do the same with what they did not
+expect (`ShutdownableThread`, `FatalExitError`), except for its fetchers, which leave out a partition and go on.
+
+A refusal from outside (a disk, a peer, ZooKeeper) is no bug: the tasks live through those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+
+class NodeBug(Exception):
+    """The node cannot go on: one of its tasks has ended by the bug that is the cause of this."""
+
+
+Died = Callable[[NodeBug], None]
+
+
+def lasting(work: Coroutine[Any, Any, None], name: str, died: Died) -> asyncio.Task[None]:
+    """Begin a task that ends when it is cancelled, or has nothing left to do; `died` is told of any other end."""
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    task.add_done_callback(partial(_ended, died))
+    return task
+
+
+def unattended(bug: NodeBug) -> None:
+    """Where there is no node that could give up: the line of the log is all."""
+
+
+def _ended(died: Died, task: asyncio.Task[None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if isinstance(error, Exception):
+        log.error("bug in %s", task.get_name(), exc_info=error)
+        bug = NodeBug(f"{task.get_name()} has a bug: {error!r}")
+        bug.__cause__ = error
+        died(bug)
