@@ -137,6 +137,20 @@ class EpochWritten:
 
 
 @dataclass(slots=True)
+class ZnodeWritten:
+    """A znode of those that controllers own, and no state that was written; in zxid order.
+
+    Session 0 is the server's own: sessions that end, and whoever uses ZooKeeper's tools.
+    """
+
+    order: int
+    zxid: int
+    path: str
+    kind: Literal["created", "changed", "deleted"]
+    session_id: int
+
+
+@dataclass(slots=True)
 class Led:
     """A broker began to lead a partition."""
 
@@ -342,6 +356,7 @@ class History:
     commits: list[Commit] = field(default_factory=list)
     states: list[StateWritten] = field(default_factory=list)
     epochs: list[EpochWritten] = field(default_factory=list)
+    znodes: list[ZnodeWritten] = field(default_factory=list)
     led: list[Led] = field(default_factory=list)
     high_watermarks: list[HighWatermark] = field(default_factory=list)
     truncations: list[Truncated] = field(default_factory=list)

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from chaos.checkers.shared import Checker, at
-from chaos.history import History, Place
+from chaos.history import History, Place, ZnodeWritten
+from controller.zk import paths
 
 
 def c1_leader_in_isr(history: History) -> Iterator[str]:
@@ -76,20 +77,50 @@ def c9_unfit_isr(history: History) -> Iterator[str]:
 
 
 def c11_stale_controller(history: History) -> Iterator[str]:
-    """A state written by a session that was not in office, or with an older controller epoch."""
+    """A controller's znode written by a session that was not in office, or a state with an older controller epoch.
+
+    Nobody but a controller in office changes a topic, its partitions or what is finalized, claims producer ids, or ends
+    a deletion. Brokers and tools create topics, ask for deletions, and change configurations: that is theirs. And a
+    session gives back no /controller but its own.
+    """
     terms = sorted((one.order, one.session_id, one.epoch) for one in history.epochs)
     orders = [order for order, _, _ in terms]
+
+    def in_office(order: int) -> tuple[int | None, int]:
+        current = bisect_left(orders, order) - 1
+        return terms[current][1:] if current >= 0 else (None, 0)
+
     last: dict[Place, int] = {}
     for state in history.states:
-        current = bisect_left(orders, state.order) - 1
-        if current < 0 or terms[current][1] != state.session_id:
-            holder = terms[current][1] if current >= 0 else None
-            yield f"{state.place}: written by session {state.session_id}, in office was {holder}"
-        elif state.controller_epoch != terms[current][2]:
-            yield f"{state.place}: carries controller epoch {state.controller_epoch}, it is {terms[current][2]}"
+        session, epoch = in_office(state.order)
+        if state.session_id != session:
+            yield f"{state.place}: written by session {state.session_id}, in office was {session}"
+        elif state.controller_epoch != epoch:
+            yield f"{state.place}: carries controller epoch {state.controller_epoch}, it is {epoch}"
         if state.controller_epoch < last.get(state.place, 0):
             yield f"{state.place}: controller epoch {state.controller_epoch} after {last[state.place]}"
         last[state.place] = max(last.get(state.place, 0), state.controller_epoch)
+    owner: int | None = None
+    for written in history.znodes:
+        if written.path == paths.CONTROLLER and written.kind == "created":
+            owner = written.session_id
+            continue
+        session = owner if written.path == paths.CONTROLLER else in_office(written.order)[0]
+        if written.session_id != session and _reserved(written):
+            what = f"{written.path}, zxid {written.zxid}: {written.kind}"
+            yield f"{what} by session {written.session_id}, in office was {session}"
+
+
+def _reserved(written: ZnodeWritten) -> bool:
+    """Whether nobody but a controller in office may do this."""
+    if written.path == paths.CONTROLLER:
+        return written.session_id != 0  # an operator wants another one, or the session has ended
+    parent = paths.parent(written.path)
+    if parent in (paths.TOPICS, paths.DELETE_TOPICS, paths.TOPIC_CONFIGS):
+        return written.kind == "deleted" or (parent == paths.TOPICS and written.kind == "changed")
+    if written.path == paths.LATEST_PRODUCER_ID_BLOCK:
+        return written.kind != "created"  # every node that starts makes sure that it is there
+    return True
 
 
 def c13_unsafe_ack(history: History) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any, Final
 
 from clients import Admin, NewTopic
@@ -10,6 +11,7 @@ from controller.zk import paths
 from tests.sim import administration
 from tests.sim.aims import aim, calm
 from tests.sim.chores import SIDE, Caretaker, make_or_unmake
+from tests.sim.clients import CLIENT_FAILURES
 from tests.sim.loop import outside
 from tests.sim.zookeeper import Change
 
@@ -83,6 +85,37 @@ async def controller_sleeps(schedule: Any) -> bool:
         cluster.thaw(node)
     await asyncio.sleep(0.5)
     return at_work
+
+
+@aim("a controller is asked for producer ids while another takes over", {**CALM, "spares": 1})
+async def asked_while_replaced(schedule: Any) -> bool:
+    """Both sleep: the controller, before it hears of the question, and the broker, before it hears of the other one."""
+    cluster, node = schedule.cluster, schedule.cluster.active_controller()
+    if not node or not calm(cluster):
+        return False
+    broker = schedule.rng.choice([one for one in cluster.brokers if one.node_id != node])
+    services, process = broker.node.services, cluster.machines[node].process
+
+    async def ask() -> None:
+        with contextlib.suppress(*CLIENT_FAILURES):
+            await services.producer_ids._claim()
+
+    connecting = cluster.loop.spawn(broker.process, ask())
+    if not await _seen(schedule, connecting.done, 1) or services.controller_link._connection is None:
+        return False
+    cluster.freeze(node)
+    asking = cluster.loop.spawn(broker.process, ask())
+    await asyncio.sleep(0.1)
+    cluster.freeze(broker.node_id)
+    cluster.zookeeper.write(lambda: cluster.zookeeper.tree.delete(paths.CONTROLLER, -1))
+    replaced = await _seen(schedule, lambda: cluster.active_controller() not in (0, node), 1)
+    unheard = cluster.machines[node].process is process and cluster.machines[node].node.controller.active
+    for one, asleep in ((node, process), (broker.node_id, broker.process)):
+        if cluster.machines[one].process is asleep:
+            cluster.thaw(one)
+        await asyncio.sleep(0.1)
+    await _seen(schedule, asking.done, 3)
+    return bool(replaced and unheard and asking.done())
 
 
 @aim("a replica sleeps over the end of its topic and the birth of a namesake", {**CALM, "spares": 1})

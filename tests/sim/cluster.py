@@ -24,7 +24,7 @@ from controller.model import TopicBody
 from controller.zk import paths, znodes
 from controller.zk.session import ZkError
 from tests.sim.files import DiskView, SimDisk
-from tests.sim.history import EpochWritten, History, Published, StateWritten
+from tests.sim.history import EpochWritten, History, Published, StateWritten, ZnodeWritten
 from tests.sim.loop import Process, ProcessKilled, SimLoop, outside
 from tests.sim.network import SimNetwork
 from tests.sim.zookeeper import Change, SimZooKeeper
@@ -34,6 +34,10 @@ log = logging.getLogger(__name__)
 PORT: Final = 9092
 EPOCH_MS: Final = 1_700_000_000_000
 RESTART_PAUSE_S: Final = 0.3
+
+OWNED: Final = (paths.CONTROLLER, paths.FEATURE, paths.LATEST_PRODUCER_ID_BLOCK)
+OWNED_BELOW: Final = tuple(f"{path}/" for path in (paths.TOPICS, paths.DELETE_TOPICS, paths.TOPIC_CONFIGS))
+"""What controllers write, beside states and their epoch."""
 
 SETTINGS: Final = BrokerSettings(
     port=PORT,
@@ -379,6 +383,10 @@ class SimCluster:
             history.epochs.append(EpochWritten(history.tick(), epoch, change.session_id))
             return
         place = place_of(change.path)
+        written = place is not None and change.data is not None
+        if not written and (change.path in OWNED or change.path.startswith(OWNED_BELOW)):
+            row = ZnodeWritten(history.tick(), change.zxid, change.path, change.kind, change.session_id)
+            history.znodes.append(row)
         if place is not None and change.data is not None:
             state = znodes.decode_partition_state(change.path, change.data)
             registered = tuple(m.node_id for m in self.brokers if paths.broker(m.node_id) in self.zookeeper.tree.nodes)

@@ -8,12 +8,13 @@ from typing import Any
 from tests.sim.planted import Planter, plant
 
 
-@plant("controller writes unfenced")
+@plant("controller writes unfenced", aim="a controller is asked for producer ids while another takes over")
 def unfenced(planter: Planter) -> None:
     from controller import fenced_writes
+    from controller.candidacy import persistently
 
     async def write(session: Any, term: Any, ops: Any) -> Any:
-        return await session.multi(list(ops))
+        return await persistently(lambda: session.multi(list(ops)))
 
     planter.replace(fenced_writes, "fenced", write)
 

@@ -30,6 +30,7 @@ from chaos.history import (
     StateWritten,
     Stored,
     Transaction,
+    ZnodeWritten,
 )
 from protocol.hashing import murmur2
 
@@ -165,6 +166,10 @@ class Story:
         row = StateWritten(self.history.tick(), place, 0, leader, epoch, isr, 1, session_id=7)
         self.history.states.append(row)
         return row
+
+    def znode(self, path: str, kind: str = "changed", session: int = 7) -> None:
+        order = self.history.tick()
+        self.history.znodes.append(ZnodeWritten(order, 100 + order, path, kind, session))  # type: ignore[arg-type]
 
     def in_office(self, session: int = 7, epoch: int = 1) -> None:
         self.history.epochs.append(EpochWritten(self.history.tick(), epoch, session))

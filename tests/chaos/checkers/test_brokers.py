@@ -6,6 +6,7 @@ import pytest
 
 from chaos.checkers.brokers import CHECKERS
 from chaos.history import Acked, Led, Proposed, Stray, Truncated
+from controller.zk import paths
 from tests.chaos.checkers.story import Build, Cases, P, Story
 
 case = Cases(CHECKERS)
@@ -110,6 +111,55 @@ def _() -> tuple[Build, Build]:
         return build
 
     return carries(1), carries(2)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        (paths.topic("t"), "changed"),
+        (paths.topic("t"), "deleted"),
+        (paths.partitions("t"), "created"),
+        (paths.partition_state("t", 1), "deleted"),
+        (paths.topic_config("t"), "deleted"),
+        (paths.delete_topic("t"), "deleted"),
+        (paths.FEATURE, "created"),
+        (paths.FEATURE, "changed"),
+        (paths.LATEST_PRODUCER_ID_BLOCK, "changed"),
+    ],
+)
+def test_what_only_a_controller_in_office_may_write(path: str, kind: str) -> None:
+    def deposed(session: int) -> Build:
+        return lambda s: (s.in_office(7), s.in_office(8, 2), s.znode(path, kind, session))
+
+    case.hold("C11 stale-controller", deposed(7), deposed(8))
+    case.hold("C11 stale-controller", lambda s: s.znode(path, kind), lambda s: (s.in_office(), s.znode(path, kind)))
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        (paths.topic("t"), "created"),
+        (paths.delete_topic("t"), "created"),
+        (paths.topic_config("t"), "created"),
+        (paths.topic_config("t"), "changed"),
+        (paths.LATEST_PRODUCER_ID_BLOCK, "created"),
+    ],
+)
+def test_what_brokers_and_tools_may_write(path: str, kind: str) -> None:
+    assert case.told(lambda s: (s.in_office(7), s.znode(path, kind, 9)), "C11 stale-controller") == []
+
+
+@case("C11 stale-controller")
+def _() -> tuple[Build, Build]:
+    def unseats(session: int) -> Build:
+        return lambda s: (
+            s.znode(paths.CONTROLLER, "created", 7),
+            s.znode(paths.CONTROLLER, "deleted", 0),  # its session ended, or an operator wants another
+            s.znode(paths.CONTROLLER, "created", 8),
+            s.znode(paths.CONTROLLER, "deleted", session),
+        )
+
+    return unseats(7), unseats(8)
 
 
 @case("C13 unsafe-ack")
