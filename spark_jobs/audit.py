@@ -159,9 +159,11 @@ def _rows(session: SparkSession, target: Target) -> DataFrame:
 
 
 def summary(target: Target) -> dict[str, int]:
-    """The verdict as of the last batch; `waiting` is what is stored and was not delivered by then."""
-    counts = _read(target.summary)
-    return {**judgement(counts.values()), "waiting": waiting(counts.values())}
+    """The verdict as of the last batch; `waiting` is what is stored and was not delivered by then, and `passed` what of
+    that the groups have read past."""
+    counts = _read(target.summary).values()
+    passed = sum(one.get("passed", 0) for one in counts)
+    return {**judgement(counts), "waiting": waiting(counts), "passed": passed}
 
 
 def tallies(target: Target) -> list[verdict.Tally]:

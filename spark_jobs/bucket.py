@@ -134,6 +134,14 @@ class Bucket:
         """Per group: how many stored records of the audited topic it has not been given yet."""
         return {self.names[name][0]: self.pending.waiting(name) for name in self.pending.groups}
 
+    def passed(self) -> int:
+        """How many of them a group has read past, over all groups: told as lost in the end, unless they come yet."""
+        read_to: dict[int, dict[int, int]] = {name: {} for name in self.pending.groups}
+        for (name, partition), place in self.places.items():
+            if name in read_to:
+                read_to[name][partition] = place.read_to
+        return sum(self.pending.passed(name, offsets) for name, offsets in read_to.items())
+
     # the state store
 
     def pack(self) -> bytes:

@@ -21,6 +21,7 @@ from spark_jobs.columns import Column
 
 GROUPS_MAX: Final = 63
 _OFFSET_BITS: Final = 40
+_OFFSET_MASK: Final = (1 << _OFFSET_BITS) - 1
 
 STORED_FIELDS: Final = {
     "at": np.int64,  # partition and offset
@@ -213,7 +214,7 @@ class Pending:
         return [
             Undelivered(
                 int(columns["at"][row]) >> _OFFSET_BITS,
-                int(columns["at"][row]) & ((1 << _OFFSET_BITS) - 1),
+                int(columns["at"][row]) & _OFFSET_MASK,
                 int(columns["producer"][row]),
                 int(columns["sequence"][row]),
                 self.stored.keys[row],
@@ -227,6 +228,14 @@ class Pending:
             return len(self.stored)
         flag = np.uint64(1 << self.groups.index(name))
         return int(((self.stored.columns["groups"] & flag) == 0).sum())
+
+    def passed(self, name: int, read_to: Mapping[int, int]) -> int:
+        """How many of these lie before the offsets that the group was given already, by partition."""
+        flag = np.uint64(1 << self.groups.index(name))
+        at = self.stored.columns["at"][(self.stored.columns["groups"] & flag) == 0]
+        partitions, which = np.unique(at >> _OFFSET_BITS, return_inverse=True)
+        ends = np.array([read_to.get(one, 0) for one in partitions.tolist()], np.int64)
+        return int(((at & _OFFSET_MASK) < ends[which]).sum()) if len(at) else 0
 
     def columns(self) -> dict[str, Column]:
         """For the state store."""

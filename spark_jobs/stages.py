@@ -208,6 +208,7 @@ def _counts(bucket: Bucket) -> dict[str, Any]:
         "tallies": [list(tally) for tally in bucket.count()],
         "stored": len(bucket.pending.stored),
         "waiting": bucket.waiting(),
+        "passed": bucket.passed(),
     }
 
 

@@ -80,6 +80,12 @@ FAMILIES: Final = (
         "Records that are stored and were not delivered yet, over all groups (with --expect).",
         lambda sight: one(sight.judgement.get("waiting", 0)),
     ),
+    Family(
+        "passed_records",
+        GAUGE,
+        "Those of them that their group has read past in their partition.",
+        lambda sight: one(sight.judgement.get("passed", 0)),
+    ),
     Family("records_total", COUNTER, "Records read by the audit since it started.", lambda sight: one(sight.records)),
     Family("behind_records", GAUGE, "Records of the audit topic that are not judged.", lambda sight: one(sight.behind)),
     Family(

@@ -55,6 +55,8 @@ def screen(sight: Sight, now_s: float) -> Panel:
     table.add_row("throughput", f"{speeds[-1]:,.0f}/s" if speeds else "-", sparkline(speeds))
     if judged.get("waiting"):
         table.add_row("waiting", f"{judged['waiting']:,} records", Text("stored, not delivered yet", style="dim"))
+    if judged.get("passed"):
+        table.add_row("passed", Text(f"{judged['passed']:,} of these", style="bold red"), "read past, not delivered")
     table.add_row("behind", f"{sight.behind:,} records", _behind(sight, now_s))
     parts: list[Any] = [table if sight.progress else Text("warming up", style="dim")]
     if sight.hand_offs:

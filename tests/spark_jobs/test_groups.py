@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from spark_jobs.bucket import Bucket
+from spark_jobs.checks import check
 from spark_jobs.pending import LateGroup
 from spark_jobs.scope import Scope
 from spark_jobs.verdict import LOST, WRONG_PAYLOAD, clean
 from tests.spark_jobs import histories
-from tests.spark_jobs.histories import ANOTHER, GROUP, History, bucket_of
+from tests.spark_jobs.histories import ANOTHER, GROUP, Handed, History, Record, bucket_of
 
 BOTH = (GROUP, ANOTHER)
 
@@ -79,3 +80,18 @@ def test_records_wait_for_named_groups_alone() -> None:
 def test_more_groups_than_there_are_bits_are_refused() -> None:
     with pytest.raises(OverflowError, match="--group"):
         Bucket().enter(Scope("t", tuple(map(str, range(64)))))
+
+
+def test_what_a_group_has_read_past_is_known_while_it_goes_on() -> None:
+    """Without numbers nothing else tells that a record is missing until all is over."""
+    stored = [Record(b"k", 0, 0, 0, offset, 0) for offset in range(6)]
+    handed = [Handed(one, 1, 1) for one in stored if one.offset != 2][:4]
+    timed = History(handed=handed).timed()
+    bucket, seen = Bucket(), []
+    bucket.enter(Scope(histories.TOPIC, BOTH))
+    check(bucket, histories.read([]), histories.as_stored(stored), histories.TOPIC)
+    for one in timed:
+        check(bucket, histories.read([value for _, value in histories.runs([one])]), None, histories.TOPIC)
+        bucket = Bucket.unpack(bucket.pack())
+        seen.append((bucket.passed(), bucket.waiting()))
+    assert seen == [(missed, {GROUP: left, ANOTHER: 6}) for missed, left in ((0, 5), (0, 4), (1, 3), (1, 2))]

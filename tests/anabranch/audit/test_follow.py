@@ -52,7 +52,7 @@ class Told:
 def written(target: Target) -> None:
     """What a batch leaves behind."""
     tallies = [list(row) for row in rows(lost=2)]
-    bucket = {"keys": 2, "clock_ms": BEGAN_MS, "tallies": tallies, "stored": 0, "waiting": {}}
+    bucket = {"keys": 2, "clock_ms": BEGAN_MS, "tallies": tallies, "stored": 4, "waiting": {"billing": 3}, "passed": 1}
     target.summary.write_text(json.dumps({"0": bucket}))
     ledger = Ledger()
     ledger.take(0, [counted()])
@@ -72,6 +72,7 @@ def test_what_a_query_says_and_writes_becomes_what_is_known(live: LiveCluster, t
     follower.look()
     assert (sight.judgement["delivered"], sight.judgement["lost"]) == (10, 2)
     assert (sight.behind, sight.records, sight.delivered_ms) == (1 + 1, 6, BEGAN_MS + 2900)
+    assert (sight.judgement["waiting"], sight.judgement["passed"]) == (3, 1)
     assert [one.took_ms for one in sight.hand_offs] == [150]
     assert sight.speeds == [20]
     query.batch(1, 0, {topic: {"0": 4, "1": 2}})  # Spark says now and then that nothing happened

@@ -51,6 +51,18 @@ def test_a_screen_shows_violations_and_hand_offs() -> None:
     assert "2@1" in shown and "150" in shown and "2 in all" in shown
 
 
+def test_what_waits_to_be_delivered_is_shown_and_what_was_passed_over() -> None:
+    """Without `--expect` nobody knows of anything that waits."""
+    seen = sight()
+    assert "waiting" not in text_of(view.screen(seen, NOW_S))
+    seen.judge({**seen.judgement, "waiting": 5, "passed": 2, "forgotten": 3}, 0)
+    shown = text_of(view.screen(seen, NOW_S))
+    assert "5 records" in shown and "2 of these" in shown
+    told = {name: value for name, _, _, samples in metrics.families(seen) for _, value in samples if "_" in name}
+    names = ("waiting_records", "passed_records", "forgotten_keys_total")
+    assert [told[f"anabranch_audit_{name}"] for name in names] == [5, 2, 3]
+
+
 def test_a_violation_is_told_with_the_record_before_it() -> None:
     told = text_of(view.violation(EARLY.story()))
     before, then = (next(line.split() for line in told.splitlines() if word in line) for word in ("before  ", "then"))
