@@ -2,15 +2,15 @@
 
 Both kinds of input have the columns of Spark's Kafka source (`source.COLUMNS`, with headers where an audited topic is
 compared), so a copy is made by `topic(...).write.parquet(path)`. The buckets, the checks and the rows are those of the
-stream (`stages`); a bucket takes everything in one batch instead of many. What is found does not depend on batches, so
-both find the same.
+stream (`stages`); a bucket takes everything in one task, a portion after the other. What is found does not depend on
+batches, so both find the same.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,6 +26,9 @@ from spark_jobs.stages import BESIDE, COUNT, VIOLATION
 from spark_jobs.tallies import Tallies
 from spark_jobs.verdict import Tally
 
+PORTION_BYTES: Final = 8 << 20
+"""Of runs and stretches that a bucket takes at once, a hundred thousand events or two: while they are checked, each
+needs about 600 bytes."""
 _STATE: Final = "state"
 _SCHEMA: Final = f"{stages.OUTPUT_SCHEMA}, packed binary"
 _COLUMNS: Final = ("kind", "bucket", "detail", "packed")
@@ -54,7 +57,7 @@ def run(records: DataFrame, scope: Scope) -> Backfill:
 
     def take(key: tuple[Any, ...], frame: pd.DataFrame) -> pd.DataFrame:
         number, bucket = int(key[0]), Bucket(pending=Pending(keep=True))
-        rows: list[tuple[Any, ...]] = [(*row, None) for row in stages.take(bucket, number, frame, scope)]
+        rows: list[tuple[Any, ...]] = [(*row, None) for row in take_all(bucket, number, frame, scope)]
         return pd.DataFrame([*rows, (_STATE, number, None, bucket.pack())], columns=list(_COLUMNS))
 
     checked = audit.prepared(records, scope.expect).groupBy("bucket").applyInPandas(take, _SCHEMA).persist()
@@ -77,3 +80,29 @@ def run(records: DataFrame, scope: Scope) -> Backfill:
         tallies=stages.tallies_of(counts),
         beside=beside,
     )
+
+
+def take_all(bucket: Bucket, number: int, frame: pd.DataFrame, scope: Scope) -> Iterator[tuple[str, int, str]]:
+    """Let a bucket take all prepared rows of it; rows of output as if they were one batch."""
+    count, beside = None, Tallies()
+    for portion in portions(frame):
+        for row in stages.take(bucket, number, portion, scope):
+            kind, _, detail = row
+            if kind == COUNT:
+                count = row
+            elif kind == BESIDE:
+                beside.add(Tallies.of_json(json.loads(detail)))
+            else:
+                yield row
+    if count is not None:
+        yield count
+        yield BESIDE, number, json.dumps(beside.as_json())
+
+
+def portions(frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Prepared rows in the order of each log, and of each log the same share: what was stored and delivered meets."""
+    frame = frame.sort_values(["partition", "offset"], kind="stable")
+    count = -(-int(frame["value"].map(len).sum()) // PORTION_BYTES)
+    log = frame.groupby(["stored", "partition"])["offset"]
+    for _, portion in frame.groupby(log.cumcount() * count // log.transform("size")):
+        yield portion
