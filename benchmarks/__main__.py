@@ -16,7 +16,7 @@ from benchmarks.report import Figure, console, summary
 
 NAMES: Final = (
     *("startup", "codec", "request_path", "log", "latency", "throughput"),
-    *("failover", "resize", "handoff", "streams", "streams_sizes", "audit"),
+    *("failover", "resize", "handoff", "streams", "streams_sizes", "audit", "audit_cost"),
 )
 MUST_HOLD: Final = frozenset({"codec"})
 
