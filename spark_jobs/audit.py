@@ -155,6 +155,7 @@ def _rows(session: SparkSession, target: Target) -> DataFrame:
         rows=target.rows_per_trigger,
         source=target.source,
         fail_on_data_loss=target.fail_on_data_loss,
+        isolation_level=target.scope.isolation_level,
     )
 
 

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_jobs import audit, inputs, stages
 from spark_jobs.bucket import Bucket
 from spark_jobs.pending import Pending
-from spark_jobs.scope import Scope
+from spark_jobs.scope import READ_COMMITTED, Scope
 from spark_jobs.source import FORMAT
 from spark_jobs.stages import BESIDE, COUNT, VIOLATION
 from spark_jobs.tallies import Tallies
@@ -46,10 +46,18 @@ class Backfill:
 
 
 def topic(
-    session: SparkSession, servers: str, topics: Sequence[str], source: str = FORMAT, *, fail_on_data_loss: bool = True
+    session: SparkSession,
+    servers: str,
+    topics: Sequence[str],
+    source: str = FORMAT,
+    *,
+    fail_on_data_loss: bool = True,
+    isolation_level: str = READ_COMMITTED,
 ) -> DataFrame:
     """Everything that topics hold by now: an audit topic, and the audited one. `inputs.SourceMissing`"""
-    return inputs.batch(session, servers, topics, source=source, fail_on_data_loss=fail_on_data_loss)
+    return inputs.batch(
+        session, servers, topics, source=source, fail_on_data_loss=fail_on_data_loss, isolation_level=isolation_level
+    )
 
 
 def run(records: DataFrame, scope: Scope) -> Backfill:

@@ -14,11 +14,13 @@ import pyspark
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_jobs.scope import READ_COMMITTED
 from spark_jobs.source import FORMAT
 
 KAFKA: Final = "kafka"
 SOURCES: Final = (FORMAT, KAFKA)
 FAIL_ON_DATA_LOSS: Final = "failOnDataLoss"
+ISOLATION_LEVEL: Final = "kafka.isolation.level"
 _NOT_FOUND: Final = "Failed to find data source: kafka"
 
 
@@ -35,18 +37,26 @@ def stream(
     rows: int,
     source: str = FORMAT,
     fail_on_data_loss: bool = True,
+    isolation_level: str = READ_COMMITTED,
 ) -> DataFrame:
     """All that topics hold and what comes to them, so many records at a time. `SourceMissing`"""
     reader = session.readStream.format(source).option("maxOffsetsPerTrigger", rows)
-    reader = reader.option(FAIL_ON_DATA_LOSS, fail_on_data_loss)
+    reader = reader.option(FAIL_ON_DATA_LOSS, fail_on_data_loss).option(ISOLATION_LEVEL, isolation_level)
     return _loaded(reader, servers, topics, headers)
 
 
 def batch(
-    session: SparkSession, servers: str, topics: Sequence[str], *, source: str = FORMAT, fail_on_data_loss: bool = True
+    session: SparkSession,
+    servers: str,
+    topics: Sequence[str],
+    *,
+    source: str = FORMAT,
+    fail_on_data_loss: bool = True,
+    isolation_level: str = READ_COMMITTED,
 ) -> DataFrame:
     """All that topics hold by now. `SourceMissing`"""
-    reader = session.read.format(source).option(FAIL_ON_DATA_LOSS, fail_on_data_loss)
+    reader = session.read.format(source)
+    reader = reader.option(FAIL_ON_DATA_LOSS, fail_on_data_loss).option(ISOLATION_LEVEL, isolation_level)
     return _loaded(reader, servers, topics, headers=True)
 
 

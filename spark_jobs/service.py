@@ -2,7 +2,8 @@
 
 In, one JSON object per line:            Out, one JSON object per line:
     {"audit": TOPIC, "expect": TOPIC,        {"event": "ready"}
-     "groups": [GROUP, ...]}
+     "groups": [GROUP, ...],
+     "isolation_level": ...}
     {"finish": TOPIC}                        {"event": "progress", "topic": ..., "delivered": ..., ...}
                                              {"event": "verdict", "topic": ..., "verdict": {...}}
                                              {"event": "error", "topic": ..., "text": ...}
@@ -30,8 +31,9 @@ from protocol.errors import ErrorCode, KafkaError
 from spark_jobs import audit
 from spark_jobs.inputs import SourceMissing
 from spark_jobs.reader import TopicReader
-from spark_jobs.scope import FORGET_MS, Scope
+from spark_jobs.scope import FORGET_MS, READ_COMMITTED, Scope
 from spark_jobs.source import FORMAT
+from spark_jobs.source_options import ISOLATION_LEVELS
 from spark_jobs.violations import Violations
 
 log = logging.getLogger(__name__)
@@ -159,14 +161,16 @@ def claim(target: audit.Target) -> None:
         identity["--group"] = sorted(target.scope.groups)
     if target.scope.forget_ms != FORGET_MS:
         identity["--forget-after"] = target.scope.forget_ms
+    if target.scope.isolation_level != READ_COMMITTED:
+        identity["--isolation-level"] = target.scope.isolation_level
     path = target.directory / IDENTITY
     if not path.exists():
         target.directory.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(identity))
     elif json.loads(path.read_text()) != identity:
         raise CannotAudit(
-            f"{target.directory} holds the audit of other topics, or with another --expect, --group or --forget-after; "
-            "name another directory with --out, or remove this one"
+            f"{target.directory} holds the audit of other topics, or with another --expect, --group, --forget-after "
+            "or --isolation-level; name another directory with --out, or remove this one"
         )
 
 
@@ -210,7 +214,11 @@ def obey(service: AuditService, line: str) -> None:
             raise CannotAudit(f"neither audit nor finish: {line.strip()}")
         topic = str(command.get("audit", command.get("finish")))
         if "audit" in command:
-            service.begin(topic, Scope(command.get("expect"), tuple(command.get("groups", ()))))
+            level = command.get("isolation_level", READ_COMMITTED)
+            if level not in ISOLATION_LEVELS:
+                raise CannotAudit(f"isolation_level is one of {', '.join(ISOLATION_LEVELS)}, not {level!r}")
+            groups = tuple(command.get("groups", ()))
+            service.begin(topic, Scope(command.get("expect"), groups, isolation_level=level))
         else:
             say("verdict", topic=topic, verdict=service.finish(topic))
     except (CannotAudit, ValueError) as error:

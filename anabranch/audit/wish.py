@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from spark_jobs.scope import FORGET_MS, Scope
+from spark_jobs.scope import FORGET_MS, READ_COMMITTED, Scope
 
 HOUR_MS: Final = 3600 * 1000
 
@@ -42,6 +42,7 @@ class Wish:
     """Hours."""
     allow_empty: bool = False
     fail_on_data_loss: bool = True
+    isolation_level: str = READ_COMMITTED
 
     @property
     def directory(self) -> Path:
@@ -57,7 +58,8 @@ class Wish:
     @property
     def scope(self) -> Scope:
         """What is judged."""
-        return Scope(self.expect, tuple(sorted(set(self.groups))), self.forget_after * HOUR_MS)
+        groups = tuple(sorted(set(self.groups)))
+        return Scope(self.expect, groups, self.forget_after * HOUR_MS, self.isolation_level)
 
     @property
     def topics(self) -> list[str | None]:
@@ -80,6 +82,10 @@ class Wish:
             raise BadWish("--package is of one audit; --serve takes commands from a standard input that a job has not")
         if self.groups and not self.expect and not self.serve and self.replay is None:
             raise BadWish("--group goes with --expect: these groups must get what that topic stores")
+        if self.isolation_level != READ_COMMITTED and (self.serve or self.replay is not None):
+            raise BadWish(
+                "--isolation-level: --serve is told with each audit; --replay has what was copied, and no more"
+            )
         if self.is_batch and (self.metrics_port is not None or self.violations_to):
             raise BadWish("--metrics-port and --violations-to go with a stream")
 

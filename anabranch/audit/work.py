@@ -199,7 +199,12 @@ def _finished(session: SparkSession, wish: Wish) -> tuple[DataFrame, dict[str, L
 
 def _topics(session: SparkSession, wish: Wish, topics: Sequence[str]) -> DataFrame:
     return backfill.topic(
-        session, wish.bootstrap_servers, topics, wish.source, fail_on_data_loss=wish.fail_on_data_loss
+        session,
+        wish.bootstrap_servers,
+        topics,
+        wish.source,
+        fail_on_data_loss=wish.fail_on_data_loss,
+        isolation_level=wish.isolation_level,
     )
 
 

@@ -86,6 +86,13 @@ is what Spark said.
     help="A key of which nothing was delivered for so long begins anew when it comes back.",
 )
 @click.option(
+    "--isolation-level",
+    default="read_committed",
+    show_default=True,
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    help="Which records count as stored: also those of open and aborted transactions?",
+)
+@click.option(
     "--out",
     default="out/audit",
     show_default=True,

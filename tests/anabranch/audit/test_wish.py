@@ -27,6 +27,7 @@ def refused(*words: str) -> str:
         (("--topic", "t", "--backfill", "--replay", "."), "leave --backfill out"),
         (("--topic", "t", "--backfill", "--metrics-port", "0"), "go with a stream"),
         (("--topic", "t", "--group", "g"), "--group goes with --expect"),
+        (("--serve", "--isolation-level", "read_uncommitted"), "--serve is told with each audit"),
         (("--topic", "t", "--conf", "spark.executor.memory"), "write NAME=VALUE"),
         (("--topic", "t", "--replay", "absent"), "does not exist"),
         (("--package", "absent", "--serve"), "--package is of one audit"),
