@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.replication.replica_selector import RACK_AWARE, preferred_replica
+from broker.storage.files import MemoryFiles
 from protocol.apis.fetch import (
     FetchPartition,
     FetchRequest,
@@ -26,6 +27,7 @@ from tests.broker.replication.replica_cluster import (
     until,
     values,
 )
+from tests.broker.storage.faulty_files import FaultyFiles
 
 
 @pytest.mark.parametrize("version", range(4, 18))
@@ -423,3 +425,26 @@ def test_strangers_do_not_count_as_followers() -> None:
         assert await code_for(2, 0, cluster[2].epoch - 1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     run(scenario, 2)
+
+
+def test_a_reader_that_cannot_be_served_does_not_refuse_the_record_that_woke_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It waits for more bytes than there are; when there are more its part of the disk cannot be read."""
+
+    def broken(*_: object) -> bytes:
+        raise OSError(5, "input/output error")
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        broker = await cluster.start(1, FaultyFiles(MemoryFiles()))  # type: ignore[arg-type]
+        await cluster.lead(1, replicas=(1,))
+        assert (await cluster.produce(1, batch("a"))).error_code == 0
+        fetching = asyncio.create_task(cluster.fetch(1, 0, max_wait_ms=60_000, min_bytes=100_000))
+        await until(lambda: len(broker.replicas.fetches) == 1)
+        monkeypatch.setattr("tests.broker.storage.faulty_files.FaultyFile.read", broken)
+        assert (await cluster.produce(1, batch("b"))).error_code == 0
+        assert (await fetching).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        monkeypatch.undo()
+        assert values((await cluster.fetch(1, 0)).records) == ["a", "b"]
+
+    run(scenario, 0)
