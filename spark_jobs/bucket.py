@@ -68,8 +68,8 @@ class Bucket:
     """Lines that nothing was heard of for so long."""
     clock_ms: int = 0
     """The time of events so far."""
-    oldest_ms: int = NEVER_MS
-    """The earliest time of any event so far."""
+    begun_ms: int = NEVER_MS
+    """What it was at the first of them."""
     forget_ms: int = FORGET_MS
 
     def enter(self, scope: Scope) -> None:
@@ -155,7 +155,7 @@ class Bucket:
             "keys": self.keys,
             "forgotten": self.forgotten,
             "clock_ms": self.clock_ms,
-            "oldest_ms": self.oldest_ms,
+            "begun_ms": self.begun_ms,
             "pending": self.pending.small(),
         }
         packed = columns.pack({**self.lines.columns(), **self.pending.columns()}, small)
@@ -178,7 +178,7 @@ class Bucket:
             keys=small["keys"],
             forgotten=small["forgotten"],
             clock_ms=small["clock_ms"],
-            oldest_ms=small["oldest_ms"],
+            begun_ms=small["begun_ms"],
         )
 
     # for the checks
@@ -322,7 +322,7 @@ class Bucket:
         What a line of the audited topic misses is still stored, and will be judged with that.
         """
         found, lines = [], self.lines
-        old = np.flatnonzero(lines.fields["time_ms"] < before_ms)
+        old = np.flatnonzero(lines.fields["heard_ms"] < before_ms)
         old = old[~np.isin(lines.fields["name"][old], self.pending.groups)]
         for row in old.tolist():
             first = int(lines.first[row])

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from protocol.audit import NO_PRODUCER
 from spark_jobs import lines
-from spark_jobs.bucket import NOBODY, PATIENCE_MS, QUIET_MS, Bucket, salt
+from spark_jobs.bucket import NEVER_MS, NOBODY, PATIENCE_MS, QUIET_MS, Bucket, salt
 from spark_jobs.columns import Column
 from spark_jobs.events import Events
 from spark_jobs.lines import PLACE
@@ -106,8 +106,6 @@ class _Batch:
         self._numbered = numbered
         self._again = np.zeros(len(events), np.bool_)
         self._key_ends: Column | None = None
-        self._span_ms: Column = np.zeros(0, np.int64)
-        """Between the times of all events up to each."""
         self._violations: list[Violation] = []
 
     def judge(self) -> list[Violation]:
@@ -121,11 +119,11 @@ class _Batch:
         if not len(kept):
             return []
         clock = np.maximum(np.maximum.accumulate(events.time_ms), bucket.clock_ms)
-        self._span_ms = clock - np.minimum(np.minimum.accumulate(events.time_ms), bucket.oldest_ms)
+        bucket.begun_ms = min(bucket.begun_ms, int(clock[0]))
         late = known == BEHIND
         self._judge_lines(kept, late, clock)
         self._judge_places(kept[~late[kept]])
-        bucket.clock_ms, bucket.oldest_ms = int(clock[-1]), int(clock[-1] - self._span_ms[-1])
+        bucket.clock_ms = int(clock[-1])
         if self._expect is not None:
             self._hand(kept)
         return self._violations
@@ -176,12 +174,20 @@ class _Batch:
                 np.flatnonzero(~plain).tolist(), begins[~plain].tolist(), sizes[~plain].tolist(), strict=True
             )
         ]
-        self._move_on(first, second, heads[plain], ends[plain], rows[plain], careful)
+        self._move_on(
+            first,
+            second,
+            heads[plain],
+            ends[plain],
+            rows[plain],
+            careful,
+            clock[np.concatenate([ends[plain], ends[~plain]])],
+        )
 
     def _plain(self, order: Column, begins: Column, sizes: Column, rows: Column, late: Truths, clock: Column) -> Truths:
         """Which lines have nothing but the next of their key, again and again, from the partition they are in."""
         here = {name: column[order] for name, column in self._place.items()}
-        before = {name: np.roll(here[name], 1) for name in ("newest", "partition", "generation", "offset", "time_ms")}
+        before = {name: np.roll(here[name], 1) for name in ("newest", "partition", "generation", "offset")}
         known = np.maximum(rows, 0)
         for name, column in before.items():
             start = np.full(len(begins), -1) if name in ("newest", "offset") else here[name][begins]
@@ -191,27 +197,35 @@ class _Batch:
         numbered = self._numbered[order]
         good = np.where(numbered, here["newest"] == before["newest"] + 1, here["generation"] >= before["generation"])
         good &= (here["partition"] == before["partition"]) & (here["offset"] > before["offset"]) & ~late[order]
-        good &= clock[order] - before["time_ms"] <= self._bucket.forget_ms
+        heard = np.roll(clock[order], 1)
+        heard[begins] = clock[order][begins]
+        if len(self._bucket.lines):
+            heard[begins] = np.where(rows >= 0, self._bucket.lines.fields["heard_ms"][known], heard[begins])
+        good &= clock[order] - heard <= self._bucket.forget_ms
         plain: Truths = np.logical_and.reduceat(good, begins)
         return plain
 
     def _judge_line(self, row: int, events: Column, late: Truths, clock: Column) -> Line:
         bucket, line = self._bucket, self._line(int(row))
+        heard_ms = int(bucket.lines.fields["heard_ms"][row]) if row >= 0 else NEVER_MS
         for number in events.tolist():
             now_ms, newest = int(clock[number]), line.newest
             # Whether the state has forgotten already who or what that was depends on where batches began.
-            if newest is not None and self._is_forgotten(line, number, now_ms):
+            gone = now_ms - heard_ms > bucket.forget_ms
+            heard_ms = now_ms
+            if gone and (not line.skipped or not self._audited[self._name[number]]):
                 self._violations += bucket.give_up(line)
                 bucket.keys += int(self._numbered[number])
                 line, newest = Line(), None
             elif newest is not None and not line.skipped and now_ms - newest.time_ms > QUIET_MS:
                 line.newest = newest._replace(
+                    time_ms=-1,
                     member=NOBODY.member,
                     incarnation=NOBODY.incarnation,
                     group_generation=NOBODY.group_generation,
                 )
             event = self._event(number)
-            if newest is None and self._span_ms[number] > bucket.forget_ms:
+            if newest is None and now_ms - bucket.begun_ms > bucket.forget_ms:
                 line.began = max(0, event.sequence)
             finding = line.judge(event, late=bool(late[number]), clock_ms=now_ms, patience_ms=PATIENCE_MS)
             self._violations += finding.violations
@@ -220,12 +234,6 @@ class _Batch:
                 if kind not in KINDS:
                     bucket.add(int(self._name[number]), event.generation, kind)
         return line
-
-    def _is_forgotten(self, line: Line, number: int, now_ms: int) -> bool:
-        """Whether nothing was heard of a line for so long. What is missing of the audited topic is remembered."""
-        if line.newest is None or now_ms - line.newest.time_ms <= self._bucket.forget_ms:
-            return False
-        return not line.skipped or not self._audited[self._name[number]]
 
     def _line(self, row: int) -> Line:
         """A line as it stands in the state."""
@@ -248,8 +256,10 @@ class _Batch:
         ends: Column,
         rows: Column,
         careful: list[tuple[int, int, Line]],
+        heard: Column,
     ) -> None:
-        """Write down the newest delivery of every line: plain ones are given by their ends, others as they came out."""
+        """Write down the newest delivery of every line, and when it was heard of: plain ones are given by their ends,
+        others as they came out."""
         bucket, state = self._bucket, self._bucket.lines
         for head, _, line in careful:
             assert line.newest is not None, "something was delivered"
@@ -261,6 +271,7 @@ class _Batch:
         heads = np.concatenate([heads, np.array([head for head, _, _ in careful], np.int64)])
         rows = np.concatenate([rows, np.array([row for _, row, _ in careful], np.int64)])
         values = {name: np.concatenate([self._place[name][ends], places[:, index]]) for index, name in enumerate(PLACE)}
+        values["heard_ms"] = heard
         old, new = rows >= 0, rows < 0
         state.update(rows[old], {name: column[old] for name, column in values.items()})
         if new.any():

@@ -16,7 +16,7 @@ import numpy.typing as npt
 Column = npt.NDArray[Any]
 
 _HEAD: Final = struct.Struct(">4sI")
-_MAGIC: Final = b"AUD3"
+_MAGIC: Final = b"AUD4"
 
 
 class ForeignState(ValueError):

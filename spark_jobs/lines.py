@@ -29,8 +29,9 @@ FIELDS: Final = {
     "producer": np.uint64,
     "key_at": np.int64,  # where the key begins in the arena
     "key_length": np.int32,  # -1 for a null key
+    "heard_ms": np.int64,  # the time of all events when it was last heard of: no clock of one member
 }
-QUIET_FIELDS: Final = ("newest", "partition", "generation", "offset", "time_ms")
+QUIET_FIELDS: Final = ("newest", "partition", "generation", "offset", "heard_ms")
 PLACE: Final = ("newest", "partition", "generation", "offset", "time_ms", "sender")
 """What changes with a delivery."""
 SKIPPED: Final = ("first", "last", "told", *PLACE, *(f"before_{name}" for name in PLACE))
@@ -100,8 +101,8 @@ class Lines:
 
     def update(self, rows: Column, values: Mapping[str, Column]) -> None:
         """Newer deliveries of lines that are there."""
-        for name in PLACE:
-            self.fields[name][rows] = values[name]
+        for name, column in values.items():
+            self.fields[name][rows] = column
 
     def key(self, row: int) -> bytes | None:
         """The key of a line; none as well when it was quiet."""
@@ -125,8 +126,8 @@ class Lines:
         self._stay(~old)
 
     def forget(self, before_ms: int, rows: Column) -> int:
-        """Drop quiet lines whose newest delivery is older, and these of the others; how many went."""
-        old = self.quiet["time_ms"] < before_ms
+        """Drop quiet lines that were not heard of since, and these of the others; how many went."""
+        old = self.quiet["heard_ms"] < before_ms
         gone = np.concatenate([self.quiet_first[old], self.first[rows]])
         if not len(gone):
             return 0

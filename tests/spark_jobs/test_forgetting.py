@@ -117,3 +117,15 @@ def test_what_a_key_of_the_audited_topic_misses_is_told_once_and_remembered_as_w
     whole = histories.audit(written, stored, forget_ms=FORGET_MS)
     assert (whole.verdict["lost"], whole.verdict["forgotten"], len(whole.violations)) == (1, 0, 1)
     assert histories.audit(written, stored, forget_ms=FORGET_MS, cuts=[1, 2]).lines == whole.lines
+
+
+@pytest.mark.parametrize("ahead_ms", [400 * FORGET_MS, -400 * FORGET_MS], ids=["ahead", "behind"])
+def test_a_member_whose_clock_is_far_off_does_not_make_the_audit_forget(ahead_ms: int) -> None:
+    """At its first event time leaps, and what came before is forgotten, once; from then on all is judged as ever."""
+    off = replace(handed(OTHER, 0), incarnation=2, early_ms=-ahead_ms)
+    deliveries = [off, *(handed(b"k", number) for number in (0, 1, 3, 2)), off]
+    deliveries[-1] = replace(off, record=handed(OTHER, 1).record)
+    for cuts in (range(0), range(1, 6)):
+        found = told(deliveries, cuts=cuts)
+        assert (found.verdict["out_of_order"], found.verdict["lost"]) == (1, 0)
+        assert found.verdict["forgotten"] <= 1

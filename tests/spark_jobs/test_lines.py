@@ -17,7 +17,10 @@ SALTS = [1, 1, 1, 1, 2]
 def made(times: list[int]) -> tuple[Lines, np.ndarray, np.ndarray]:
     first, second = hashes(pa.array(KEYS, pa.binary()), np.array(SALTS, np.uint64))
     lines = Lines()
-    values = {name: np.arange(len(KEYS)) + 10 for name in PLACE} | {"time_ms": np.array(times)}
+    values = {name: np.arange(len(KEYS)) + 10 for name in PLACE} | {
+        "time_ms": np.array(times),
+        "heard_ms": np.array(times),
+    }
     lines.add(first, second, values | {"name": np.zeros(5), "producer": np.full(5, 7, np.uint64)}, KEYS)
     return lines, first, second
 
