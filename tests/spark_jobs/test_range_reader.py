@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from protocol.records.control import build_end_transaction
+from spark_jobs import range_reader
 from spark_jobs.range_reader import LostRecords, RangeReader
 from spark_jobs.ranges import OffsetRange
 from tests.spark_jobs.happenings import begin_transaction, expire
@@ -79,9 +80,13 @@ def test_what_retention_took_is_an_error_or_passed_over(live: LiveCluster) -> No
         assert offsets(reader, topic, 12, 20) == list(range(12, 20))
 
 
-def test_a_partition_that_is_gone_is_an_error_or_passed_over(live: LiveCluster) -> None:
+def test_a_partition_that_is_gone_is_an_error_or_passed_over(
+    live: LiveCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_reader, "SILENCE_S", 0.2)
+    monkeypatch.setattr(range_reader, "GONE_PATIENCE_S", 0.3)
     topic = live.create("range-gone", 1)
-    with RangeReader(live.servers, {}, patience_s=0.6) as reader:
+    with RangeReader(live.servers, {}) as reader:
         wanted = OffsetRange(topic, 3, 0, 10)
         assert list(reader.read(wanted, fail_on_data_loss=False)) == []
         with pytest.raises(LostRecords, match="range-gone-3 is gone, and its offsets 0 to 9"):
