@@ -380,6 +380,8 @@ class History:
     strays: list[Stray] = field(default_factory=list)
     replicas: dict[Place, dict[int, bytes]] = field(default_factory=dict)
     """Each replica's bytes up to the leader's high watermark when all was over."""
+    epoch_caches: dict[Place, dict[int, tuple[tuple[int, int], ...]]] = field(default_factory=dict)
+    """Each replica's leader epochs, with the offsets where they began, as far as `replicas` goes."""
     log_starts: dict[Place, int] = field(default_factory=dict)
     """Where a partition began when all was over, if somebody had deleted records; a removed one begins at its end."""
     unread: set[str] = field(default_factory=set)

@@ -59,6 +59,18 @@ def c6_epochs(history: History) -> Iterator[str]:
             yield f"{one.place}: {first} and {one.node} lead in epoch {one.leader_epoch}"
 
 
+def c7_epoch_lineage(history: History) -> Iterator[str]:
+    """Replicas disagree on which leader epoch wrote which records below the high watermark.
+
+    They are cut by what their caches say, so a wrong one does its harm later, at the next divergence.
+    """
+    for place, caches in history.epoch_caches.items():
+        known = sorted(caches.items())
+        for node, begun in known[1:]:
+            if begun != known[0][1]:
+                yield f"{place}: epochs begin at {known[0][1]} on {known[0][0]}, at {begun} on {node}"
+
+
 def c8_early_join(history: History) -> Iterator[str]:
     """An ISR granted with a member that has not reached the high watermark."""
     for one in history.proposals:
@@ -166,7 +178,7 @@ def c16_replicas_differ(history: History) -> Iterator[str]:
                 yield f"{place}: {len(contents[0][1])} bytes on {contents[0][0]}, {len(content)} others on {node}"
 
 
-def c17_stray_replica(history: History) -> Iterator[str]:
+def c19_stray_replica(history: History) -> Iterator[str]:
     """A broker that lives still has a replica of a topic that was deleted: nobody will ever tell it to let go."""
     for one in history.strays:
         yield f"{one.place} of topic {one.topic_id} is on {one.node}, and the topic is gone"
@@ -177,6 +189,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     "C2 strong-isr": c2_strong_isr,
     "C5 high-watermark-back": c5_high_watermark_back,
     "C6 epochs": c6_epochs,
+    "C7 epoch-lineage": c7_epoch_lineage,
     "C8 early-join": c8_early_join,
     "C9 unfit-isr": c9_unfit_isr,
     "C11 stale-controller": c11_stale_controller,
@@ -184,5 +197,5 @@ CHECKERS: Final[dict[str, Checker]] = {
     "C14 delivered-unsafe": c14_delivered_unsafe,
     "C15 epoch-of-generation": c15_epoch_of_generation,
     "C16 replicas-differ": c16_replicas_differ,
-    "C17 stray-replica": c17_stray_replica,
+    "C19 stray-replica": c19_stray_replica,
 }

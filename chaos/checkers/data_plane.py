@@ -149,7 +149,7 @@ def a25_sequence_gap(history: History) -> Iterator[str]:
         next_sequence[key] = (record.sequence + 1) % 2**31
 
 
-def a27_undead(history: History) -> Iterator[str]:
+def a39_undead(history: History) -> Iterator[str]:
     """Stored or delivered where it was acknowledged, although its topic was deleted after that."""
     buried = {
         (send.value, send.place[1], send.offset): send.place[0]
@@ -186,5 +186,5 @@ CHECKERS: Final[dict[str, Checker]] = {
     "A19 immutable-prefix": a19_immutable_prefix,
     "A20 epoch-order": a20_epoch_order,
     "A25 sequence-gap": a25_sequence_gap,
-    "A27 undead": a27_undead,
+    "A39 undead": a39_undead,
 }

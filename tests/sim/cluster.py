@@ -82,6 +82,8 @@ class Machine:
         self.powered = True
         self.started = False
         self.lost_power = False
+        self.deceived = False
+        """Whether power failed after its disk had lied about a flush: its files need not agree from then on."""
 
     @property
     def host(self) -> str:
@@ -236,6 +238,7 @@ class SimCluster:
         if power:
             machine.powered = False
             # Its files need not agree from now on: a checkpoint may know of records that the log has lost.
+            machine.deceived |= machine.disk.lied
             machine.lost_power |= machine.disk.lied or machine.settings.log_flush_interval_messages > 1
             machine.disk.lose_power()
 

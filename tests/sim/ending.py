@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from broker.api import INTERNAL_TOPICS
+from broker.storage.epochs import EpochEntry
 from chaos.archive import records
 from protocol.errors import KafkaError
 from protocol.records.batch import iter_batches
@@ -158,7 +159,19 @@ class Ending:
             except KafkaError as error:
                 history.failures.append(f"the log of {place} on broker {broker_id} cannot be read: {error}")
         history.replicas[place] = contents
+        history.epoch_caches[place] = {
+            broker_id: lineage(replica.log.epochs.entries, start, led.high_watermark)
+            for broker_id, replica in replicas.items()
+            if replica is not None and not cluster.machines[broker_id].deceived
+        }
         return contents.get(leader, b"")
+
+
+def lineage(entries: Sequence[EpochEntry], start: int, end: int) -> tuple[tuple[int, int], ...]:
+    """The epochs that wrote between two offsets, and where each began there."""
+    ends = [*(one.start_offset for one in entries[1:]), end]
+    begun = [(epoch, max(begin, start), min(until, end)) for (epoch, begin), until in zip(entries, ends, strict=False)]
+    return tuple((epoch, begin) for epoch, begin, until in begun if begin < until)
 
 
 def committed_offsets(cluster: SimCluster) -> dict[Place, int]:

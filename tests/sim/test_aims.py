@@ -39,7 +39,7 @@ def test_what_is_aimed_at_comes_about_and_breaks_nothing() -> None:
         ("transactions: a marker of an old coordinator is accepted", ("A35", "A16", "A27")),
         ("transactions: a late EndTxn ends the next transaction", ("A28", "A27", "A16", "L1")),
         ("controller writes unfenced", ("C11",)),
-        ("found: a broker is reminded of a replica that was deleted", ("C17",)),
+        ("found: a broker is reminded of a replica that was deleted", ("C19",)),
         ("found: a truncation is not on the disk when the log goes on", ("A1", "C16")),
         ("found: the leader epochs are written and not flushed", ("A1", "C16")),
         ("a replica keeps its old log when its index is used again", ("B17", "B19", "A1")),

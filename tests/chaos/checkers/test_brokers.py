@@ -69,6 +69,14 @@ def _() -> tuple[Build, Build]:
     return twice("x"), twice("y")  # deleted and made again
 
 
+@case("C7 epoch-lineage")
+def _() -> tuple[Build, Build]:
+    def known(second: int) -> Build:
+        return lambda s: s.history.epoch_caches.update({P: {1: ((0, 0), (2, 5)), 2: ((0, 0), (second, 5))}})
+
+    return known(1), known(2)
+
+
 @case("C8 early-join")
 def _() -> tuple[Build, Build]:
     def proposed(end: int) -> Build:
@@ -204,7 +212,7 @@ def _() -> tuple[Build, Build]:
     )
 
 
-@case("C17 stray-replica")
+@case("C19 stray-replica")
 def _() -> tuple[Build, Build]:
     return lambda s: s.history.strays.append(Stray(1, P, "id")), lambda s: s.history.gone.add("t")
 

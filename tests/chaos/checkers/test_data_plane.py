@@ -157,7 +157,7 @@ def _() -> tuple[Build, Build]:
     return begins(deleted=False), begins(deleted=True)
 
 
-@case("A27 undead")
+@case("A39 undead")
 def _() -> tuple[Build, Build]:
     def buried(offset: int) -> Build:
         def build(s: Story) -> None:
