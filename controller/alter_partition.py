@@ -4,6 +4,9 @@ The rules are checked per partition in Kafka's order, against the same state tha
 Of the epochs in a version 3 request each must be that of the broker's present registration: an ISR that a leader
 computed from fetches of a broker's previous life is refused, however late it arrives. -1 means unknown and is
 accepted.
+
+Ours: a leader that leaves itself out resigns, because its disk has failed (Kafka answers INVALID_REQUEST, and would be
+told by a znode). Another one is elected, of the others that are in sync, in the write that drops it.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ def ask(state: ClusterState, event: AlterPartitionAsked) -> list[Effect]:
         asked.append((topic.topic_id, name or topic.topic_name, named))
         for partition, row in zip(named, topic.partitions, strict=True):
             try:
-                write = decide(state, partition, row, by_id=topic.topic_id != ZERO_UUID)
+                write = decide(state, partition, row, by_id=topic.topic_id != ZERO_UUID, asker=broker.id)
             except KafkaError as refused:
                 refusals[partition] = refused.code
                 continue
@@ -60,7 +63,9 @@ def topic_name(state: ClusterState, topic: TopicData) -> str:
     return state.names.get(topic.topic_id, "") if topic.topic_id != ZERO_UUID else topic.topic_name
 
 
-def decide(state: ClusterState, partition: TopicPartition, row: PartitionData, *, by_id: bool) -> PartitionWrite | None:
+def decide(
+    state: ClusterState, partition: TopicPartition, row: PartitionData, *, by_id: bool, asker: int
+) -> PartitionWrite | None:
     """The write that a row asks for, None if it is committed already. Raises KafkaError."""
     if by_id and partition.topic not in state.topics:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -82,6 +87,11 @@ def decide(state: ClusterState, partition: TopicPartition, row: PartitionData, *
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if not eligible(state, isr, row):
         raise KafkaError(ErrorCode.INELIGIBLE_REPLICA if by_id else ErrorCode.OPERATION_NOT_ATTEMPTED)
+    if asker == current.leader and set(isr) == set(current.isr) - {asker}:
+        write = partitions.take_out(state, partition, asker)
+        if write is None:
+            raise KafkaError(ErrorCode.INELIGIBLE_REPLICA if by_id else ErrorCode.OPERATION_NOT_ATTEMPTED)
+        return write
     if current.leader not in isr or not set(isr) <= set(state.assignment(partition)):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     after = replace(
@@ -107,7 +117,10 @@ def written(
     lost: Mapping[TopicPartition, Partition | None],
 ) -> list[Effect]:
     """Tell all brokers about all partitions of the request, then answer with what is committed."""
-    effects_of_write = partitions.after_write(state, done, is_new=False, led_anew=False)
+    resigned = {one: now for one, now in done.items() if has_new_epoch(state, one, now)}
+    others = {one: now for one, now in done.items() if one not in resigned}
+    effects_of_write = partitions.after_write(state, others, is_new=False, led_anew=False)
+    effects_of_write += partitions.after_write(state, resigned, is_new=False)
     batch = RequestBatch(state)
     for _, _, named in change.asked:
         for partition in named:
@@ -124,6 +137,12 @@ def written(
     ]
     answer = AlterPartitionResponse(error_code=ErrorCode.NONE, topics=topics)
     return [*effects_of_write, *batch.flush(), effects.Reply(change.token, answer)]
+
+
+def has_new_epoch(state: ClusterState, partition: TopicPartition, written: Partition) -> bool:
+    """Whether this write, which is not believed yet, begins a leader epoch."""
+    known = state.partitions.get(partition)
+    return known is not None and written.state.leader_epoch > known.state.leader_epoch
 
 
 def _row(state: ClusterState, partition: TopicPartition, code: int) -> PartitionDataResult:

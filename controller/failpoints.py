@@ -17,7 +17,7 @@ STEPS: Final[Mapping[str, str]] = {
     "elect": "a leader for partitions that had none",
     "elect-preferred": "leadership handed back to preferred replicas",
     "elect-unclean": "leaders out of sync, because an admin asked for leaders at any price",
-    "lose": "a lost broker out of leaderships and ISRs",
+    "lose": "a lost broker, or a replica whose disk failed, out of leaderships and ISRs",
     "shut-down": "leaderships moved off a broker that stops in order",
     "isr": "an ISR that a leader asked for",
     "complete": "a topic's znode filled in with what its creator left out",

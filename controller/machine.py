@@ -272,6 +272,8 @@ def on_leadership_confirmed(
     """Leaders that have their new state let resizes go on.
 
     STALE_CONTROLLER_EPOCH of a partition means "I have this epoch, or a later one, already": it confirms as well.
+    KAFKA_STORAGE_ERROR means that the replica has lost something, or cannot be opened or written: it leaves the ISR if
+    somebody alive remains in it, and is told again later.
     INCONSISTENT_TOPIC_ID is said by a broker that has missed, while it was away, that it should delete a replica of the
     topic that had this name before: it is told to, and then of its partition again.
     """
@@ -285,6 +287,7 @@ def on_leadership_confirmed(
         if row.error_code not in adopted
     }
     decided: list[Effect] = []
+    unfit: list[effects.PartitionWrite] = []
     strays = RequestBatch(state)
     for topic in request.topic_states:
         known = state.topics.get(topic.topic_name)
@@ -296,11 +299,17 @@ def on_leadership_confirmed(
                 partitions.confirm(state, partition, event.broker_id, event.broker_epoch, row.leader_epoch)
             elif error == ErrorCode.KAFKA_STORAGE_ERROR:
                 state.to_remind.add((event.broker_id, partition))
+                committed = state.partitions.get(partition) if current else None
+                if committed is not None and committed.state.leader_epoch == row.leader_epoch:
+                    write = partitions.take_out(state, partition, event.broker_id)
+                    unfit += [] if write is None else [write]
             elif error == ErrorCode.INCONSISTENT_TOPIC_ID and current and partition in state.partitions:
                 strays.stop(partition, (event.broker_id,), delete=True)
                 state.to_remind.add((event.broker_id, partition))
         decided += resize.advance(state, topic.topic_name)
     decided += strays.flush()
+    if unfit:
+        decided.append(effects.WritePartitions(tuple(unfit), "lose"))
     if state.to_remind:
         decided.append(effects.SetTimer(events.REMIND_TIMER, state.settings.remind_interval_ms))
     return decided

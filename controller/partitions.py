@@ -196,6 +196,24 @@ def lose(state: ClusterState, gone: frozenset[int], *, quiet: bool = False) -> l
     return [effects.WritePartitions(tuple(writes), "lose", quiet=quiet)] if writes else []
 
 
+def take_out(state: ClusterState, partition: TopicPartition, replica: int) -> PartitionWrite | None:
+    """A live replica does not have what the ISR promises, or cannot take more: drop it, and elect another if it led.
+
+    None if it is out already, or nobody else is in sync and alive: then what it has is all there is.
+    """
+    committed = state.partitions.get(partition)
+    if committed is None or replica not in committed.state.isr or removed_soon(state, partition):
+        return None
+    leader, rest = committed.state.leader, tuple(one for one in committed.state.isr if one != replica)
+    if leader in rest and leader in state.brokers:
+        elected: elections.Elected | None = elections.Elected(leader, rest)
+    else:
+        elected = elections.offline(state.assignment(partition), rest, state.live, unclean=False)
+    if elected is None:
+        return None
+    return PartitionWrite(partition, led(committed, elected, state.controller_epoch), committed.epoch)
+
+
 def shut_down(state: ClusterState, broker: int, token: int) -> list[Effect]:
     """Move leadership off a broker that is about to stop, and it out of its ISRs, while it still answers.
 

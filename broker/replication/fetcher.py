@@ -48,7 +48,7 @@ class Outcome(enum.Enum):
     GO_ON = "go on"
     BACK_OFF = "back off"
     FENCED = "fenced"
-    """Our leader epoch ended: nothing to do until the controller says more."""
+    """Our leader epoch ended, or our disk has failed: nothing to do until the controller says more."""
     OUT_OF_RANGE = "out of range"
 
 
@@ -74,7 +74,7 @@ def take(asked: Asked, row: PartitionData) -> Outcome:
             partition.log.append_as_follower(row.records)
         except KafkaError as error:
             log.warning("%r: cannot append what the leader sent: %s", partition, error)
-            return Outcome.BACK_OFF
+            return Outcome.BACK_OFF if partition.log.durability.failure is None else Outcome.FENCED
     if row.log_start_offset > partition.log.log_start_offset:
         partition.log.increment_log_start_offset(min(row.log_start_offset, partition.log.log_end_offset))
     partition.follow_high_watermark(row.high_watermark)

@@ -65,7 +65,7 @@ class Housekeeping:
             (INTERVAL_MS, self._logs.remove_deleted),
         ):
             self._begin(periodically(interval_ms, work), work.__name__)
-        self._begin(in_steps(lambda: INTERVAL_MS, self._logs.flush_step), "flushing")
+        self._begin(in_steps(lambda: INTERVAL_MS, self.flush_step), "flushing")
         if len(self._logs.directories) > 1:
             self._begin(in_steps(lambda: MOVE_INTERVAL_MS, self._moves.step), "moving")
         if settings.log_cleaner_enable:
@@ -80,6 +80,16 @@ class Housekeeping:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def flush_step(self) -> bool:
+        """Flush a little; a leader that finds that its disk has failed asks for another one in its place."""
+        more = self._logs.flush_step()
+        for one in self._partitions.values():
+            if one.log.durability.failure is not None:
+                change = one.propose_resign(self._broker_epoch())
+                if change is not None:
+                    self._isr_changes.submit(one, change)
+        return more
 
     def shrink_isrs(self) -> None:
         """Ask to drop every ISR member that has lagged for too long."""

@@ -352,6 +352,13 @@ class Partition:
         )
         return None if kept == self.isr else self._propose(kept, own_broker_epoch)
 
+    def propose_resign(self, own_broker_epoch: int) -> IsrChange | None:
+        """Ask for another leader, by an ISR without this one: its disk has failed, and others are in sync."""
+        others = tuple(member for member in self.isr if member != self._rules.broker_id)
+        if self.log.durability.failure is None or not others or self.pending is not None or not self.is_leader:
+            return None
+        return self._propose(others, own_broker_epoch)
+
     def _propose(self, isr: tuple[int, ...], own_broker_epoch: int) -> IsrChange:
         epochs = tuple(
             own_broker_epoch if member == self._rules.broker_id else self.followers[member].broker_epoch

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from broker.replication import fitness
 from broker.replication.fetchers import Fetchers
 from broker.replication.housekeeping import Housekeeping
 from broker.replication.isr_changes import AskController, IsrChanges
@@ -301,8 +302,12 @@ class ReplicaManager:
                 log.error("cannot open the log of %s-%d: %s", topic, state.partition_index, error)
                 return ErrorCode.KAFKA_STORAGE_ERROR
         verdict = partition.judge(state, topic_id)
+        unfit = fitness.judge(partition, state, self.settings.node_id, news=verdict is ErrorCode.NONE)
         if verdict is not ErrorCode.NONE:
-            return verdict
+            again = verdict is ErrorCode.STALE_CONTROLLER_EPOCH and state.leader_epoch == partition.leader_epoch
+            return ErrorCode.KAFKA_STORAGE_ERROR if unfit and again else verdict
+        if unfit and state.leader == self.settings.node_id:
+            return ErrorCode.KAFKA_STORAGE_ERROR
         if key not in self._partitions:
             self._partitions[key] = partition
             self.moves.resume(partition)
@@ -315,7 +320,7 @@ class ReplicaManager:
             self._lead(partition, state)
         else:
             self._follow(partition, state)
-        return ErrorCode.NONE
+        return ErrorCode.KAFKA_STORAGE_ERROR if unfit else ErrorCode.NONE
 
     def stop_replica(self, topic: str, index: int, leader_epoch: int, *, delete: bool) -> ErrorCode:
         """One row of StopReplica; epoch -1 (not known) and -2 (topic deletion) always apply."""
@@ -378,7 +383,8 @@ class ReplicaManager:
         partition.become_follower(state)
         log.info("following broker %d: %r", partition.leader_id, partition)
         self._role_changed(partition)
-        self.fetchers.follow(partition)
+        if partition.log.durability.failure is None:
+            self.fetchers.follow(partition)
 
     def _role_changed(self, partition: Partition) -> None:
         for listener in self._on_resign:

@@ -4,6 +4,7 @@
     log-start-offset-checkpoint           starts inside a segment, after DeleteRecords
     recovery-point-offset-checkpoint      up to where each log was flushed
     cleaner-offset-checkpoint             up to where each log was compacted
+    lost-end-offset-checkpoint            how far logs went that have lost something (not Kafka's; rarely there)
     .kafka_cleanshutdown                  there only between a clean stop and the next start
 
 Each is replaced as a whole, and only when it would change. A damaged one is not a reason not to start: offsets are
@@ -25,6 +26,7 @@ HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 CLEANED: Final = "cleaner-offset-checkpoint"
+LOST_ENDS: Final = "lost-end-offset-checkpoint"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 
 Offsets = dict[tuple[str, int], int]

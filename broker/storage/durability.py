@@ -23,9 +23,11 @@ log = logging.getLogger(__name__)
 class Durability:
     """Flushes the segments and the leader epochs of one log, and knows what was flushed."""
 
-    __slots__ = ("_directory", "_epochs", "_segments", "failure", "on_cut", "recovery_point", "unflushed")
+    __slots__ = ("_directory", "_epochs", "_segments", "failure", "on_cut", "reached", "recovery_point", "unflushed")
 
-    def __init__(self, directory: str, segments: Segments, epochs: LeaderEpochCache, recovery_point: int) -> None:
+    def __init__(
+        self, directory: str, segments: Segments, epochs: LeaderEpochCache, recovery_point: int, reached: int = 0
+    ) -> None:
         self._directory = directory
         self._segments = segments
         self._epochs = epochs
@@ -35,6 +37,8 @@ class Durability:
         """How many records were appended since the last flush of everything."""
         self.failure: str | None = None
         """Why the log takes no more appends."""
+        self.reached = reached
+        """How far the log went once, if that is known to be further than it went when it was opened; otherwise 0."""
         self.on_cut: Callable[[], None] | None = None
         """Called when the log ends before its recovery point, which must not be believed any more."""
 

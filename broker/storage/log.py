@@ -71,7 +71,7 @@ class PartitionLog:
         self.producers: ProducerStates = loaded.producers
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
-        self.durability = Durability(directory, loaded.segments, loaded.epochs, loaded.recovery_point)
+        self.durability = Durability(directory, loaded.segments, loaded.epochs, loaded.recovery_point, loaded.reached)
         self.scanned_segments = loaded.scanned_segments
         """How many segments had to be read to open the log."""
         self.cleaned_to = 0

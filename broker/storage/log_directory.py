@@ -16,6 +16,7 @@ from broker.storage.checkpoints import (
     CLEANED,
     HIGH_WATERMARKS,
     LOG_STARTS,
+    LOST_ENDS,
     RECOVERY_POINTS,
     OffsetCheckpoint,
     mark_clean_shutdown,
@@ -46,11 +47,18 @@ class LogDirectory:
         self.log_starts = OffsetCheckpoint(files, LOG_STARTS)
         self.recovery_points = OffsetCheckpoint(files, RECOVERY_POINTS)
         self.cleaned = OffsetCheckpoint(files, CLEANED)
+        self.lost_ends = OffsetCheckpoint(files, LOST_ENDS)
         self.clean = False
         """Whether the last life ended in order."""
         self.log_count = 0
         """How many logs are here, and are on their way here."""
-        self._checkpoints = (self.high_watermarks, self.log_starts, self.recovery_points, self.cleaned)
+        self._checkpoints = (
+            self.high_watermarks,
+            self.log_starts,
+            self.recovery_points,
+            self.cleaned,
+            self.lost_ends,
+        )
         self._deleted: dict[str, int] = {}
         self._deletions = 0
 
@@ -109,9 +117,26 @@ class LogDirectory:
         )
         opened.cleaned_to = min(self.cleaned.offsets.get(key, 0), opened.log_end_offset)
         self.watch(key, opened)
+        self._remember_loss(key, opened)
         if opened.scanned_segments > 1:
             log.info("%s: scanned %d segments to open it", name, opened.scanned_segments)
         return opened
+
+    def _remember_loss(self, key: Key, opened: PartitionLog) -> None:
+        """Whether the log went further once, by what was found in it or by what was written of it.
+
+        What was cut off will not be found again, so the next life has to be told if this one ends too soon.
+        """
+        told = (self.high_watermarks, self.recovery_points, self.lost_ends)
+        reached = max(opened.durability.reached, *(one.offsets.get(key, 0) for one in told))
+        opened.durability.reached = 0 if reached <= opened.log_end_offset else reached
+        if opened.durability.reached:
+            log.error("%s ends at %d and went to %d once", opened.directory, opened.log_end_offset, reached)
+            self.lost_ends.offsets[key] = reached
+            try:
+                self.lost_ends.write()
+            except OSError as reason:
+                log.warning("that %s has lost something may be forgotten: %s", opened.directory, reason)
 
     def watch(self, key: Key, opened: PartitionLog) -> None:
         """Write a log's recovery point at once whenever it goes back: it must not be believed any more."""
@@ -156,6 +181,8 @@ class LogDirectory:
                 self.recovery_points.offsets[key] = opened.recovery_point
             if opened.cleaned_to > 0 or key in self.cleaned.offsets:
                 self.cleaned.offsets[key] = opened.cleaned_to
+            if not opened.durability.reached:
+                self.lost_ends.offsets.pop(key, None)
         for checkpoint in self._checkpoints:
             checkpoint.write()
 

@@ -47,6 +47,8 @@ class LoadedLog:
     log_end_offset: int
     recovery_point: int
     scanned_segments: int
+    reached: int = 0
+    """Beyond the end if it is known that the log ended there, or later, once; 0 if nothing is missing."""
 
 
 def load_log(
@@ -143,6 +145,7 @@ class _Loader:
         self._now_ms = now_ms
         self._segments = Segments(files, directory)
         self._log_end_offset = 0
+        self._reached = 0
         self._aborted: list[AbortedTransaction] = []
         self._scanned: list[Segment] = []
         path = f"{directory}/{CHECKPOINT_NAME}"
@@ -198,6 +201,8 @@ class _Loader:
             lost_bytes = written_bytes - segment.file.size_bytes
             complete = bool(following) and self._log_end_offset == following[0]
             if not complete and (lost_bytes or promised > self._log_end_offset):
+                held = self._log_end_offset + 1 if segment.held_more else 0
+                self._reached = max(held, promised, *following[-1:])
                 self._cut(lost_bytes, following)
                 return
 
@@ -241,6 +246,7 @@ class _Loader:
             log_end_offset=end,
             recovery_point=min(recovery_point, end) if scanned else end,
             scanned_segments=scanned,
+            reached=self._reached if self._reached > end else 0,
         )
 
     def _seal_scanned(self, log_end: int) -> None:

@@ -220,6 +220,7 @@ class LogManager:
             if entry.epoch > opened.epochs.latest_epoch:
                 opened.epochs.assign(entry.epoch, entry.start_offset)
         opened.cleaned_to = before.cleaned_to
+        opened.durability.reached = before.durability.reached
         directory.watch(key, opened)
         self._logs[key], self._homes[key] = opened, directory
         return opened

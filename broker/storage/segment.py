@@ -20,6 +20,7 @@ from typing import Final
 
 from broker.storage.files import File, Files
 from broker.storage.index import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
+from broker.storage.remains import holds_batch
 from broker.storage.soundness import sound_prefix
 from broker.storage.transactions import AbortedTransaction, decode_aborted, encode_aborted
 from broker.storage.unmade_file import now_or_later
@@ -43,7 +44,6 @@ _LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 _SCAN_BYTES: Final = 64 * 1024
 _WALK_BYTES: Final = 8 * 1024
 _BOUNDARIES_REMEMBERED: Final = 16
-
 _SPAN: Final = struct.Struct(">qi11xi")  # base offset, length and last offset delta: all that a walk needs
 
 
@@ -66,6 +66,7 @@ class Segment:
         "created_ms",
         "file",
         "first_timestamp_ms",
+        "held_more",
         "max_timestamp_ms",
         "max_timestamp_offset",
         "offset_index",
@@ -105,6 +106,8 @@ class Segment:
         self._boundaries: dict[int, int] = {}
         self.verified_bytes = 0
         """Up to here, the bytes were written or checked in this life."""
+        self.held_more = False
+        """Whether `recover` has cut off what was stored once, and not just a torn end."""
 
     # --------------------------------------------------------------------------------------------------------- writing
 
@@ -331,8 +334,7 @@ class Segment:
         """Rebuild the indexes and cut off what is no batch; yields the batches that stay.
 
         `verify` also compares checksums. `limit_offset` is where the next segment begins: what reaches beyond was
-        truncated before that was made, and a power failure brought it back. Iterate to the end: the cut is the last
-        step.
+        truncated before that was made, and a power failure brought it back. Iterate to the end: there it cuts.
         """
         self._reset()
         end = 0
@@ -340,10 +342,13 @@ class Segment:
             if limit_offset is not None and header.base_offset >= limit_offset:
                 break
             if verify and not check_crc(self.read_batch(position, header), 0, header):
+                self.held_more = True
                 break
             self._note(header.last_offset, position, header.size_bytes, header.max_timestamp, index_interval_bytes)
             end = position + header.size_bytes
             yield position, header
+        else:
+            self.held_more = holds_batch(self.file, end)
         self.file.truncate(end)
         self.verified_bytes = end if verify else 0
 

@@ -9,6 +9,7 @@ import pytest
 from controller import events
 from controller.model import TopicPartition
 from protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from protocol.apis.leader_and_isr import LeaderAndIsrRequest
 from protocol.apis.update_metadata import UpdateMetadataRequest
 from protocol.errors import ErrorCode
 from tests.controller.world import Term, World, started
@@ -112,6 +113,31 @@ def test_a_repeated_request_succeeds_whatever_its_partition_epoch() -> None:
     answer = ask(world, term, [1, 2], partition_epoch=0)
     assert code(answer) == 0 and answer.topics[0].partitions[0].partition_epoch == 1
     assert len(world.history) == written
+
+
+def test_a_leader_that_leaves_itself_out_resigns() -> None:
+    """Goal: its disk has failed; one write elects another member and drops it, and everybody hears of it."""
+    world, term = three()
+    begun = len(world.sent)
+    row = ask(world, term, [2, 3]).topics[0].partitions[0]
+    assert (row.error_code, row.leader_id, row.leader_epoch, row.isr) == (0, 2, 1, [2, 3])
+    assert world.state("t", 0).leader == 2
+    told = [broker for broker, request in world.sent[begun:] if isinstance(request, LeaderAndIsrRequest)]
+    assert sorted(told) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("asker", "isr"), [(2, [2, 3]), (1, [2]), (1, [3])])
+def test_nobody_else_can_make_a_leader_resign_and_no_member_goes_with_it(asker: int, isr: list[int]) -> None:
+    world, term = three()
+    assert code(ask(world, term, isr, broker=asker)) == ErrorCode.INVALID_REQUEST
+    assert world.state("t", 0).leader == 1
+
+
+def test_a_leader_cannot_resign_when_the_others_are_about_to_stop() -> None:
+    world, term = three()
+    term.state.shutting_down |= {2, 3}
+    assert code(ask(world, term, [2, 3])) == ErrorCode.INELIGIBLE_REPLICA
+    assert world.state("t", 0).leader == 1
 
 
 def test_an_old_partition_epoch_loses() -> None:

@@ -1,4 +1,4 @@
-"""Brokers whose disk refuses a partition are told of it again, so that a resize that waits for them can go on."""
+"""Brokers whose disk refuses a partition leave its ISR, and are told of it again so that a resize need not wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocol.apis.leader_and_isr import (
 )
 from protocol.apis.stop_replica import StopReplicaRequest
 from protocol.errors import ErrorCode
-from tests.controller.world import Term, World
+from tests.controller.world import Term, World, started
 
 
 def test_a_replica_that_could_not_be_opened_is_asked_for_again() -> None:
@@ -44,6 +44,67 @@ def test_a_replica_of_a_deleted_namesake_makes_room() -> None:
     assert (row.partition_index, row.delete_partition, row.leader_epoch) == (0, True, -2), "whatever epoch that one had"
     again = machine.step(term.state, TimerFired(events.REMIND_TIMER))
     assert [type(one.request) for one in again if isinstance(one, SendToBroker)][:1] == [LeaderAndIsrRequest]
+
+
+def test_a_leader_whose_disk_refuses_is_replaced_by_one_in_sync() -> None:
+    """Goal: one write elects the next of the assignment and drops the replica; all replicas hear of it."""
+    world, term = started(brokers=3, partitions=1, replication=3)
+    begun = len(world.sent)
+    answer(world, term, 1)
+    now = world.state("t", 0)
+    assert (now.leader, now.isr, now.leader_epoch) == (2, (2, 3), 1)
+    told = [broker for broker, request in world.sent[begun:] if isinstance(request, LeaderAndIsrRequest)]
+    assert sorted(told) == [1, 2, 3]
+
+
+def test_a_follower_whose_disk_refuses_leaves_the_isr() -> None:
+    world, term = started(brokers=3, partitions=1, replication=3)
+    answer(world, term, 3)
+    now = world.state("t", 0)
+    assert (now.leader, now.isr, now.leader_epoch) == (1, (1, 2), 1)
+    written = len(world.history)
+    answer(world, term, 3)
+    assert len(world.history) == written, "it is out already"
+
+
+def test_who_is_the_last_one_in_sync_stays() -> None:
+    world, term = started(brokers=3, partitions=1, replication=3)
+    for gone in (2, 3):
+        del world.brokers[gone]
+    term.brokers_changed()
+    assert world.state("t", 0).isr == (1,)
+    written = len(world.history)
+    answer(world, term, 1)
+    assert len(world.history) == written
+    world.add_brokers(2)
+    term.brokers_changed()
+    answer(world, term, 1)
+    assert len(world.history) == written, "who is back has yet to catch up"
+
+
+def test_what_a_broker_said_of_an_earlier_leader_epoch_is_over() -> None:
+    world, term = started(brokers=3, partitions=1, replication=3)
+    late = asked(world, 1)
+    del world.brokers[3]
+    term.brokers_changed()
+    written = len(world.history)
+    answer(world, term, 1, late)
+    assert len(world.history) == written and world.state("t", 0).leader == 1
+
+
+def asked(world: World, broker: int) -> LeaderAndIsrRequest:
+    """The last LeaderAndIsr to a broker."""
+    return next(
+        request for one, request in reversed(world.sent) if one == broker and isinstance(request, LeaderAndIsrRequest)
+    )
+
+
+def answer(world: World, term: Term, broker: int, request: LeaderAndIsrRequest | None = None) -> None:
+    """The broker's disk refuses what it was told of partition 0."""
+    row = LeaderAndIsrPartitionError(partition_index=0, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+    topic = LeaderAndIsrTopicError(topic_id=world.topics["t"].body.topic_id, partition_errors=[row])
+    response = LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=[topic])
+    term.happen(Answered(broker, world.brokers[broker].epoch, request or asked(world, broker), response))
 
 
 def refused(code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> tuple[Term, list[Effect]]:
