@@ -133,6 +133,12 @@ def test_nobody_else_can_make_a_leader_resign_and_no_member_goes_with_it(asker: 
     assert world.state("t", 0).leader == 1
 
 
+def test_a_follower_that_leaves_itself_out_is_no_leader_that_resigns() -> None:
+    world, term = three()
+    assert code(ask(world, term, [1, 3], broker=2)) == 0
+    assert (world.state("t", 0).leader, world.state("t", 0).leader_epoch) == (1, 0)
+
+
 def test_a_leader_cannot_resign_when_the_others_are_about_to_stop() -> None:
     world, term = three()
     term.state.shutting_down |= {2, 3}

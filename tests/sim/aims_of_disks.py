@@ -26,7 +26,8 @@ BUSY: Final = {
 """One partition, and a log that rolls all the time."""
 
 
-async def _within(schedule: Any, limit_s: float, condition: Any) -> bool:
+async def within(schedule: Any, limit_s: float, condition: Any) -> bool:
+    """Whether something comes about soon enough."""
     deadline = schedule.cluster.now() + limit_s
     while not condition():
         if schedule.cluster.now() >= deadline:
@@ -76,9 +77,9 @@ async def dark_before_a_return(schedule: Any) -> bool:
         return False
     end = await _dies_with_a_tail(schedule, place, node)
     heirs = [one for one in cluster.assignments()[place] if one != node]
-    elected = await _within(schedule, 3, lambda: cluster.leader(*place) in heirs)
+    elected = await within(schedule, 3, lambda: cluster.leader(*place) in heirs)
     heir = cluster.replica(cluster.leader(*place), *place) if elected else None
-    begun = heir is not None and await _within(schedule, 1, lambda: heir.is_leader)
+    begun = heir is not None and await within(schedule, 1, lambda: heir.is_leader)
     start = heir.leader_epoch_start_offset if begun and heir is not None else end
 
     def sealed_everywhere() -> bool:
@@ -87,16 +88,16 @@ async def dark_before_a_return(schedule: Any) -> bool:
     def led_again() -> bool:
         return any((found := cluster.replica(one, *place)) is not None and found.is_leader for one in heirs)
 
-    sealed = start < end and await _within(schedule, 3.5, sealed_everywhere)
+    sealed = start < end and await within(schedule, 3.5, sealed_everywhere)
     cluster.tell("all machines lose power")
     for machine in cluster.machines.values():
         cluster.crash(machine.node_id, power=True)
     await asyncio.sleep(0.3 + rng.random())
     for one in rng.sample([one for one in cluster.machines if one != node], len(cluster.machines) - 1):
         cluster.boot(one)
-    led = await _within(schedule, 10, led_again)
+    led = await within(schedule, 10, led_again)
     cluster.boot(node)
-    await _within(schedule, 5, lambda: cluster.machines[node].up and cluster.all_in_isr())
+    await within(schedule, 5, lambda: cluster.machines[node].up and cluster.all_in_isr())
     return sealed and led
 
 
@@ -165,7 +166,7 @@ async def believed_in(schedule: Any) -> bool:
     cluster.tell(f"node {node} loses power")
     cluster.crash(node, power=True)
     cluster.expire_session(node)
-    elected = await _within(schedule, 3, lambda: cluster.leader(*place) == heir)
+    elected = await within(schedule, 3, lambda: cluster.leader(*place) == heir)
     late = [(hosts[heir], hosts[node]), *((hosts[heir], reader.host) for reader in readers)]
     for link in late:
         cluster.network.block(*link)
@@ -175,7 +176,7 @@ async def believed_in(schedule: Any) -> bool:
         found = cluster.replica(node, *place)
         return found is not None and found.role is Role.FOLLOWER
 
-    followed = await _within(schedule, 3, follows)
+    followed = await within(schedule, 3, follows)
     found = cluster.replica(node, *place)
     read = max((one.offset for one in cluster.history.deliveries if one.place == place), default=-1)
     short = found is not None and found.log.log_end_offset <= read
@@ -185,5 +186,5 @@ async def believed_in(schedule: Any) -> bool:
     cluster.network.slow(hosts[controller], hosts[uninformed], 0)
     for link in late:
         cluster.network.heal(*link)
-    await _within(schedule, 10, lambda: cluster.machines[node].up and cluster.all_in_isr())
+    await within(schedule, 10, lambda: cluster.machines[node].up and cluster.all_in_isr())
     return elected and followed and short

@@ -311,6 +311,10 @@ class SimCluster:
         """The leader by ZooKeeper's word; -1 if there is none."""
         return next((state.leader for place, state in self.states() if place == (topic, index)), -1)
 
+    def isr(self, topic: str, index: int) -> tuple[int, ...]:
+        """Who is in sync by ZooKeeper's word."""
+        return next((tuple(state.isr) for place, state in self.states() if place == (topic, index)), ())
+
     def replica(self, node_id: int, topic: str, index: int) -> Partition | None:
         """What a live broker has of a partition."""
         machine = self.machines.get(node_id)

@@ -2,7 +2,8 @@
 
 Two layers: what was written, and what was flushed. SIGKILL keeps both. A power failure keeps what was flushed and a
 random prefix of the rest of each file, possibly with its last bytes scrambled (a torn write); small files that were
-replaced lately may come back in their older form. A full disk refuses to grow. A disk may lie about flushing.
+replaced lately may come back in their older form. A full disk refuses to grow. A disk may lie about flushing. A bit of
+what is stored may flip, and a flush may fail for good.
 
 A process that is dead can no longer reach its disk; one that dies *while* it appends leaves part of the bytes behind.
 """
@@ -48,9 +49,21 @@ class SimDisk:
         self.full = False
         self.lying = False
         self.lied = False
+        self.unflushable = ""
+        """The directory whose files cannot be flushed."""
         self.die_in_append: Callable[[], None] | None = None
         self.fired: Counter[str] = Counter()
         self.directories: dict[str, dict[str, Inode | None]] = {"": {}}
+
+    def rot(self, path: str, at: int, bit: int) -> None:
+        """A bit of a file is another one than was written."""
+        directory, _, name = path.rpartition("/")
+        inode = self.directories[directory][name]
+        assert inode is not None, f"{path} is a directory"
+        for layer in (inode.content, inode.durable):
+            if at < len(layer):
+                layer[at] ^= 1 << bit
+        self.fired["bit rot"] += 1
 
     def stop_lying(self) -> None:
         """What it claimed to have flushed is flushed."""
@@ -116,7 +129,7 @@ class DiskView:
             if path in self._disk.directories:
                 raise IsADirectoryError(path)
             inode = names[name] = Inode()
-        return SimFile(self._disk, self._process, inode)
+        return SimFile(self._disk, self._process, inode, directory=path.rpartition("/")[0])
 
     def names(self, directory: str) -> list[str]:
         self._process.must_live()
@@ -211,9 +224,10 @@ class DiskView:
 class SimFile:
     """An open file."""
 
-    __slots__ = ("_disk", "_inode", "_process", "size_bytes")
+    __slots__ = ("_directory", "_disk", "_inode", "_process", "size_bytes")
 
-    def __init__(self, disk: SimDisk, process: Process, inode: Inode) -> None:
+    def __init__(self, disk: SimDisk, process: Process, inode: Inode, *, directory: str) -> None:
+        self._directory = directory
         self._disk = disk
         self._process = process
         self._inode = inode
@@ -248,6 +262,9 @@ class SimFile:
 
     def flush(self) -> None:
         self._process.must_live()
+        if self._directory and self._directory == self._disk.unflushable:
+            self._disk.fired["flush failed"] += 1
+            raise OSError(errno.EIO, "input/output error")
         if self._disk.lying:
             self._disk.fired["flush that did nothing"] += 1
             self._disk.lied = True

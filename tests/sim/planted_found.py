@@ -232,3 +232,23 @@ def tail_of_an_earlier_life(planter: Planter) -> None:
         return bool(partition.log.log_start_offset < state.log_start_offset)
 
     planter.replace(Partition, "is_of_an_earlier_life", starts_lower)
+
+
+@plant(
+    "found: a replica whose records have rotted leads all the same",
+    aim="a bit rots on a leader's disk while all brokers are dead",
+)
+def rotten_leader(planter: Planter) -> None:
+    from broker.replication import fitness
+
+    planter.replace(fitness, "judge", lambda *_, **__: False)
+
+
+@plant(
+    "found: a leader whose flush has failed stays in office",
+    aim="a flush of a leader's log fails",
+)
+def unflushed_leader(planter: Planter) -> None:
+    from broker.replication.partition import Partition
+
+    planter.replace(Partition, "propose_resign", lambda *_: None)

@@ -310,6 +310,7 @@ class Schedule:
             cluster.zookeeper.mend(machine.host)
             cluster.thaw(machine.node_id)
             machine.disk.full = machine.disk.lying = False
+            machine.disk.unflushable = ""
             machine.disk.die_in_append = None
             machine.failpoint = ""
             if not machine.up:
