@@ -13,6 +13,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from protocol.errors import ErrorCode
+
 if TYPE_CHECKING:
     from broker.replication.partition import Partition
     from protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
@@ -20,24 +22,30 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def judge(partition: Partition, state: LeaderAndIsrPartitionState, broker_id: int, *, news: bool) -> bool:
-    """Whether this replica is not what a row of LeaderAndIsr takes it for; `news` if the row is to be applied."""
+def judge(partition: Partition, state: LeaderAndIsrPartitionState, broker_id: int, verdict: ErrorCode) -> ErrorCode:
+    """What to answer to a row of LeaderAndIsr: the `verdict` on its epochs, or that it takes this replica for another.
+
+    Asked before the row is applied, if it is news. What is not news, and not older either, is answered as the news was.
+    """
     known = partition.log.durability
-    in_sync = broker_id in state.isr
-    others = any(one != broker_id for one in state.isr)
+    news = verdict is ErrorCode.NONE
+    if known.reached and news:
+        _forget_what_does_not_count(partition, state, broker_id)
+    again = verdict is ErrorCode.STALE_CONTROLLER_EPOCH and state.leader_epoch == partition.leader_epoch
+    counted = broker_id in state.isr and any(one != broker_id for one in state.isr)
+    if not (news or again) or not counted or not (known.reached or known.failure):
+        return verdict
+    reason = f"the log went to {known.reached} once" if known.reached else known.failure
+    log.warning("%r: not in sync, unlike others of %s: %s", partition, list(state.isr), reason)
+    return ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def _forget_what_does_not_count(partition: Partition, state: LeaderAndIsrPartitionState, broker_id: int) -> None:
+    known = partition.log.durability
     another_life = state.is_new or partition.is_of_an_earlier_life(state)
-    if known.reached and news and (another_life or not in_sync or not others):
-        if in_sync and not another_life:
-            log.error(
-                "%r: leading with what is left, because no other replica is in sync: the log went to %d once",
-                partition,
-                known.reached,
-            )
+    alone = set(state.isr) == {broker_id}
+    if alone and not another_life:
+        text = "%r: it counts with what is left, because no other replica is in sync; the log went to %d once"
+        log.error(text, partition, known.reached)
+    if alone or another_life or broker_id not in state.isr:
         known.reached = 0
-    if not (in_sync and others) or (not known.reached and known.failure is None):
-        return False
-    if known.reached:
-        log.warning("%r: not in sync with %s: the log went to %d once", partition, list(state.isr), known.reached)
-    else:
-        log.warning("%r: not in sync with %s: %s", partition, list(state.isr), known.failure)
-    return True

@@ -302,12 +302,9 @@ class ReplicaManager:
                 log.error("cannot open the log of %s-%d: %s", topic, state.partition_index, error)
                 return ErrorCode.KAFKA_STORAGE_ERROR
         verdict = partition.judge(state, topic_id)
-        unfit = fitness.judge(partition, state, self.settings.node_id, news=verdict is ErrorCode.NONE)
-        if verdict is not ErrorCode.NONE:
-            again = verdict is ErrorCode.STALE_CONTROLLER_EPOCH and state.leader_epoch == partition.leader_epoch
-            return ErrorCode.KAFKA_STORAGE_ERROR if unfit and again else verdict
-        if unfit and state.leader == self.settings.node_id:
-            return ErrorCode.KAFKA_STORAGE_ERROR
+        answer = fitness.judge(partition, state, self.settings.node_id, verdict)
+        if verdict is not ErrorCode.NONE or (answer is not verdict and state.leader == self.settings.node_id):
+            return answer
         if key not in self._partitions:
             self._partitions[key] = partition
             self.moves.resume(partition)
@@ -320,7 +317,7 @@ class ReplicaManager:
             self._lead(partition, state)
         else:
             self._follow(partition, state)
-        return ErrorCode.KAFKA_STORAGE_ERROR if unfit else ErrorCode.NONE
+        return answer
 
     def stop_replica(self, topic: str, index: int, leader_epoch: int, *, delete: bool) -> ErrorCode:
         """One row of StopReplica; epoch -1 (not known) and -2 (topic deletion) always apply."""

@@ -181,7 +181,9 @@ class LogDirectory:
                 self.recovery_points.offsets[key] = opened.recovery_point
             if opened.cleaned_to > 0 or key in self.cleaned.offsets:
                 self.cleaned.offsets[key] = opened.cleaned_to
-            if not opened.durability.reached:
+            if opened.durability.reached > 0:
+                self.lost_ends.offsets[key] = opened.durability.reached
+            else:
                 self.lost_ends.offsets.pop(key, None)
         for checkpoint in self._checkpoints:
             checkpoint.write()

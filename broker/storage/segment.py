@@ -106,8 +106,7 @@ class Segment:
         self._boundaries: dict[int, int] = {}
         self.verified_bytes = 0
         """Up to here, the bytes were written or checked in this life."""
-        self.held_more = False
-        """Whether `recover` has cut off what was stored once, and not just a torn end."""
+        self.held_more = False  # whether `recover` has cut off what was stored once, and not just a torn end
 
     # --------------------------------------------------------------------------------------------------------- writing
 

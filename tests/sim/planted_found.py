@@ -241,7 +241,7 @@ def tail_of_an_earlier_life(planter: Planter) -> None:
 def rotten_leader(planter: Planter) -> None:
     from broker.replication import fitness
 
-    planter.replace(fitness, "judge", lambda *_, **__: False)
+    planter.replace(fitness, "judge", lambda partition, state, broker_id, verdict: verdict)
 
 
 @plant(

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 import pytest
 
-from broker.replication.partition import Partition, Role
+from broker.replication import fitness
+from broker.replication.partition import Partition, ReplicaRules, Role
 from broker.storage.durability import Durability
+from broker.storage.files import MemoryFiles
+from broker.storage.log import PartitionLog
+from broker.storage.settings import LogSettings
 from protocol.apis.alter_partition import AlterPartitionRequest
+from protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import HEADER_BYTES
 from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, run, until
@@ -73,10 +79,10 @@ def test_alone_in_sync_it_leads_with_what_is_left(caplog: pytest.LogCaptureFixtu
         await produced(cluster)
         await damaged(cluster, 1)
         await cluster.lead(1, isr=(1,))
-        assert cluster.partition(1).is_leader
+        assert cluster.partition(1).is_leader and cluster.partition(1).log.durability.reached == 0
 
     run(scenario)
-    assert "leading with what is left, because no other replica is in sync: the log went to 1 once" in caplog.text
+    assert "it counts with what is left, because no other replica is in sync; the log went to 1 once" in caplog.text
 
 
 def test_a_leader_whose_flush_failed_asks_for_another() -> None:
@@ -88,15 +94,47 @@ def test_a_leader_whose_flush_failed_asks_for_another() -> None:
         fail(cluster.partition(1))
         await until(lambda: [2, 3] in [members(one) for one in cluster.proposals])
         await cluster.lead(2, isr=(2, 3))
+        assert not cluster[1].replicas.fetchers._by_leader, "it does not fetch, or it would be back while it is idle"
         assert (await cluster.produce(2, batch("6"))).error_code == 0
         await until(lambda: log_values(cluster.partition(3)) == [*VALUES, "6"])
         assert log_values(cluster.partition(1)) == VALUES
-        assert sorted(cluster.assigned["t", 0].isr) == [2, 3], "it does not fetch, or it would be back while it is idle"
-        before = cluster.assigned["t", 0].leader_epoch
+        assert sorted(cluster.assigned["t", 0].isr) == [2, 3]
         await cluster.lead(1, isr=(1, 2, 3), only={1})
-        assert cluster.partition(1).leader_epoch == before
+        assert (await cluster.tell("t", 0, only=[1])) == {1: ErrorCode.KAFKA_STORAGE_ERROR}
+        assert cluster.partition(1).role is Role.FOLLOWER
+        await cluster.lead(1, isr=(1,), only={1})
+        assert cluster.partition(1).is_leader, "alone it serves what it has"
 
     run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("more", "answer"),
+    [
+        ({}, ErrorCode.KAFKA_STORAGE_ERROR),
+        ({"is_new": True}, ErrorCode.NONE),
+        ({"log_start_offset": 5}, ErrorCode.NONE),
+    ],
+    ids=["the same one", "a new partition", "a later life of its index"],
+)
+def test_what_an_earlier_one_of_that_name_had_is_no_loss(more: dict[str, Any], answer: ErrorCode) -> None:
+    """Goal: a checkpoint may outlive the log that it tells of."""
+    files = MemoryFiles()
+    files.make_directory("t-0")
+    log = PartitionLog.open(files, "t-0", LogSettings(), 0)
+    log.durability.reached = 9
+    partition = Partition("t", 0, b"0123456789abcdef", log, ReplicaRules(1))
+    row = LeaderAndIsrPartitionState(
+        partition_index=0,
+        controller_epoch=1,
+        leader=1,
+        leader_epoch=0,
+        isr=[1, 2],
+        partition_epoch=0,
+        replicas=[1, 2],
+        **more,
+    )
+    assert fitness.judge(partition, row, 1, ErrorCode.NONE) is answer
 
 
 def members(request: AlterPartitionRequest) -> list[int]:
