@@ -88,10 +88,19 @@ class LiveCluster:
     def __exit__(self, *_: object) -> None:
         try:
             self.run(self.cluster.stop())
+            self.run(self._end_tasks())
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(TIMEOUT_S)
             self._loop.close()
+
+    async def _end_tasks(self) -> None:
+        """As `asyncio.run` does: a connection that a client has just made is a task until it has a transport."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for one in others:
+            one.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0)
 
     async def _make(self, brokers: int) -> Cluster:
         cluster = Cluster(brokers, seed=1)
