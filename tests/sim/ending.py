@@ -159,10 +159,15 @@ class Ending:
             except KafkaError as error:
                 history.failures.append(f"the log of {place} on broker {broker_id} cannot be read: {error}")
         history.replicas[place] = contents
-        history.epoch_caches[place] = {
-            broker_id: lineage(replica.log.epochs.entries, start, led.high_watermark)
+        caches = {
+            broker_id: replica.log.epochs.entries
             for broker_id, replica in replicas.items()
             if replica is not None and not cluster.machines[broker_id].deceived
+        }
+        # A cache is shortened when records are deleted, and a power failure may bring just those back.
+        since = max([start, *(entries[0].start_offset for entries in caches.values() if entries)])
+        history.epoch_caches[place] = {
+            broker_id: lineage(entries, since, led.high_watermark) for broker_id, entries in caches.items()
         }
         return contents.get(leader, b"")
 
