@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pandas as pd
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-from spark_jobs import audit, inputs, stages
+from spark_jobs import audit, stages
 from spark_jobs.bucket import Bucket
 from spark_jobs.pending import Pending
-from spark_jobs.scope import READ_COMMITTED, Scope
-from spark_jobs.source import FORMAT
+from spark_jobs.scope import Scope
 from spark_jobs.stages import BESIDE, COUNT, VIOLATION
 from spark_jobs.tallies import Tallies
 from spark_jobs.verdict import Tally
@@ -43,21 +42,6 @@ class Backfill:
     """A line of JSON each, sorted."""
     tallies: list[Tally]
     beside: Tallies
-
-
-def topic(
-    session: SparkSession,
-    servers: str,
-    topics: Sequence[str],
-    source: str = FORMAT,
-    *,
-    fail_on_data_loss: bool = True,
-    isolation_level: str = READ_COMMITTED,
-) -> DataFrame:
-    """Everything that topics hold by now: an audit topic, and the audited one. `inputs.SourceMissing`"""
-    return inputs.batch(
-        session, servers, topics, source=source, fail_on_data_loss=fail_on_data_loss, isolation_level=isolation_level
-    )
 
 
 def run(records: DataFrame, scope: Scope) -> Backfill:

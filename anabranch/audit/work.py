@@ -26,7 +26,7 @@ from anabranch.audit.view import View
 from anabranch.audit.wish import Wish
 from protocol.errors import KafkaError
 from protocol.lineage import Lineage
-from spark_jobs import backfill, lineages, paths, service, violations
+from spark_jobs import backfill, inputs, lineages, paths, service, violations
 from spark_jobs.inputs import SourceMissing
 from spark_jobs.verdict import KINDS, clean
 from spark_jobs.violations import Violations
@@ -198,11 +198,11 @@ def _finished(session: SparkSession, wish: Wish) -> tuple[DataFrame, dict[str, L
 
 
 def _topics(session: SparkSession, wish: Wish, topics: Sequence[str]) -> DataFrame:
-    return backfill.topic(
+    return inputs.batch(
         session,
         wish.bootstrap_servers,
         topics,
-        wish.source,
+        source=wish.source,
         fail_on_data_loss=wish.fail_on_data_loss,
         isolation_level=wish.isolation_level,
     )

@@ -39,7 +39,7 @@ def test_only_a_bug_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
             return
 
         tasks = [lasting(work, f"task {number}", told.append) for number, work in enumerate((fails(), ends()))]
-        tasks.append(lasting(asyncio.sleep(3600), "task 2", told.append))
+        tasks.append(lasting(asyncio.Event().wait(), "task 2", told.append))
         await asyncio.wait(tasks[:2])
         tasks[2].cancel()
         await asyncio.wait(tasks)

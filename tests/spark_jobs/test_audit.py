@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from protocol import audit as wire
-from spark_jobs import audit, backfill, service, violations
+from spark_jobs import audit, backfill, inputs, service, violations
 from spark_jobs.audit import Target
 from spark_jobs.scope import Scope
 from spark_jobs.service import AuditService, CannotAudit, claim
@@ -47,7 +47,7 @@ def test_a_stream_with_restarts_says_what_the_pure_checks_say(
     target = Target(live.servers, "stream-audit", tmp_path / "stream-audit", Scope("stream-flights"))
     assert told(target) == expected.lines
     assert verdict == expected.verdict
-    records = backfill.topic(spark, live.servers, ["stream-audit", "stream-flights"])
+    records = inputs.batch(spark, live.servers, ["stream-audit", "stream-flights"])
     check_backfill(backfill.run(records, Scope("stream-flights")), expected)
     records.write.parquet(str(tmp_path / "copy"))
     check_backfill(backfill.run(spark.read.parquet(str(tmp_path / "copy")), Scope("stream-flights")), expected)
@@ -139,5 +139,5 @@ def test_a_batch_job_compares_what_is_stored_with_groups_that_come_one_after_the
         by = replace(DELIVERY, topic=expect, group=group, incarnation=incarnation, fingerprint=wire.fingerprint(b""))
         for key in its_keys:
             live.produce(topic, deliveries(key, [(number, 0, at) for number, at in enumerate(offsets[key])], of=by))
-    found = backfill.run(backfill.topic(spark, live.servers, [topic, expect]), Scope(expect)).judgement
+    found = backfill.run(inputs.batch(spark, live.servers, [topic, expect]), Scope(expect)).judgement
     assert (found["delivered"], found["lost"], found["wrong_payload"]) == (9, 3, 0)

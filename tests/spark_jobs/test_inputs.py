@@ -49,7 +49,7 @@ def test_with_sparks_own_connector_the_verdict_is_the_same(
     together = histories.counted_beside(written, history)
     assert kills.differences(target, kills.Expected.of(expected, together)) == []
     topics = ["connector-audit", "connector-flights"]
-    finished = backfill.run(backfill.topic(spark, live.servers, topics, inputs.KAFKA), Scope("connector-flights"))
+    finished = backfill.run(inputs.batch(spark, live.servers, topics, source=inputs.KAFKA), Scope("connector-flights"))
     assert finished.judgement == expected.verdict
     assert sorted([*finished.violations, *(tally.line() for tally in finished.tallies)]) == expected.lines
     assert finished.beside.as_json() == together.as_json()

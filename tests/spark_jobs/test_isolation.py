@@ -43,5 +43,7 @@ def test_aborted_records_are_stored_only_for_those_who_read_uncommitted_ones(
         sorted(row.offset for row in inputs.batch(spark, live.servers, [expect], source=source).collect()) == committed
     )
     everything = Scope(expect, isolation_level=READ_UNCOMMITTED)
-    found = backfill.topic(spark, live.servers, [topic, expect], source, isolation_level=everything.isolation_level)
+    found = inputs.batch(
+        spark, live.servers, [topic, expect], source=source, isolation_level=everything.isolation_level
+    )
     assert backfill.run(found, everything).judgement["lost"] == 2
