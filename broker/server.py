@@ -42,6 +42,7 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._refusing = False
+        self._stopping = False
         self.connection_quotas = ConnectionQuotas(
             window_ms=settings.quota_window_size_seconds * 1000,
             samples=settings.quota_window_num,
@@ -66,10 +67,11 @@ class Server:
 
     async def stop(self, *, drain_s: float = 0.5) -> None:
         """Stop listening, let requests in work finish for a moment, then close every connection."""
+        self._stopping = True
         if self._sweep is not None:
             self._sweep.cancel()
         if self._listener is not None:
-            self._listener.close()
+            await self._stop_listening(self._listener)
             self._entrance.close()
         draining = [task for connection in list(self._connections) if (task := connection.drain()) is not None]
         if draining:
@@ -77,8 +79,21 @@ class Server:
         for connection in list(self._connections):
             await connection.stop()
 
+    async def _stop_listening(self, listener: asyncio.Server) -> None:
+        """Accept no more, give what is accepted its transport, and only then close.
+
+        A listener of asyncio that closes between the two loses the connection, and its peer hears nothing (CPython's
+        issue 109564). The connections that come of it are refused by `admit`.
+        """
+        were_read = [self.loop.remove_reader(one) for one in listener.sockets]
+        if any(were_read):
+            await asyncio.sleep(0)
+        listener.close()
+
     def admit(self, connection: BrokerConnection) -> bool:
-        """Take a new connection in, and serve it when it may be; or refuse it because there are too many."""
+        """Take a new connection in, and serve it when it may be; or refuse it: the node is full, or stops."""
+        if self._stopping:
+            return False
         full = self._full_for(connection.address)
         if full:
             if not self._refusing:

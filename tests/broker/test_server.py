@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import socket
 import struct
 from typing import Any
 
@@ -315,5 +317,23 @@ def test_stopping_lets_the_request_in_work_finish() -> None:
             assert await one.closed()
             await stopping
             assert server.connection_count == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_a_connection_that_comes_while_the_node_stops_is_closed(turns: int) -> None:
+    """The loop accepts a connection, makes its transport and tells its protocol in a turn each."""
+
+    async def scenario() -> None:
+        async with serving() as server:
+            with socket.create_connection(("127.0.0.1", server.port)) as late:
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await server.stop()
+                late.setblocking(False)
+                with contextlib.suppress(ConnectionResetError):
+                    assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(late, 1), 10) == b""
+                assert server.connection_count == 0
 
     asyncio.run(scenario())

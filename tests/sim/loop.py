@@ -161,6 +161,9 @@ class SimLoop(asyncio.BaseEventLoop):
     async def create_server(self, factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
         return self.network.listen(factory, host, port)
 
+    def remove_reader(self, fd: Any) -> bool:
+        return False  # nobody reads by file descriptor: a connection is accepted and made at once
+
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
         dead = self.current is not None and not self.current.alive

@@ -95,7 +95,8 @@ class LiveCluster:
             self._loop.close()
 
     async def _end_tasks(self) -> None:
-        """As `asyncio.run` does: a connection that a client has just made is a task until it has a transport."""
+        """As `asyncio.run` does, after a turn in which connections just accepted get a transport that can be closed."""
+        await asyncio.sleep(0)
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for one in others:
             one.cancel()
