@@ -46,9 +46,9 @@ class Cost(NamedTuple):
     audited: list[Round]
 
     def share(self, field: str) -> float:
-        """How much more a round takes with an audit, as a share of what it takes without."""
+        """Of the rate without an audit, the share that is lost with one."""
         pairs = zip(self.plain, self.audited, strict=True)
-        return median(getattr(audited, field) / getattr(plain, field) - 1 for plain, audited in pairs)
+        return median(1 - getattr(plain, field) / getattr(audited, field) for plain, audited in pairs)
 
 
 def value(number: int, rng: random.Random) -> bytes:
