@@ -35,7 +35,6 @@ from controller.zk.session import ZkError
 
 log = logging.getLogger(__name__)
 
-CONVERGENCE_S: Final = 90.0
 POLL_S: Final = 0.25
 FIRST_COUNT: Final = 4
 COUNTS: Final = (1, 2, 3, 4, 5, 6, 8)
@@ -67,6 +66,8 @@ class Plan:
     """Records per second and writer."""
     resize_every_s: float = 15.0
     faults: tuple[str, ...] = tuple(FAULTS)
+    patience_s: float = 90.0
+    """For each step of the convergence after the faults."""
     audit: str | None = None
     """The topic in which readers write down their deliveries."""
 
@@ -240,8 +241,9 @@ class ChaosRun:
             if holds if isinstance(holds, bool) else await holds:
                 self._tell(f"{what} ({self._now() - begun:.1f} s)")
                 return True
-            if self._now() - begun > CONVERGENCE_S:
-                self.history.failures.append(f"L1 no convergence: {what} did not happen within {CONVERGENCE_S:g} s")
+            if self._now() - begun > self.plan.patience_s:
+                patience = f"{self.plan.patience_s:g} s"
+                self.history.failures.append(f"L1 no convergence: {what} did not happen within {patience}")
                 self._tell(self.history.failures[-1])
                 return False
             await asyncio.sleep(POLL_S)

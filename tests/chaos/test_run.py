@@ -29,7 +29,8 @@ def test_a_minute_of_faults_breaks_no_promise(tmp_path: Path) -> None:
 
 
 def test_a_product_that_acknowledges_too_early_is_noticed(tmp_path: Path) -> None:
-    plan = Plan(duration_s=15, seed=1, pace_s=1.5, rate=100, faults=("kill", "kill two brokers"))
+    faults = ("kill", "kill two brokers")
+    plan = Plan(duration_s=15, seed=1, pace_s=1.5, rate=100, faults=faults, patience_s=20)  # the lost never come
     assert set(plan.faults) < set(FAULTS)
     verdict = asyncio.run(chaos(plan, say=log.info, directory=tmp_path, module="tests.chaos.acks_too_early"))
     found = {line.partition(" ")[0] for line in verdict.anomalies}

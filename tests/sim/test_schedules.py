@@ -31,7 +31,7 @@ def test_a_hundred_schedules_under_faults_are_without_violation() -> None:
     assert silent(fired, SCHEDULES) == []
 
 
-@pytest.mark.parametrize("seed", [3, 19])
+@pytest.mark.parametrize("seed", [3, 17])
 def test_a_seed_repeats_a_run_exactly_in_any_process(seed: int) -> None:
     """Goal: a run depends on its seed alone; set order (PYTHONHASHSEED), the process and the time change nothing."""
     here = run_one(seed)
