@@ -9,11 +9,11 @@ what it could not write, so the log takes no more appends until it is opened and
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Callable
 
 from broker.storage.epochs import LeaderEpochCache
+from broker.storage.files import NO_ROOM
 from broker.storage.segments import Segments
 from protocol.errors import ErrorCode, KafkaError
 
@@ -71,7 +71,7 @@ class Durability:
             self._epochs.flush()
             self.recovery_point = max(self.recovery_point, recovery_point)
         except OSError as reason:
-            if reason.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if reason.errno not in NO_ROOM:
                 self.failure = f"a flush failed: {reason}"
                 log.error("%s takes no more appends: %s", self._directory, self.failure)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._directory}: {reason}") from reason

@@ -9,6 +9,7 @@ Outside failures are `OSError`. An append that fails leaves the file as it was, 
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections import OrderedDict
@@ -20,6 +21,10 @@ Buffer = bytes | bytearray | memoryview
 
 OPEN_DESCRIPTORS_MAX: Final = 512
 """Descriptors that `OsFiles` holds at a time; the least recently used is closed and reopened when it is needed."""
+
+
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What a full disk says, or one of which the user or the process has its share: there may be room later."""
 
 
 class File(Protocol):

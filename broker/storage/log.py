@@ -15,7 +15,6 @@ What happens at opening is in `log_loader`, what a power failure leaves in `dura
 
 from __future__ import annotations
 
-import errno
 import logging
 import struct
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from typing import Final
 from broker.storage import incoming, validation
 from broker.storage.durability import Durability
 from broker.storage.epochs import LeaderEpochCache
-from broker.storage.files import Files
+from broker.storage.files import NO_ROOM, Files
 from broker.storage.incoming import AppendInfo
 from broker.storage.log_loader import LoadedLog, control_of, load_log, newest_snapshot, remove_snapshots, replay
 from broker.storage.producer_snapshot import encode_snapshot, snapshot_path
@@ -267,7 +266,7 @@ class PartitionLog:
         self._files.write_file(snapshot_path(self.directory, offset), encode_snapshot(self.producers.entries))
 
     def _storage_error(self, reason: OSError) -> KafkaError:
-        if reason.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if reason.errno not in NO_ROOM:
             log.error("%s: %s", self.directory, reason)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {reason}")
 

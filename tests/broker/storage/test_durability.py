@@ -54,7 +54,7 @@ def test_a_whole_flush_leaves_out_what_was_flushed() -> None:
     assert len(flushed(log)) == 1
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO])
 def test_only_a_full_disk_may_be_tried_again(code: int, caplog: pytest.LogCaptureFixture) -> None:
     log = filled(2)
     durability = log.durability

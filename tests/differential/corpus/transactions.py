@@ -269,7 +269,7 @@ async def two_producers(run: Run) -> None:
     await run.ask(offsets(name, (0, -1), isolation=1))
 
 
-@case("Produce", "3-11")
+@case("Produce", "3-11", alone=True)  # Kafka asks a coordinator about several, all as the first asks
 async def in_a_transaction(run: Run) -> None:
     await run.create(name := run.name(), partitions=2)
     producer = await Producer.made(run, run.name("x"))
