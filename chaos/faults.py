@@ -23,6 +23,8 @@ from controller.failpoints import STEPS
 ALTER_PARTITION: Final = 56
 ELECTION_TRIES: Final = 8
 ARMED_S: Final = 12.0
+ENSEMBLE: Final = 0
+"""What is busy while a ZooKeeper server is killed, frozen or on its way back: only one of three at a time."""
 NOT_BY_ITSELF: Final = ("resign", "vacate", "make-room", "remove:", "first-features", "update-features", "allocate-")
 EVERY_STEP: Final = tuple(step for step in STEPS if not step.startswith(NOT_BY_ITSELF))
 """What comes up by itself in a run: topics are not drained there, nor made, and producers have their ids."""
@@ -261,38 +263,35 @@ async def kill_zookeeper(scene: Scene) -> str | None:
     """One of three; it comes back with its data."""
     ensemble = scene.cluster.ensemble
     number = scene.rng.choice(list(ensemble.servers))
-    if not _quorum_whole(scene):
+    if ENSEMBLE in scene.busy:
         return None
-    await ensemble.kill(number)
-    try:
-        await asyncio.sleep(scene.pause())
-    finally:
-        with contextlib.suppress(ZooKeeperUnavailable):
-            await ensemble.restart(number)
+    with hands_on(scene, ENSEMBLE):
+        await ensemble.kill(number)
+        try:
+            await asyncio.sleep(scene.pause())
+        finally:
+            with contextlib.suppress(ZooKeeperUnavailable):
+                await ensemble.restart(number)
     return f"server {number}"
 
 
 @fault("freeze a ZooKeeper server")
 async def freeze_zookeeper(scene: Scene) -> str | None:
     """SIGSTOP and SIGCONT; the others elect another leader if it was that."""
-    if not _quorum_whole(scene):
+    if ENSEMBLE in scene.busy:
         return None
     number = scene.rng.choice(list(scene.cluster.ensemble.servers))
     pid = scene.cluster.ensemble.servers[number].pid
-    assert pid is not None
-    scene.cluster.freeze(pid)
+    if pid is None:
+        return None  # it did not come back from its death
     pause = scene.pause()
-    try:
-        await asyncio.sleep(pause)
-    finally:
-        scene.cluster.thaw(pid)
+    with hands_on(scene, ENSEMBLE):
+        scene.cluster.freeze(pid)
+        try:
+            await asyncio.sleep(pause)
+        finally:
+            scene.cluster.thaw(pid)
     return f"server {number} for {pause:.1f} s"
-
-
-def _quorum_whole(scene: Scene) -> bool:
-    """Only one server at a time, or there is no ZooKeeper at all."""
-    servers = scene.cluster.ensemble.servers.values()
-    return all(one.pid is not None and one.pid not in scene.cluster.frozen for one in servers)
 
 
 @fault("crash the controller at a step")
