@@ -263,7 +263,7 @@ async def kill_zookeeper(scene: Scene) -> str | None:
     """One of three; it comes back with its data."""
     ensemble = scene.cluster.ensemble
     number = scene.rng.choice(list(ensemble.servers))
-    if ENSEMBLE in scene.busy:
+    if not _quorum_whole(scene):
         return None
     with hands_on(scene, ENSEMBLE):
         await ensemble.kill(number)
@@ -278,12 +278,11 @@ async def kill_zookeeper(scene: Scene) -> str | None:
 @fault("freeze a ZooKeeper server")
 async def freeze_zookeeper(scene: Scene) -> str | None:
     """SIGSTOP and SIGCONT; the others elect another leader if it was that."""
-    if ENSEMBLE in scene.busy:
+    if not _quorum_whole(scene):
         return None
     number = scene.rng.choice(list(scene.cluster.ensemble.servers))
     pid = scene.cluster.ensemble.servers[number].pid
-    if pid is None:
-        return None  # it did not come back from its death
+    assert pid is not None
     pause = scene.pause()
     with hands_on(scene, ENSEMBLE):
         scene.cluster.freeze(pid)
@@ -292,6 +291,12 @@ async def freeze_zookeeper(scene: Scene) -> str | None:
         finally:
             scene.cluster.thaw(pid)
     return f"server {number} for {pause:.1f} s"
+
+
+def _quorum_whole(scene: Scene) -> bool:
+    """Only one server at a time, and none while another did not come back, or there is no ZooKeeper at all."""
+    servers = scene.cluster.ensemble.servers.values()
+    return ENSEMBLE not in scene.busy and all(one.pid is not None for one in servers)
 
 
 @fault("crash the controller at a step")
