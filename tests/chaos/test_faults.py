@@ -1,0 +1,68 @@
+"""Faults that would undo each other, played on a real ensemble of three without any node."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from chaos.cluster import ChaosCluster
+from chaos.faults import freeze_zookeeper, kill_zookeeper
+from chaos.scene import Scene
+from tests.conftest import run_strictly
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.timeout(90)]
+
+TURN_S = 0.01
+
+
+class BriefScene(Scene):
+    """Every pause is short, so that a server is soon on its way back."""
+
+    def pause(self) -> float:
+        return 0.2
+
+
+async def no_resize(*_: object) -> None:
+    """No resize is asked for here."""
+
+
+def test_one_zookeeper_server_at_a_time_and_none_while_it_is_on_its_way_back(tmp_path: Path) -> None:
+    """Goal: two faults never have the ensemble, whatever the first is at: then there is always a quorum.
+
+    Method: kill a server, and until it serves again ask for both faults over and over. Neither may find a victim.
+    Afterwards both do.
+    """
+
+    async def scenario() -> None:
+        cluster = ChaosCluster(tmp_path)
+        scene = BriefScene(cluster, random.Random(1), no_resize, (), set())
+        async with cluster.ensemble:
+            first = asyncio.ensure_future(kill_zookeeper(scene))
+            tries = 0
+            while not first.done():
+                await asyncio.sleep(TURN_S)
+                tries += 1
+                if not first.done():
+                    others = (await freeze_zookeeper(scene), await kill_zookeeper(scene))
+                    assert others == (None, None), "a server was taken while another was on its way back"
+            assert tries > 1
+            assert await first is not None
+            assert await freeze_zookeeper(scene) is not None
+            assert await kill_zookeeper(scene) is not None
+
+    run_strictly(scenario())
+
+
+def test_no_zookeeper_server_is_taken_while_another_stays_dead(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        cluster = ChaosCluster(tmp_path)
+        scene = BriefScene(cluster, random.Random(1), no_resize, (), set())
+        async with cluster.ensemble as ensemble:
+            await ensemble.kill(3)
+            assert await freeze_zookeeper(scene) is None
+            assert await kill_zookeeper(scene) is None
+
+    run_strictly(scenario())
