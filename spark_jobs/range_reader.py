@@ -4,15 +4,19 @@ Between the first and the last offset of a range there may be fewer records than
 what a transaction gave up. So a range ends when a record at or beyond its end comes, or the end of the log is reached
 there. Leaders that die or move are librdkafka's business; `patience_s` without any progress is an error.
 
+librdkafka now and then loses track of a broker that went and came back: its consumer reads nothing any more, and waits
+for ever in `close`. So one that gets nowhere is replaced by another, and nobody waits for its end.
+
 Invariant: every record of the range that still exists is read exactly once, in order. A log that begins within the
 range is an error (`LostRecords`), or passed over if that is wanted; one that ends before it is an error always.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -26,6 +30,12 @@ SILENCE_S: Final = 1.0
 GONE_PATIENCE_S: Final = 30.0
 """A broker that just started knows less than there is, for as long as it is cut off from its controller."""
 
+FRESH_START_S: Final = 15.0
+"""After so long without a record the next consumer tries: longer than an election, shorter than anybody's patience."""
+CLOSE_PATIENCE_S: Final = 5.0
+END: Final = "the end of a consumer"
+"""The name of its thread."""
+
 
 class LostRecords(RuntimeError):
     """Records that should have been read are not there any more."""
@@ -36,30 +46,29 @@ class RangeReader:
 
     def __init__(self, servers: str, client: Mapping[str, str], *, patience_s: float = 60.0) -> None:
         self._patience_s = patience_s
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": servers,
-                "client.id": "anabranch-source",
-                "group.id": "anabranch-source",
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-                "isolation.level": "read_uncommitted",
-                "check.crcs": True,
-                "fetch.wait.max.ms": 100,
-                "queued.min.messages": 2 * RECORDS_PER_BATCH,
-                "reconnect.backoff.max.ms": 1000,
-                "topic.metadata.propagation.max.ms": 1000,
-                "log_level": 0,
-                "error_cb": lambda _: None,  # told again, by the read that they keep from going on
-                **client,
-            }
-        )
+        self._settings: dict[str, Any] = {
+            "bootstrap.servers": servers,
+            "client.id": "anabranch-source",
+            "group.id": "anabranch-source",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_uncommitted",
+            "check.crcs": True,
+            "fetch.wait.max.ms": 100,
+            "queued.min.messages": 2 * RECORDS_PER_BATCH,
+            "reconnect.backoff.max.ms": 1000,
+            "topic.metadata.propagation.max.ms": 1000,
+            "log_level": 0,
+            "error_cb": lambda _: None,  # told again, by the read that they keep from going on
+            **client,
+        }
+        self._consumer = Consumer(self._settings)
 
     def close(self) -> None:
-        """Disconnect."""
-        self._consumer.close()
+        """Disconnect; whatever takes too long to end is left to itself."""
+        _closing(self._consumer).join(CLOSE_PATIENCE_S)
 
     def __enter__(self) -> RangeReader:
         return self
@@ -102,6 +111,10 @@ class RangeReader:
             elif watch.silent() and watch.gone(missing=self._missing(wanted)):
                 _lose(f"{_name(wanted)} is gone, and its offsets {position} to {wanted.end - 1}", fail_on_data_loss)
                 return
+            elif watch.stuck():
+                _closing(self._consumer)
+                self._consumer = Consumer(self._settings)
+                self._begin(wanted, position)
             elif watch.over():
                 raise TimeoutError(f"{_name(wanted)} has nothing from offset {position} on, before {wanted.end}")
 
@@ -140,7 +153,7 @@ class _Watch:
 
     def progress(self) -> None:
         """Something came."""
-        self._progress_s = self._asked_s = time.perf_counter()
+        self._progress_s = self._asked_s = self._fresh_s = time.perf_counter()
         self._missing_s: float | None = None
 
     def silent(self) -> bool:
@@ -157,9 +170,24 @@ class _Watch:
         self._missing_s = (self._missing_s or now_s) if missing else None
         return self._missing_s is not None and now_s - self._missing_s >= min(GONE_PATIENCE_S, self._patience_s / 2)
 
+    def stuck(self) -> bool:
+        """Whether this consumer has had its time, and another one is to try."""
+        now_s = time.perf_counter()
+        if now_s - self._fresh_s < min(FRESH_START_S, self._patience_s / 2):
+            return False
+        self._fresh_s = now_s
+        return True
+
     def over(self) -> bool:
         """Whether nothing has come for too long."""
         return time.perf_counter() - self._progress_s > self._patience_s
+
+
+def _closing(consumer: Consumer) -> threading.Thread:
+    """The end of a consumer, which may never come."""
+    thread = threading.Thread(target=consumer.close, name=END, daemon=True)
+    thread.start()
+    return thread
 
 
 def _lose(what: str, fail_on_data_loss: bool) -> None:

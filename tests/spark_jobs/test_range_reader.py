@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 
 import pytest
+from confluent_kafka import Consumer
 
+from chaos.proxy import Direction, Link, LinkFault, Proxy
 from protocol.records.control import build_end_transaction
 from spark_jobs import range_reader
 from spark_jobs.range_reader import LostRecords, RangeReader
@@ -111,6 +113,71 @@ def test_an_offset_beyond_the_log_is_an_error_and_not_silence(live: LiveCluster)
         pytest.raises(LostRecords, match="range-beyond-0 ends at offset 2, and was to be read from 50 on"),
     ):
         offsets(reader, topic, 50, 60, strict=False)
+
+
+class Silenced(LinkFault):
+    """Nothing gets through on the connections that there are now; later ones are not concerned."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        super().__init__("drop")
+        self.links = set(proxy.links)
+
+    def applies(self, link: Link, direction: Direction, api_key: int | None) -> bool:
+        return link in self.links
+
+
+def test_a_consumer_that_gets_nowhere_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a read goes on although librdkafka is stuck with a connection, long before its own timeouts.
+
+    Method: its connections fall silent and stay so; what it is to read is written only then.
+    """
+    monkeypatch.setattr(range_reader, "FRESH_START_S", 1.0)
+    monkeypatch.setattr(range_reader, "LOOK_UP_S", 1.0)
+    with LiveCluster(1) as live:
+        proxy = Proxy()
+        port = live.run(proxy.listen("1", ("127.0.0.1", live.cluster.nodes[1].port)))
+        live.run(live.cluster.crash_broker(1))
+        live.run(live.cluster.start_broker(1, {"advertised.port": str(port)}))
+        topic = live.create("silenced", 1)
+        live.produce(topic, numbered(10))
+
+        async def silence() -> LinkFault:
+            return proxy.begin(Silenced(proxy))
+
+        with RangeReader(live.servers, {}, patience_s=30) as reader:
+            batches = reader.read(OffsetRange(topic, 0, 0, 20))
+            found = [record.offset() for record in next(batches)]
+            live.run(silence())
+            live.produce(topic, numbered(10))
+            found += [record.offset() for batch in batches for record in batch]
+        live.run(proxy.close())
+        assert found == list(range(20))
+
+
+def test_nobody_waits_for_the_end_of_a_consumer_that_has_none(
+    live: LiveCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in, for librdkafka's own hang cannot be had on demand: a consumer that waits for ever in `close`."""
+    monkeypatch.setattr(range_reader, "CLOSE_PATIENCE_S", 0.2)
+    released = threading.Event()
+
+    class Endless(Consumer):
+        def close(self) -> None:
+            released.wait()
+            super().close()
+
+    monkeypatch.setattr(range_reader, "Consumer", Endless)
+    topic = live.create("range-endless", 1)
+    live.produce(topic, numbered(2))
+    with (
+        pytest.raises(TimeoutError, match="range-endless-0 has nothing from offset 2 on"),
+        RangeReader(live.servers, {}, patience_s=0.5) as reader,
+    ):
+        offsets(reader, topic, 0, 5)
+    released.set()
+    for thread in threading.enumerate():
+        if thread.name == range_reader.END:
+            thread.join()
 
 
 @pytest.mark.parametrize("orderly", [True, False], ids=["stopped", "crashed"])
