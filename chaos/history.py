@@ -9,16 +9,31 @@ in the one order in which things happened (`order`); a simulation has a single t
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from chaos.replication_events import (
+    Acked,
+    Admitted,
+    EndTold,
+    HighWatermark,
+    IsrAnswered,
+    IsrAsked,
+    Led,
+    Proposed,
+    Stray,
+    Truncated,
+)
 from chaos.resize_events import ResizeEvents
 from protocol.lineage import Lineage
 
 Outcome = Literal["ok", "fail", "info"]
 Place = tuple[str, int]
 """A topic and an index."""
+Answer = tuple[str, int, int]
+"""An API, the version in which it was asked, and an error code somewhere in the answer."""
 
 
 @dataclass(slots=True)
@@ -148,83 +163,6 @@ class ZnodeWritten:
     path: str
     kind: Literal["created", "changed", "deleted"]
     session_id: int
-
-
-@dataclass(slots=True)
-class Led:
-    """A broker began to lead a partition."""
-
-    order: int
-    node: int
-    life: int
-    place: Place
-    leader_epoch: int
-    topic_id: str = ""
-
-
-@dataclass(slots=True)
-class HighWatermark:
-    """A replica moved its high watermark. A leader's move comes with what justified it: the log ends of its ISR."""
-
-    order: int
-    node: int
-    life: int
-    place: Place
-    leader_epoch: int
-    leads: bool
-    before: int
-    after: int
-    ends: Mapping[int, int] = field(default_factory=dict)
-    """Broker -> the log end that its replica really has, for each member of the maximal ISR; -1 unknown (dead)."""
-
-
-@dataclass(slots=True)
-class Truncated:
-    """A replica cut its log."""
-
-    order: int
-    node: int
-    place: Place
-    leader_epoch: int
-    offset: int
-    high_watermark: int
-
-
-@dataclass(slots=True)
-class Stray:
-    """When all was over, a broker had a replica of a topic that exists no longer."""
-
-    node: int
-    place: Place
-    topic_id: str
-
-
-@dataclass(slots=True)
-class Acked:
-    """A leader answered a produce with acks=all: how many were in its ISR, and who had the records really."""
-
-    order: int
-    node: int
-    place: Place
-    end_offset: int
-    isr: tuple[int, ...]
-    ends: Mapping[int, int]
-    min_isr: int
-
-
-@dataclass(slots=True)
-class Proposed:
-    """The controller granted an ISR that a leader had asked for; with the epochs it named and those registered."""
-
-    order: int
-    place: Place
-    isr: tuple[int, ...]
-    named: Mapping[int, int]
-    registered: Mapping[int, int]
-    high_watermark: int = -1
-    """The leader's, if it is known."""
-    ends: Mapping[int, int] = field(default_factory=dict)
-    """The real log end of each member; -1 unknown."""
 
 
 @dataclass(slots=True)
@@ -362,6 +300,12 @@ class History:
     truncations: list[Truncated] = field(default_factory=list)
     acks: list[Acked] = field(default_factory=list)
     proposals: list[Proposed] = field(default_factory=list)
+    ends_told: list[EndTold] = field(default_factory=list)
+    isrs_asked: list[IsrAsked] = field(default_factory=list)
+    isrs_answered: list[IsrAnswered] = field(default_factory=list)
+    admitted: list[Admitted] = field(default_factory=list)
+    answers: Counter[Answer] = field(default_factory=Counter)
+    """How often brokers answered what."""
     seen: list[Seen] = field(default_factory=list)
     published: list[Published] = field(default_factory=list)
     stored: list[Stored] = field(default_factory=list)

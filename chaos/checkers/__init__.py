@@ -3,6 +3,7 @@
 | letter | module | what is compared |
 |---|---|---|
 | A | `data_plane` | what was sent with what is stored and was delivered (Jepsen's Kafka workload) |
+| A | `answers` | the error codes of answers with what their APIs allow (Kafka's response classes) |
 | A | `groups` | what members of a group read with what they committed (Jepsen's Kafka workload) |
 | A | `transactions` | what transactions wrote, read and committed with how they ended (Jepsen, KIP-98, KIP-447) |
 | B | `order` | the order of one key's records across resizes (KIP-253) |
@@ -18,12 +19,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from chaos.checkers import brokers, data_plane, groups, order, resizes, transactions
+from chaos.checkers import answers, brokers, data_plane, groups, order, resizes, transactions
 from chaos.checkers.shared import Checker
 from chaos.history import History
 
 CHECKERS: Final[dict[str, Checker]] = {
     **data_plane.CHECKERS,
+    **answers.CHECKERS,
     **groups.CHECKERS,
     **transactions.CHECKERS,
     **order.CHECKERS,

@@ -88,6 +88,22 @@ def c9_unfit_isr(history: History) -> Iterator[str]:
                 yield f"{one.place}: {member} joins with epoch {named}, registered is {registered}"
 
 
+def c10_isr_changes(history: History) -> Iterator[str]:
+    """A leader asks for two ISRs of a partition at once, or takes an answer up that is older than what it knows."""
+    open_until: dict[tuple[Place, int, int], int | None] = {}
+    for one in history.isrs_asked:
+        partition = (one.place, one.node, one.life)
+        heard = open_until.get(partition, 0)
+        if heard is None or heard > one.order:
+            yield f"{one.place}: {one.node} asks for an ISR, and has no answer yet to what it asked before"
+        open_until[partition] = one.heard_order if one.heard_order >= 0 else None
+    for answer in history.isrs_answered:
+        known, granted = answer.before, answer.granted
+        stale = granted.leader_epoch != known.leader_epoch or granted.partition_epoch < known.partition_epoch
+        if stale and answer.after != known:
+            yield f"{answer.place}: {answer.node} knows {known}, and takes up {answer.after} from {granted}"
+
+
 def c11_stale_controller(history: History) -> Iterator[str]:
     """A controller's znode written by a session that was not in office, or a state with an older controller epoch.
 
@@ -133,6 +149,24 @@ def _reserved(written: ZnodeWritten) -> bool:
     if written.path == paths.LATEST_PRODUCER_ID_BLOCK:
         return written.kind != "created"  # every node that starts makes sure that it is there
     return True
+
+
+def c12_stale_request(history: History) -> Iterator[str]:
+    """A broker lets in a replaced controller, or one that speaks to an earlier life; or leads twice in one epoch."""
+    highest: dict[tuple[int, int], int] = {}
+    for one in history.admitted:
+        known = highest.get((one.node, one.life), -1)
+        if one.controller_epoch < known:
+            yield f"{one.node} lets in controller epoch {one.controller_epoch} after {known}"
+        if -1 < one.broker_epoch < one.own_epoch:
+            yield f"{one.node} lets in a request to broker epoch {one.broker_epoch}, it has {one.own_epoch}"
+        highest[one.node, one.life] = max(known, one.controller_epoch)
+    begun: dict[tuple[int, int, Place, str], int] = {}
+    for led in history.led:
+        office = (led.node, led.life, led.place, led.topic_id)
+        if led.leader_epoch <= begun.get(office, -1):
+            yield f"{led.place}: {led.node} begins to lead in epoch {led.leader_epoch} again"
+        begun[office] = max(led.leader_epoch, begun.get(office, -1))
 
 
 def c13_unsafe_ack(history: History) -> Iterator[str]:
@@ -192,7 +226,9 @@ CHECKERS: Final[dict[str, Checker]] = {
     "C7 epoch-lineage": c7_epoch_lineage,
     "C8 early-join": c8_early_join,
     "C9 unfit-isr": c9_unfit_isr,
+    "C10 isr-changes": c10_isr_changes,
     "C11 stale-controller": c11_stale_controller,
+    "C12 stale-request": c12_stale_request,
     "C13 unsafe-ack": c13_unsafe_ack,
     "C14 delivered-unsafe": c14_delivered_unsafe,
     "C15 epoch-of-generation": c15_epoch_of_generation,

@@ -5,6 +5,7 @@ The definitions are those of Jepsen's Kafka workload, with its names.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
@@ -115,6 +116,29 @@ def a17_real_time_order(history: History) -> Iterator[str]:
                 yield f"{value} at {at(place, offset)} was sent after {who} was acknowledged at {highest}"
 
 
+def a18_visible_ack(history: History) -> Iterator[str]:
+    """A leader in office tells a client that a partition ends before what was acknowledged by then.
+
+    One that has just been elected says that it does not know yet (KIP-207). One that was deposed and has not heard of
+    it may tell less.
+    """
+    offices: dict[Place, list[tuple[int, int, int]]] = defaultdict(list)
+    for state in history.states:
+        offices[state.place].append((state.order, state.leader, state.leader_epoch))
+    acked: dict[Place, list[tuple[int, int]]] = defaultdict(list)
+    for send in sorted(history.sends, key=lambda one: one.acked_order):
+        if send.outcome == "ok" and send.place is not None:
+            highest = max(send.offset, acked[send.place][-1][1] if acked[send.place] else -1)
+            acked[send.place].append((send.acked_order, highest))
+    for told in history.ends_told:
+        last = bisect_left(offices[told.place], (told.order,)) - 1
+        known = bisect_left(acked[told.place], (told.order,)) - 1
+        in_office = last >= 0 and offices[told.place][last][1:] == (told.node, told.leader_epoch)
+        if in_office and known >= 0 and acked[told.place][known][1] >= told.offset:
+            offset = acked[told.place][known][1]
+            yield f"{told.node} says that {told.place} ends at {told.offset}, and {offset} was acknowledged before"
+
+
 def a19_immutable_prefix(history: History) -> Iterator[str]:
     """Delivered, and not in the final log although nobody deleted it."""
     stored = {(record.place, record.offset) for record in history.stored}
@@ -183,6 +207,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     "A6 phantom": a6_phantom,
     "A11 nonmonotonic-send": a11_nonmonotonic_send,
     "A17 real-time-order": a17_real_time_order,
+    "A18 visible-ack": a18_visible_ack,
     "A19 immutable-prefix": a19_immutable_prefix,
     "A20 epoch-order": a20_epoch_order,
     "A25 sequence-gap": a25_sequence_gap,

@@ -12,13 +12,14 @@ from typing import Any, Final
 from broker.api import INTERNAL_TOPICS
 from broker.storage.epochs import EpochEntry
 from chaos.archive import records
+from chaos.replication_events import Stray
 from protocol.errors import KafkaError
 from protocol.records.batch import iter_batches
 from protocol.records.control import ControlType, read_control
 from tests.sim.clients import TOPIC, Application, Reader, Writer
 from tests.sim.cluster import SimCluster
 from tests.sim.copiers import OUT, Copier, uncopied
-from tests.sim.history import Begun, Commit, Marker, OffsetsReset, Place, Stray
+from tests.sim.history import Begun, Commit, Marker, OffsetsReset, Place
 
 CONVERGENCE_S: Final = 40.0
 

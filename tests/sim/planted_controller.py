@@ -24,9 +24,10 @@ def stale_controller(planter: Planter) -> None:
     from broker.services import ControllerFence
 
     def admit(fence: Any, *, controller_epoch: int, broker_epoch: int) -> None:
-        fence.controller_epoch = controller_epoch
+        fence.controller_epoch = min(fence.controller_epoch, controller_epoch)
+        original(fence, controller_epoch=controller_epoch, broker_epoch=broker_epoch)
 
-    planter.replace(ControllerFence, "admit", admit)
+    original = planter.replace(ControllerFence, "admit", admit)
 
 
 @plant("requests for an earlier life of a broker accepted")

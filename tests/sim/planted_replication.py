@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from tests.sim.planted import Planter, plant
@@ -52,6 +53,30 @@ def epoch_not_checked(planter: Planter) -> None:
     from broker.replication.partition import Partition
 
     planter.replace(Partition, "check_epoch", lambda partition, believed: None)
+
+
+@plant("a former leader answers with a code that the API does not have")
+def unexpected_error(planter: Planter) -> None:
+    from broker.replication.partition import Partition
+    from protocol.errors import ErrorCode, KafkaError
+
+    def check_leader(partition: Any) -> None:
+        try:
+            original(partition)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, error.message) from None
+
+    original = planter.replace(Partition, "check_leader", check_leader)
+
+
+@plant(
+    "an elected leader tells an end that it has not heard of (before KIP-207)",
+    aim="a leader is asked for its end as soon as it is elected",
+)
+def end_not_heard_of(planter: Planter) -> None:
+    from broker.handlers import list_offsets
+
+    planter.replace(list_offsets, "check_leader_is_caught_up", lambda partition, version: None)
 
 
 @plant("divergence of a fetch not checked")
@@ -123,6 +148,26 @@ def read_uncommitted_tail(planter: Planter) -> None:
 
     owner = next(one for one in vars(fetch).values() if isinstance(one, type) and "_limit" in vars(one))
     planter.replace(owner, "_limit", lambda reader, partition: partition.log.log_end_offset)
+
+
+@plant("an ISR is asked for while another question about it is open")
+def asked_at_once(planter: Planter) -> None:
+    from broker.replication import isr_changes
+
+    async def deliver_all(changes: Any) -> None:
+        async def deliver(batch: Any) -> None:
+            changes._queue += await changes._deliver(batch)
+            await asyncio.sleep(isr_changes.RETRY_PAUSE_S)
+            changes._wanted.set()
+
+        while True:
+            await changes._wanted.wait()
+            changes._wanted.clear()
+            batch, changes._queue = changes._queue, []
+            under_way.add(asyncio.get_running_loop().create_task(deliver(batch)))
+
+    under_way: set[Any] = set()
+    planter.replace(isr_changes.IsrChanges, "_deliver_all", deliver_all)
 
 
 @plant("late answer to an ISR proposal applied")

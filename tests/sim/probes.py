@@ -14,14 +14,14 @@ from broker.metadata_cache import MetadataCache
 from broker.replication import fetcher
 from broker.replication.partition import Partition, Role
 from broker.replication.waiting import ReplicationWait
-from broker.services import ControllerFence
+from chaos.replication_events import Acked, HighWatermark, Led, Proposed, Truncated
 from clients.consumer.membership import Fate, Membership
 from clients.consumer.positions import PartitionProgress
 from clients.consumer.session import GroupSession
 from controller import alter_partition
 from protocol.errors import ErrorCode, KafkaError
 from tests.sim.cluster import SimCluster
-from tests.sim.history import Acked, Assigned, HighWatermark, Led, OffsetsFetched, Proposed, Seen, Truncated
+from tests.sim.history import Assigned, OffsetsFetched, Seen
 from tests.sim.loop import PROCESS
 
 
@@ -36,7 +36,6 @@ def watching(cluster: SimCluster) -> Iterator[None]:
             (Partition, "become_leader", probes.become_leader),
             (ReplicationWait, "settled", probes.settled),
             (fetcher, "_truncate_to", probes.truncate_to),
-            (ControllerFence, "admit", probes.admit),
             (MetadataCache, "apply", probes.apply_metadata),
             (alter_partition, "decide", probes.decide),
             (PartitionProgress, "seek", probes.seek),
@@ -157,12 +156,6 @@ class Probes:
         )
         self._cluster.fired["truncation"] += partition.log.log_end_offset > offset
         original(partition, offset)
-
-    def admit(self, original: Any, fence: ControllerFence, *, controller_epoch: int, broker_epoch: int) -> None:
-        original(fence, controller_epoch=controller_epoch, broker_epoch=broker_epoch)
-        self._see("controller epoch", controller_epoch)
-        if broker_epoch != -1:
-            self._see("broker epoch in the controller's requests", broker_epoch)
 
     def apply_metadata(self, original: Any, cache: MetadataCache, request: Any) -> None:
         original(cache, request)

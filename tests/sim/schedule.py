@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from chaos import checkers
-from tests.sim import probes
+from tests.sim import probes, request_probes
 from tests.sim.aims import Aim
 from tests.sim.chores import CHORES, Caretaker
 from tests.sim.clients import EAGER, SLOW, Application, Operator, Reader, Writer
@@ -201,7 +201,7 @@ class Schedule:
         root = logging.getLogger()
         root.addHandler(noticed)
         try:
-            with probes.watching(cluster):
+            with probes.watching(cluster), request_probes.watching(cluster):
                 try:
                     cluster.loop.run(self._life())
                 except SimulationStuck as error:

@@ -19,7 +19,6 @@ from chaos.history import (
     Copy,
     Delivery,
     EpochWritten,
-    HighWatermark,
     History,
     Marker,
     OffsetsFetched,
@@ -32,6 +31,7 @@ from chaos.history import (
     Transaction,
     ZnodeWritten,
 )
+from chaos.replication_events import HighWatermark
 from protocol.hashing import murmur2
 
 P, Q = ("t", 0), ("t", 1)

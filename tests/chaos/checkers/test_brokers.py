@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from chaos.checkers.brokers import CHECKERS
-from chaos.history import Acked, Led, Proposed, Stray, Truncated
+from chaos.replication_events import Acked, Admitted, IsrAnswered, IsrAsked, IsrVersion, Led, Proposed, Stray, Truncated
 from controller.zk import paths
 from tests.chaos.checkers.story import Build, Cases, P, Story
 
@@ -91,6 +93,68 @@ def _() -> tuple[Build, Build]:
         return lambda s: s.history.proposals.append(Proposed(1, P, (2,), {2: named}, {2: 30}))
 
     return proposed(20), proposed(-1)
+
+
+@case("C10 isr-changes")
+def _() -> tuple[Build, Build]:
+    def asked(first_heard: int) -> Build:
+        rows = [IsrAsked(1, 1, 1, P, first_heard), IsrAsked(3, 1, 1, P, 4)]
+        return lambda s: s.history.isrs_asked.extend(rows)
+
+    return asked(4), asked(2)
+
+
+@case("C10 isr-changes")
+def _() -> tuple[Build, Build]:
+    def never_heard(life: int) -> Build:
+        rows = [IsrAsked(1, 1, 1, P), IsrAsked(3, 1, life, P, 4)]
+        return lambda s: s.history.isrs_asked.extend(rows)
+
+    return never_heard(1), never_heard(2)
+
+
+@case("C10 isr-changes")
+def _() -> tuple[Build, Build]:
+    def answered(partition_epoch: int) -> Build:
+        known, granted = IsrVersion(2, 5, (1,)), IsrVersion(2, partition_epoch, (1, 2))
+        return lambda s: s.history.isrs_answered.append(IsrAnswered(1, 1, P, granted, known, granted))
+
+    return answered(4), answered(6)
+
+
+@case("C10 isr-changes")
+def _() -> tuple[Build, Build]:
+    def taken_up(isr: tuple[int, ...]) -> Build:  # an answer to what was asked in an earlier leader epoch
+        known, granted = IsrVersion(2, 5, (1,)), IsrVersion(1, 6, (1, 2))
+        return lambda s: s.history.isrs_answered.append(IsrAnswered(1, 1, P, granted, known, replace(known, isr=isr)))
+
+    return taken_up((1, 2)), taken_up((1,))
+
+
+@case("C12 stale-request")
+def _() -> tuple[Build, Build]:
+    def then(controller_epoch: int, life: int = 1) -> Build:
+        return lambda s: s.history.admitted.extend(
+            [Admitted(1, 1, 1, 3, 7, 7), Admitted(2, 1, life, controller_epoch, 7, 7)]
+        )
+
+    return then(2), then(2, life=2)  # a broker that was started again knows nothing
+
+
+@case("C12 stale-request")
+def _() -> tuple[Build, Build]:
+    def to(broker_epoch: int) -> Build:
+        return lambda s: s.history.admitted.append(Admitted(1, 1, 1, 3, broker_epoch, 7))
+
+    return to(6), to(-1)  # the controller does not say which one it means
+
+
+@case("C12 stale-request")
+def _() -> tuple[Build, Build]:
+    def again(life: int) -> Build:
+        return lambda s: s.history.led.extend([Led(1, 1, 1, P, 4), Led(2, 1, life, P, 4)])
+
+    return again(1), again(2)
 
 
 @case("C11 stale-controller")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chaos.checkers.data_plane import CHECKERS
+from chaos.replication_events import EndTold
 from tests.chaos.checkers.story import Build, Cases, P, Q, Story
 
 case = Cases(CHECKERS)
@@ -93,6 +94,47 @@ def _() -> tuple[Build, Build]:
         one.acked_order = two.acked_order + 1
 
     return lambda s: (s.send("a", P, 1), s.send("b", P, 0)), overlap
+
+
+@case("A18 visible-ack")
+def _() -> tuple[Build, Build]:
+    def ends_at(offset: int) -> Build:
+        def build(s: Story) -> None:
+            s.state(leader=1, epoch=3)
+            s.send("a", P, 5)
+            s.send("b", P, 4)  # acknowledged later: what is highest counts
+            s.history.ends_told.append(EndTold(s.history.tick(), 1, P, 3, offset))
+
+        return build
+
+    return ends_at(5), ends_at(6)
+
+
+@case("A18 visible-ack")
+def _() -> tuple[Build, Build]:
+    def told_by(node: int, epoch: int) -> Build:
+        def build(s: Story) -> None:
+            s.state(leader=2, epoch=2)
+            s.state(leader=1, epoch=3)
+            s.send("a", P, 5)
+            s.history.ends_told.append(EndTold(s.history.tick(), node, P, epoch, 5))
+
+        return build
+
+    return told_by(1, 3), told_by(2, 2)  # deposed, and has not heard of it
+
+
+@case("A18 visible-ack")
+def _() -> tuple[Build, Build]:
+    def asked(order: int) -> Build:
+        def build(s: Story) -> None:
+            s.state(leader=1, epoch=0)
+            s.send("a", P, 5)
+            s.history.ends_told.append(EndTold(order, 1, P, 0, 5))
+
+        return build
+
+    return asked(9), asked(2)  # before it was acknowledged
 
 
 @case("A19 immutable-prefix")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chaos.checkers import judge
-from chaos.history import HighWatermark
+from chaos.replication_events import HighWatermark
 from tests.chaos.checkers.story import P, Q, Story, split
 
 

@@ -1,0 +1,52 @@
+"""Error codes of answers: the smallest bad history, and its near miss."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.checkers.answers import ALLOWED, CHECKERS
+from protocol.errors import ErrorCode
+from protocol.registry import BY_NAME
+from tests.chaos.checkers.story import Build, Cases
+
+case = Cases(CHECKERS)
+
+
+def answered(api: str, version: int, code: ErrorCode) -> Build:
+    return lambda s: s.history.answers.update([(api, version, code)])
+
+
+@case("A26 unexpected-error")
+def _() -> tuple[Build, Build]:
+    return answered("Fetch", 17, ErrorCode.INVALID_PRODUCER_EPOCH), answered("Fetch", 17, ErrorCode.OFFSET_OUT_OF_RANGE)
+
+
+@case("A26 unexpected-error")
+def _() -> tuple[Build, Build]:
+    return answered("Fetch", 12, ErrorCode.UNKNOWN_TOPIC_ID), answered("Fetch", 13, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+@case("A26 unexpected-error")
+def _() -> tuple[Build, Build]:
+    return answered("Produce", 11, ErrorCode.UNKNOWN_SERVER_ERROR), answered("Produce", 11, ErrorCode.NONE)
+
+
+@case("A26 unexpected-error")
+def _() -> tuple[Build, Build]:
+    """An API of which nobody has said what it may answer."""
+    return answered("DescribeLogDirs", 4, ErrorCode.NOT_CONTROLLER), answered("DescribeLogDirs", 4, ErrorCode.NONE)
+
+
+@pytest.mark.parametrize(("checker", "bad", "near"), case.rows)
+def test_a_checker_flags_its_bad_history_and_not_the_near_miss(checker: str, bad: Build, near: Build) -> None:
+    case.hold(checker, bad, near)
+
+
+def test_every_checker_has_a_case() -> None:
+    assert case.are_complete()
+
+
+def test_codes_are_allowed_to_apis_and_versions_that_exist() -> None:
+    for api, codes in ALLOWED.items():
+        assert ErrorCode.UNKNOWN_SERVER_ERROR not in codes and ErrorCode.NONE not in codes
+        assert all(0 <= since <= BY_NAME[api].last_version for since in codes.values()), api

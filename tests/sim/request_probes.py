@@ -1,0 +1,142 @@
+"""Watches what the brokers of a simulation let in, answer, and ask of the controller.
+
+As in `probes`, each wrapper records and changes nothing, and one that no longer fits the product fails loudly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, Final
+
+from broker.dispatch import Dispatcher
+from broker.handlers import list_offsets
+from broker.replication.isr_changes import IsrChanges
+from broker.replication.partition import Partition
+from broker.services import ControllerFence
+from chaos.replication_events import Admitted, EndTold, IsrAnswered, IsrAsked, IsrVersion
+from protocol.errors import ErrorCode
+from protocol.wire import fields_of
+from tests.sim.cluster import SimCluster
+from tests.sim.loop import PROCESS
+
+ERROR_CODE: Final = "error_code"
+
+
+@contextlib.contextmanager
+def watching(cluster: SimCluster) -> Iterator[None]:
+    """Record into the cluster's history for as long as this lasts."""
+    probes = RequestProbes(cluster)
+    with contextlib.ExitStack() as stack:
+        for owner, name, wrapper in (
+            (ControllerFence, "admit", probes.admit),
+            (Dispatcher, "answer", probes.answer),
+            (list_offsets, "offset_of", probes.offset_of),
+            (IsrChanges, "_deliver", probes.deliver),
+            (Partition, "on_answer", probes.on_answer),
+        ):
+            original = getattr(owner, name)
+            setattr(owner, name, _wrapped(wrapper, original))
+            stack.callback(setattr, owner, name, original)
+        yield
+
+
+def _wrapped(wrapper: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **options: Any) -> Any:
+        return wrapper(original, *args, **options)
+
+    return call
+
+
+class RequestProbes:
+    """The wrappers."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+        self._history = cluster.history
+
+    def admit(self, original: Any, fence: ControllerFence, *, controller_epoch: int, broker_epoch: int) -> None:
+        original(fence, controller_epoch=controller_epoch, broker_epoch=broker_epoch)
+        node = self._node()
+        row = Admitted(self._history.tick(), node, self._life(node), controller_epoch, broker_epoch, fence.broker_epoch)
+        self._history.admitted.append(row)
+
+    async def answer(self, original: Any, dispatcher: Dispatcher, request: Any, peer: str) -> Any:
+        response = await original(dispatcher, request, peer)
+        if response is not None:
+            self._history.answers.update(
+                (request.api.name, request.version, code) for code in error_codes(response, type(response))
+            )
+        return response
+
+    def offset_of(self, original: Any, ctx: Any, request: Any, topic: str, asked: Any) -> Any:
+        row = original(ctx, request, topic, asked)
+        of_everything = (
+            request.replica_id == list_offsets.CONSUMER and request.isolation_level == list_offsets.READ_UNCOMMITTED
+        )
+        if asked.timestamp == list_offsets.LATEST and of_everything:
+            place = (topic, asked.partition_index)
+            told = EndTold(self._history.tick(), self._node(), place, row.leader_epoch, row.offset)
+            self._history.ends_told.append(told)
+        return row
+
+    async def deliver(self, original: Any, changes: IsrChanges, batch: Any) -> Any:
+        node, order = self._node(), self._history.tick()
+        rows = [IsrAsked(order, node, self._life(node), _place(partition)) for partition, _ in batch]
+        self._history.isrs_asked += rows
+        try:
+            return await original(changes, batch)
+        finally:
+            order = self._history.tick()
+            for row in rows:
+                row.heard_order = order
+
+    def on_answer(self, original: Any, partition: Partition, change: Any, answer: Any) -> Any:
+        before = _version_of(partition)
+        verdict = original(partition, change, answer)
+        if answer.error_code == ErrorCode.NONE:
+            granted = IsrVersion(answer.leader_epoch, answer.partition_epoch, tuple(answer.isr))
+            after = _version_of(partition)
+            row = IsrAnswered(self._history.tick(), self._node(), _place(partition), granted, before, after)
+            self._history.isrs_answered.append(row)
+        return verdict
+
+    def _node(self) -> int:
+        process = PROCESS.get()
+        assert process is not None, "brokers alone do this"
+        return next(one.node_id for one in self._cluster.machines.values() if one.host == process.host)
+
+    def _life(self, node: int) -> int:
+        return self._cluster.machines[node].life
+
+
+def error_codes(message: Any, kind: type[Any]) -> Iterator[int]:
+    """Every error code of an answer, at every level."""
+    for name, nested, many in _ways(kind):
+        value = getattr(message, name)
+        if nested is None:
+            yield value
+        elif value is not None:
+            for one in value if many else (value,):
+                yield from error_codes(one, nested)
+
+
+@cache
+def _ways(kind: type[Any]) -> tuple[tuple[str, type[Any] | None, bool], ...]:
+    """The fields of a message that hold an error code, or messages that do."""
+    ways: list[tuple[str, type[Any] | None, bool]] = []
+    for field in fields_of(kind):
+        if field.name == ERROR_CODE:
+            ways.append((field.name, None, False))
+        elif field.struct is not None and _ways(field.struct):
+            ways.append((field.name, field.struct, field.is_array))
+    return tuple(ways)
+
+
+def _place(partition: Partition) -> tuple[str, int]:
+    return partition.topic, partition.index
+
+
+def _version_of(partition: Partition) -> IsrVersion:
+    return IsrVersion(partition.leader_epoch, partition.partition_epoch, partition.isr)
