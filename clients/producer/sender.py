@@ -133,13 +133,20 @@ class Sender:
                 if transactions is not None and transactions.enlisting:
                     self.on_enlisting()
                 if not drained.requests:
-                    await self._sleep(drained.wake_at)
+                    await self._sleep(self._wake_at(drained.wake_at))
         except asyncio.CancelledError:
             raise
         except Exception as error:
             log.exception("the producer stops: %s", error)
             self.on_failure(error)
             self._accumulator.abandon(error)
+
+    def _wake_at(self, told: float | None) -> float | None:
+        """When to look again. Whoever lacks a producer id asks again soon: nothing that happens would remind him."""
+        if not self._accumulator.numbering.wants_producer_id:
+            return told
+        soon = self._loop.time() + self._network.config.retry_backoff.wait_ms(1, self._rng) / 1000
+        return soon if told is None else min(soon, told)
 
     async def _sleep(self, until: float | None) -> None:
         if self._awake:

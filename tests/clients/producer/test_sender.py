@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from clients import Producer
+from clients.producer import sender
 from protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.apis.metadata import (
     MetadataRequest,
@@ -126,6 +127,18 @@ def headers_of(broker: Broker) -> list[tuple[int, int, int, int]]:
                 header = read_header(data.records)
                 found.append((data.index, header.producer_epoch, header.base_sequence, header.record_count))
     return found
+
+
+def test_a_producer_without_an_id_asks_again_though_nothing_else_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It once slept until its records were too old: nobody but the first attempts would have woken it."""
+    monkeypatch.setattr(sender, "_PRODUCER_ID_PATIENCE_MS", 0)
+
+    async def story(broker: Broker, producer: Producer) -> None:
+        broker.producer_id_errors = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 3
+        assert (await producer.send_and_wait("t", b"v", partition=1)).offset == 5
+        assert not broker.producer_id_errors
+
+    play(story)
 
 
 def test_requests_carry_generation_and_count() -> None:
