@@ -202,7 +202,8 @@ class Controller:
         except Deposed as error:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from None
         except ZkError as error:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper cannot be asked: {error}") from None
+            # Kafka says UNKNOWN_SERVER_ERROR; but this is no bug, and whoever asks may find another controller.
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"ZooKeeper cannot be asked: {error}") from None
 
     def describe(self) -> str:
         """The controller's beliefs, for people."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from controller.candidacy import Candidacy, Deposed
@@ -78,6 +80,24 @@ def test_a_controller_whose_term_is_over_gives_no_producer_ids() -> None:
         data, stat = await cluster.client.get(paths.LATEST_PRODUCER_ID_BLOCK)
         block = znodes.decode_producer_id_block(paths.LATEST_PRODUCER_ID_BLOCK, data)
         assert block is not None and block.last == 1999 and stat.version == 1
+        await cluster.stop()
+
+    run_strictly(main())
+
+
+def test_a_controller_that_cannot_ask_zookeeper_says_that_it_is_none() -> None:
+    """Its session is over, and it has not been told: UNKNOWN_SERVER_ERROR would speak of a bug."""
+
+    async def main() -> None:
+        cluster = await TestCluster.start(1)
+        controller = cluster.controller
+        assert controller.state is not None
+        request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=controller.state.brokers[1].epoch)
+        asking = asyncio.ensure_future(controller.allocate_producer_ids(request))
+        cluster.zookeeper.expire(controller.session_under_test)  # type: ignore[attr-defined]
+        with pytest.raises(KafkaError, match="ZooKeeper cannot be asked") as refused:
+            await asking
+        assert refused.value.code is ErrorCode.NOT_CONTROLLER
         await cluster.stop()
 
     run_strictly(main())
