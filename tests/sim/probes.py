@@ -32,7 +32,8 @@ def watching(cluster: SimCluster) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         Partition.high_watermark = property(_stored_high_watermark, probes.high_watermark)  # type: ignore[assignment,method-assign]
         stack.callback(lambda: delattr(Partition, "high_watermark"))
-        for owner, name, wrapper in (
+        wrap(
+            stack,
             (Partition, "become_leader", probes.become_leader),
             (ReplicationWait, "settled", probes.settled),
             (fetcher, "_truncate_to", probes.truncate_to),
@@ -42,11 +43,20 @@ def watching(cluster: SimCluster) -> Iterator[None]:
             (GroupSession, "commit", probes.commit),
             (GroupSession, "committed", probes.committed),
             (Membership, "synced", probes.synced),
-        ):
-            original = getattr(owner, name)
-            setattr(owner, name, _wrapped(wrapper, original))
-            stack.callback(setattr, owner, name, original)
+        )
         yield
+
+
+Wrapping = tuple[Any, str, Callable[..., Any]]
+"""Whose function it is, its name, and what is called in its place: with the function itself before its arguments."""
+
+
+def wrap(stack: contextlib.ExitStack, *rows: Wrapping) -> None:
+    """Put wrappers around functions until the stack is left."""
+    for owner, name, wrapper in rows:
+        original = getattr(owner, name)
+        setattr(owner, name, _wrapped(wrapper, original))
+        stack.callback(setattr, owner, name, original)
 
 
 def _wrapped(wrapper: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:

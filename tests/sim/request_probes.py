@@ -6,7 +6,7 @@ As in `probes`, each wrapper records and changes nothing, and one that no longer
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from protocol.errors import ErrorCode
 from protocol.wire import fields_of
 from tests.sim.cluster import SimCluster
 from tests.sim.loop import PROCESS
+from tests.sim.probes import wrap
 
 ERROR_CODE: Final = "error_code"
 
@@ -29,24 +30,15 @@ def watching(cluster: SimCluster) -> Iterator[None]:
     """Record into the cluster's history for as long as this lasts."""
     probes = RequestProbes(cluster)
     with contextlib.ExitStack() as stack:
-        for owner, name, wrapper in (
+        wrap(
+            stack,
             (ControllerFence, "admit", probes.admit),
             (Dispatcher, "answer", probes.answer),
             (list_offsets, "offset_of", probes.offset_of),
             (IsrChanges, "_deliver", probes.deliver),
             (Partition, "on_answer", probes.on_answer),
-        ):
-            original = getattr(owner, name)
-            setattr(owner, name, _wrapped(wrapper, original))
-            stack.callback(setattr, owner, name, original)
+        )
         yield
-
-
-def _wrapped(wrapper: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any, **options: Any) -> Any:
-        return wrapper(original, *args, **options)
-
-    return call
 
 
 class RequestProbes:

@@ -6,7 +6,7 @@ As in `probes`, each wrapper records and changes nothing, and one that no longer
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from broker.handlers import offset_for_leader_epoch
@@ -20,6 +20,7 @@ from protocol.errors import ErrorCode, KafkaError
 from tests.sim.cluster import SimCluster
 from tests.sim.history import Seen
 from tests.sim.loop import PROCESS
+from tests.sim.probes import wrap
 from tests.sim.zookeeper import Change
 
 NO_RESIZE: Final = -1
@@ -31,23 +32,14 @@ def watching(cluster: SimCluster) -> Iterator[ResizeProbes]:
     probes = ResizeProbes(cluster)
     cluster.zookeeper.on_change.append(probes.changed)
     with contextlib.ExitStack() as stack:
-        for owner, name, wrapper in (
+        wrap(
+            stack,
             (offset_for_leader_epoch, "end_of_epoch", probes.end_of_epoch),
             (Partition, "check_generation", probes.check_generation),
             (Gatekeeper, "passes", probes.passes),
             (ClusterMetadata, "updated", probes.updated),
-        ):
-            original = getattr(owner, name)
-            setattr(owner, name, _wrapped(wrapper, original))
-            stack.callback(setattr, owner, name, original)
+        )
         yield probes
-
-
-def _wrapped(wrapper: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any, **options: Any) -> Any:
-        return wrapper(original, *args, **options)
-
-    return call
 
 
 class ResizeProbes:
