@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.lifetime import Startable
 from broker.app import Node
 from broker.config import BrokerSettings, with_properties
+from broker.start_settings import check_reachable, refuse_twice, start_settings
 from broker.storage.files import files_of
 from clients.clock import follow_loop_ms
 from controller.zk.journal import JournaledZooKeeper
@@ -32,6 +33,14 @@ if TYPE_CHECKING:
     from broker.storage.files import Files
 
 READY_TIMEOUT_MS: Final = 60000
+OPTIONS: Final[Mapping[str, str]] = {
+    "listeners": "--host and --port",
+    "advertised.listeners": "--advertise",
+    "broker.rack": "--racks",
+    "log.dir": "--data-dir",
+    "log.dirs": "--data-dir",
+}
+"""What differs between the brokers of one process, and is said by an option."""
 OFFSETS_PARTITIONS: Final = 8
 """Of each internal topic: enough for a small cluster, and a sixth of the logs that Kafka's 50 would mean."""
 
@@ -54,7 +63,7 @@ class Cluster(Startable):
     """Some brokers in this process. `port` 0 lets the system choose each broker's port.
 
     Clients are sent to `advertised_host` if it is given, such as the name under which a container is reached. Brokers
-    stand in `racks` by turns.
+    stand in `racks` by turns. They are numbered from 1 on, or from the property `broker.id` on.
     """
 
     def __init__(
@@ -69,7 +78,10 @@ class Cluster(Startable):
         racks: Sequence[str] = ("",),
         seed: int | None = None,
     ) -> None:
-        settings = with_properties(small_cluster_settings(brokers), properties or {})
+        refuse_twice(properties or {}, OPTIONS)
+        settings = start_settings(small_cluster_settings(brokers), properties or {})
+        check_reachable(dataclasses.replace(settings, host=host, advertised_host=advertised_host))
+        first = settings.node_id
         self.zookeeper = self._open_zookeeper(data_dir)
         self.nodes: dict[int, Node] = {}
         """The running nodes by id."""
@@ -81,10 +93,10 @@ class Cluster(Startable):
                 rack=rack,
                 host=host,
                 advertised_host=advertised_host,
-                port=port + node_id - 1 if port else 0,
+                port=port + node_id - first if port else 0,
                 data_dir=str(Path(data_dir) / f"broker-{node_id}") if data_dir else "",
             )
-            for node_id, rack in zip(range(1, brokers + 1), itertools.cycle(racks), strict=False)
+            for node_id, rack in zip(range(first, first + brokers), itertools.cycle(racks), strict=False)
         }
         self._files: dict[int, Files | Mapping[str, Files]] = {}
 

@@ -164,7 +164,7 @@ class NodeProcess:
 
 
 class ProcessCluster(Startable):
-    """Brokers 1..n and spare controllers 100.. as processes.
+    """Brokers `first_id`.. and spare controllers 100.. as processes.
 
     `zookeeper` "local" starts one; anything else is an ensemble that is there. `port` 0 takes free ports. `first_start`
     gives single nodes properties that a restart does not repeat, such as the step at which a controller is to crash.
@@ -184,6 +184,7 @@ class ProcessCluster(Startable):
         first_start: Mapping[int, Mapping[str, str]] | None = None,
         log_level: str = "info",
         metrics_port: int | None = None,
+        first_id: int = 1,
     ) -> None:
         self._first_start = first_start or {}
         """Properties of single nodes that count until they are started again: how a planned crash is asked for."""
@@ -199,7 +200,9 @@ class ProcessCluster(Startable):
         self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="anabranch-")
         self.directory = Path(self._temporary.name if self._temporary is not None else directory or "")
         self.nodes: dict[int, NodeProcess] = {}
-        self._ids = [*range(1, brokers + 1), *range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + controllers)]
+        first_spare = max(FIRST_CONTROLLER_ID, first_id + brokers)
+        self._roles = dict.fromkeys(range(first_id, first_id + brokers), "broker,controller")
+        self._roles |= dict.fromkeys(range(first_spare, first_spare + controllers), "controller")
         self._host = host
         self._port = port
         self._log_level = log_level
@@ -229,11 +232,11 @@ class ProcessCluster(Startable):
 
             self._server = LocalZooKeeper()
             await self._server.__aenter__()
-        ports = free_ports(self._host, len(self._ids)) if not self._port else None
-        for place, node_id in enumerate(self._ids):
+        ports = free_ports(self._host, len(self._roles)) if not self._port else None
+        for place, (node_id, roles) in enumerate(self._roles.items()):
             self.nodes[node_id] = NodeProcess(
                 node_id=node_id,
-                roles="controller" if node_id >= FIRST_CONTROLLER_ID else "broker,controller",
+                roles=roles,
                 host=self._host,
                 port=ports[place] if ports else self._port + place,
                 directory=self.directory,
@@ -323,10 +326,15 @@ async def serve_processes(
     metrics_port: int | None = None,
 ) -> None:
     """Run a cluster of processes until told to stop, or until one of them ends."""
+    from anabranch.cluster import OPTIONS
     from anabranch.running import StopSignal
-    from broker.config import BrokerSettings, with_properties
+    from broker.config import BrokerSettings
+    from broker.start_settings import IDS, check_reachable, refuse_twice, start_settings
 
-    with_properties(BrokerSettings(), properties)  # a wrong property is told here, once, and not by every node
+    # A wrong property is told here, once, and not by every node.
+    refuse_twice(properties, {**OPTIONS, "broker.rack": "`anabranch node --rack` for each node"})
+    settings = start_settings(BrokerSettings(host=host), properties)
+    check_reachable(settings)
     if zookeeper != "local" and ":" not in zookeeper:
         raise ConfigError(f"--zookeeper {zookeeper!r}: write local, or HOST:PORT of an ensemble")
     cluster = ProcessCluster(
@@ -335,9 +343,10 @@ async def serve_processes(
         host=host,
         port=port,
         directory=data_dir,
-        properties=properties,
+        properties={name: text for name, text in properties.items() if name not in IDS},
         log_level=log_level,
         metrics_port=metrics_port,
+        first_id=settings.node_id,
     )
     stop = StopSignal()
     async with cluster:

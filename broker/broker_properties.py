@@ -4,8 +4,8 @@ A property is what the settings field of its name holds (`num.partitions` is `nu
 the field's. Kafka's other properties are in `inert_properties`: known, checked, described, and without effect. Both
 together are what Kafka 3.9 knows, so what a tool may set there it may set here.
 
-Sources: Kafka's `KafkaConfig`, and `DynamicBrokerConfig` for what may change while a broker runs. Listeners may not: a
-node has one.
+Sources: Kafka's `KafkaConfig`, and `DynamicBrokerConfig` for what may change while a broker runs. Listeners are
+described as Kafka's; a change of them is refused with its reason (`config_requests`), as a node has one that stays.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from typing import Final
 from broker.properties import ConfigKey, table
 
 _EFFECTIVE: Final = """
-advertised.listeners | string | - |  | | What clients and other nodes connect to.
+advertised.listeners | string | - |  | broker | What clients and other nodes connect to.
 auto.create.topics.enable | boolean | = |  |  | Whether a topic that is asked for and does not exist is made.
 auto.leader.rebalance.enable | boolean | = |  |  | Whether preferred replicas get their leaderships back.
 broker.id | int | -1 |  |  | The id of this node, unique in the cluster.
 broker.rack | string | - |  |  | Where the node stands; replicas are spread over racks.
+compression.gzip.level | int | = | -1 or 1..9 | cluster | How hard gzip tries, where the broker compresses.
+compression.lz4.level | int | = | 1..17 | cluster | How hard lz4 tries, where the broker compresses.
 compression.type | string | = | uncompressed, zstd, lz4, snappy, gzip, producer | cluster | The codec of stored batches.
+compression.zstd.level | int | = | -131072..22 | cluster | How hard zstd tries, where the broker compresses.
 connections.max.idle.ms | long | = |  |  | After how much silence a connection is closed.
 controlled.shutdown.enable | boolean | = |  |  | Whether leaderships move away before the node stops.
 controlled.shutdown.max.retries | int | = |  |  | How often the controller is asked to move them.
@@ -34,7 +37,7 @@ group.initial.rebalance.delay.ms | int | = |  |  | How long a new group waits fo
 group.max.session.timeout.ms | int | = |  |  | The longest session that a member may ask for.
 group.max.size | int | = | 1.. |  | The most members of one group.
 group.min.session.timeout.ms | int | = |  |  | The shortest session that a member may ask for.
-listeners | string | - |  | | Where this node listens.
+listeners | string | - |  | broker | Where this node listens.
 log.cleaner.backoff.ms | long | = | 0.. | cluster | The pause when there is nothing to compact.
 log.cleaner.delete.retention.ms | long | = | 0.. | cluster | How long compaction keeps tombstones.
 log.cleaner.enable | boolean | = |  |  | Whether logs are compacted.
@@ -47,6 +50,7 @@ log.dirs | string | - |  |  | The directories of the logs, separated by commas.
 log.flush.interval.messages | long | = | 1.. | cluster | After how many records a log is flushed.
 log.index.interval.bytes | int | = | 0.. | cluster | How many bytes of records an index entry stands for.
 log.index.size.max.bytes | int | = | 4.. | cluster | The size at which a full index rolls its segment.
+log.message.downconversion.enable | boolean | = |  | cluster | Whether old clients get message sets.
 log.message.timestamp.after.max.ms | long | = | 0.. | cluster | How far a record's time may lie in the future.
 log.message.timestamp.before.max.ms | long | = | 0.. | cluster | How far a record's time may lie in the past.
 log.message.timestamp.difference.max.ms | long | = | 0.. | cluster | Both of these in one; deprecated.
@@ -138,6 +142,16 @@ def broker_properties() -> Mapping[str, ConfigKey]:
     from broker.inert_properties import INERT
 
     return dict(sorted(table(_EFFECTIVE.strip() + INERT, lambda name: own_default(BrokerSettings, name)).items()))
+
+
+@functools.cache
+def _effective() -> frozenset[str]:
+    return frozenset(line.partition("|")[0].strip() for line in _EFFECTIVE.strip().splitlines())
+
+
+def has_effect(name: str) -> bool:
+    """Whether something in a node works by this property."""
+    return name in _effective()
 
 
 def synonyms_of(name: str) -> tuple[str, ...]:

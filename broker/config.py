@@ -197,6 +197,8 @@ class TopicConfig:
 
 
 _PROPERTY_OF: Final[Mapping[str, str]] = {"node_id": "broker.id", "rack": "broker.rack"}
+_NO_PROPERTIES: Final = ("host", "port", "advertised_host", "advertised_port", "roles", "data_dir", "given")
+"""Fields that Kafka has no property for, or another: options and `listeners` say them."""
 _FIELD_OF: Final[Mapping[str, str]] = {"node.id": "node_id", "log.dir": "log_dirs"} | {
     name: field for field, name in _PROPERTY_OF.items()
 }
@@ -233,7 +235,7 @@ def with_properties(settings: BrokerSettings, properties: Mapping[str, str]) -> 
     from broker.broker_properties import broker_properties
 
     known = broker_properties()
-    fields = {one.name: one for one in dataclasses.fields(BrokerSettings) if one.name != "given"}
+    fields = {one.name: one for one in dataclasses.fields(BrokerSettings) if one.name not in _NO_PROPERTIES}
     changes: dict[str, Any] = {}
     for name, text in properties.items():
         key, one = known.get(name), fields.get(field_name(name))

@@ -163,6 +163,10 @@ def check_broker(
     fixed = [name for name in after if not may_change(name, per_broker=True)]
     if fixed:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {', '.join(fixed)}")
+    moved = [name for name in ("listeners", "advertised.listeners") if name in after]
+    if moved:
+        message = f"{moved[0]}: this broker has one listener, which stays where it is while the broker runs"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     secure = [name for name in after if name.startswith("ssl.")]
     if secure:
         message = "These security configs can be dynamically updated only per-listener using the listener prefix"

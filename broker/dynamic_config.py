@@ -110,7 +110,7 @@ def _derived(static: BrokerSettings, name: str) -> str | None:
             return str(static.node_id)
         case "listeners":
             return f"PLAINTEXT://{static.host}:{static.port}"
-        case "advertised.listeners":
+        case "advertised.listeners" if static.advertised_host or static.advertised_port:
             return f"PLAINTEXT://{static.reachable_host}:{static.reachable_port(static.port)}"
         case "log.dirs":
             return ",".join(static.directories) or None

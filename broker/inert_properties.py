@@ -1,7 +1,8 @@
 """The properties that Kafka 3.9 brokers know and that have no effect here: other storage, security, KRaft, JVM.
 
-They may be given at the start and, where Kafka allows it, changed while a node runs; they are checked and described, so
-that a script for Kafka's brokers needs no change. Columns as in `broker.properties`. One that gets a settings field has
+They may be changed while a node runs where Kafka allows it, and given at the start, where those of security are refused
+and the others named in a warning (`start_settings`); they are checked and described, so that a script for Kafka's
+brokers needs no change. Columns as in `broker.properties`. One that gets a settings field has
 an effect from then on, and belongs to `broker_properties`.
 """
 
@@ -20,9 +21,6 @@ broker.heartbeat.interval.ms | int | 2000
 broker.id.generation.enable | boolean | true
 broker.session.timeout.ms | int | 9000
 client.quota.callback.class | class | -
-compression.gzip.level | int | -1 | -1 or 1..9 | cluster
-compression.lz4.level | int | 9 | 1..17 | cluster
-compression.zstd.level | int | 3 | -131072..22 | cluster
 connection.failed.authentication.delay.ms | int | 100 | 0..
 connections.max.reauth.ms | long | 0
 control.plane.listener.name | string | -
@@ -92,7 +90,6 @@ log.flush.scheduler.interval.ms | long | 9223372036854775807
 log.flush.start.offset.checkpoint.interval.ms | int | 60000 | 0..
 log.local.retention.bytes | long | -2 | -2.. | cluster
 log.local.retention.ms | long | -2 | -2.. | cluster
-log.message.downconversion.enable | boolean | true |  | cluster
 log.message.format.version | string | 3.0-IV1
 log.preallocate | boolean | false |  | cluster
 log.roll.jitter.hours | int | 0 | 0..

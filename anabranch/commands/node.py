@@ -12,12 +12,20 @@ import click
 
 from anabranch.metrics import metrics_endpoint
 from anabranch.running import LOG_LEVELS, StopSignal, run, settle_memory
-from broker.config import BrokerSettings, ConfigError, parse_properties, with_properties
+from broker.config import BrokerSettings, ConfigError, parse_properties
+from broker.start_settings import IDS, check_reachable, refuse_twice, start_settings
 
 if TYPE_CHECKING:
     from broker.app import Node
 
 READY_TIMEOUT_MS = 60000
+OPTIONS = {
+    **dict.fromkeys(IDS, "--id"),
+    "listeners": "--listen",
+    "advertised.listeners": "--advertise",
+    "broker.rack": "--rack",
+}
+"""Properties that an option of this command says."""
 
 
 @click.command(
@@ -67,8 +75,12 @@ def command(
     if not named or set(named) - {"broker", "controller"}:
         raise click.UsageError(f"--roles {roles!r}: write broker, controller, or broker,controller")
     try:
+        properties = parse_properties(config)
+        refuse_twice(
+            properties, {**OPTIONS, **dict.fromkeys(("log.dir", "log.dirs") if data_dir else (), "--data-dir")}
+        )
         settings = dataclasses.replace(
-            with_properties(BrokerSettings(), parse_properties(config)),
+            start_settings(BrokerSettings(), properties),
             node_id=node_id,
             roles=named,
             host=host,
@@ -77,6 +89,7 @@ def command(
             rack=rack,
             data_dir=data_dir or "",
         )
+        check_reachable(settings)
         run(lambda: serve(settings, zookeeper, metrics_port), log_level=log_level)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None

@@ -25,7 +25,7 @@ Examples:
   anabranch up                                  three brokers on 127.0.0.1:9092, 9093 and 9094
   anabranch up --brokers 1 --port 0             one broker on a free port; the ready line tells which
   anabranch up --data-dir ./data                logs that outlive the process
-  anabranch up --config num.partitions=4        any broker property
+  anabranch up --config num.partitions=4        any broker property; broker.id=0 counts the brokers from 0
   anabranch up --racks a,b --config replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector
   anabranch up --metrics-port 9464              metrics at http://127.0.0.1:9464/metrics
   anabranch up --processes --zookeeper local    one process per broker, and a real ZooKeeper (needs Java)
@@ -71,7 +71,7 @@ def command(
     if advertise and processes:
         raise click.UsageError("--advertise is for a cluster in one process; write --host with --processes")
     if racks and processes:
-        raise click.UsageError("--racks is for a cluster in one process; else a node is started with broker.rack=NAME")
+        raise click.UsageError("--racks is for a cluster in one process; else write `anabranch node --rack` for each")
     if processes and not zookeeper:
         raise click.UsageError("--processes needs --zookeeper local (starts one, needs Java) or --zookeeper HOST:PORT")
     if processes and metrics_port == 0:

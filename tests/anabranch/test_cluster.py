@@ -328,3 +328,39 @@ def test_a_directory_of_another_node_is_refused(tmp_path: Path) -> None:
                 pass
 
     story(scenario)
+
+
+def test_brokers_count_from_the_id_that_was_asked_for_and_say_so_everywhere() -> None:
+    """Suites that were written for broker 0 find it, by Metadata and by DescribeConfigs alike."""
+
+    async def scenario() -> None:
+        async with Cluster(2, properties={"broker.id": "0"}) as cluster:
+            known = await ask(cluster, 0, MetadataRequest(topics=[]))
+            assert sorted(broker.node_id for broker in known.brokers) == [0, 1]
+            for node_id in (0, 1):
+                rows = await described(cluster, node_id, "broker.id", "node.id")
+                assert {row.value for row in rows.values()} == {str(node_id)}
+
+    story(scenario)
+
+
+def test_what_a_broker_advertises_is_described_as_kafka_does() -> None:
+    """Unset: null, from the defaults, without synonyms; nothing calls it read-only."""
+
+    async def scenario() -> None:
+        async with Cluster(1) as cluster:
+            row = (await described(cluster, 1, "advertised.listeners"))["advertised.listeners"]
+            assert (row.value, row.config_source, row.read_only, row.synonyms) == (None, 5, False, [])
+        async with Cluster(1, advertised_host="localhost") as cluster:
+            row = (await described(cluster, 1, "advertised.listeners"))["advertised.listeners"]
+            assert row.value is not None and row.value.startswith("PLAINTEXT://localhost:")
+            assert (row.config_source, row.read_only, len(row.synonyms)) == (4, False, 1)
+
+    story(scenario)
+
+
+async def described(cluster: Cluster, node_id: int, *names: str) -> dict[str, Any]:
+    """Properties of a broker, by name."""
+    asked = DescribeConfigsResource(resource_type=4, resource_name=str(node_id), configuration_keys=list(names))
+    response = await ask(cluster, node_id, DescribeConfigsRequest(resources=[asked], include_synonyms=True))
+    return {row.name: row for row in response.results[0].configs}

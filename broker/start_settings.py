@@ -1,0 +1,94 @@
+"""The settings that a node or a cluster starts with: what it cannot do as told is refused, what does nothing is told.
+
+A property of Kafka's may be known here and do nothing. Three kinds of it are told apart, so that nobody believes in a
+setting that is not kept:
+
+    security, and Java classes      refused: a cluster that looks protected and is open is worse than none
+    anything else without effect    taken, so that a script for Kafka's brokers needs no change, and named in a warning
+    what an option of a command     refused, with the option to write: it would win, or be the same for every node
+    says
+
+Only what differs from Kafka's default counts: to write a default down changes nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from broker.config import BrokerSettings, ConfigError, with_properties
+from broker.properties import ConfigKey, Kind
+
+log: Final = logging.getLogger(__name__)
+
+IDS: Final = ("broker.id", "node.id")
+NOWHERE: Final = ("0.0.0.0", "::", "")
+"""Addresses to listen on, that nobody can connect to."""
+
+_SECURITY_PREFIXES: Final = ("sasl.", "ssl.", "zookeeper.ssl.", "delegation.token.", "password.encoder.")
+_SECURITY: Final = (
+    "authorizer.class.name",
+    "principal.builder.class",
+    "security.inter.broker.protocol",
+    "security.providers",
+    "zookeeper.set.acl",
+)
+
+
+def start_settings(settings: BrokerSettings, properties: Mapping[str, str]) -> BrokerSettings:
+    """These settings with the properties that somebody starts a node or a cluster with. Raises ConfigError.
+
+    Those that have no effect are named in one warning.
+    """
+    changed = with_properties(settings, properties)
+    without_effect = _without_effect(changed.given)
+    for name, key in without_effect.items():
+        _refuse_what_must_not_be_ignored(name, changed.given[name], key)
+    if without_effect:
+        log.warning("these properties have no effect here: %s", ", ".join(without_effect))
+    ids = {properties[name].strip() for name in IDS if name in properties}
+    if len(ids) > 1:
+        raise ConfigError("broker.id and node.id are two names of one number: write one of them")
+    if changed.node_id < 0:
+        raise ConfigError(f"broker.id={changed.node_id}: the id of a node is a whole number from 0 on")
+    return dataclasses.replace(changed, given={name: text for name, text in changed.given.items() if name not in IDS})
+
+
+def refuse_twice(properties: Mapping[str, str], options: Mapping[str, str]) -> None:
+    """ConfigError for a property that an option of the command says: `options` has what to write by property."""
+    for name, option in options.items():
+        if name in properties:
+            raise ConfigError(f"{name} is not the same for every node, or is an option: write {option} instead")
+
+
+def check_reachable(settings: BrokerSettings) -> None:
+    """ConfigError for a node that would tell clients to connect to an address that is none."""
+    if settings.reachable_host in NOWHERE:
+        raise ConfigError(
+            f"clients cannot connect to {settings.reachable_host or 'no host'}: "
+            "write --advertise HOST, the name or address by which they reach this machine"
+        )
+
+
+def _without_effect(given: Mapping[str, str]) -> dict[str, ConfigKey]:
+    """Those of the properties that no part of a node looks at, and that say something else than Kafka's default."""
+    if not given:
+        return {}
+    from broker.broker_properties import broker_properties, has_effect
+
+    known = broker_properties()
+    idle = {name: known[name] for name in given if not has_effect(name)}
+    return {name: key for name, key in idle.items() if key.normal(given[name]) != (key.default or "")}
+
+
+def _refuse_what_must_not_be_ignored(name: str, text: str, key: ConfigKey) -> None:
+    if name in _SECURITY or name.startswith(_SECURITY_PREFIXES):
+        shown = name if key.sensitive else f"{name}={text}"
+        raise ConfigError(
+            f"{shown}: there is no security here. Every listener is PLAINTEXT, and everybody may do everything; "
+            "leave the property out"
+        )
+    if key.kind is Kind.CLASS:
+        raise ConfigError(f"{name}={text}: no Java class can be loaded here; leave the property out")

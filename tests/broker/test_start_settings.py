@@ -1,0 +1,83 @@
+"""What somebody starts a node with: what cannot be kept is refused, what does nothing is said, and nothing lies."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+import pytest
+
+from broker.broker_properties import broker_properties, has_effect
+from broker.config import BrokerSettings, ConfigError, property_name
+from broker.start_settings import check_reachable, refuse_twice, start_settings
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"},
+        {"sasl.enabled.mechanisms": "PLAIN"},
+        {"ssl.client.auth": "required"},
+        {"ssl.keystore.location": "/keys"},
+        {"security.inter.broker.protocol": "SSL"},
+        {"zookeeper.set.acl": "true"},
+        {"delegation.token.master.key": "secret"},
+    ],
+    ids=lambda properties: next(iter(properties)),
+)
+def test_security_that_would_not_be_kept_is_refused(properties: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="there is no security here") as caught:
+        start_settings(BrokerSettings(), properties)
+    assert next(iter(properties)) in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_java_class_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no Java class can be loaded"):
+        start_settings(BrokerSettings(), {"create.topic.policy.class.name": "com.example.Policy"})
+
+
+def test_what_has_no_effect_is_named_once_unless_it_is_kafkas_default(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        given = start_settings(
+            BrokerSettings(),
+            {"num.io.threads": "3", "num.network.threads": "3", "ssl.client.auth": "none", "num.partitions": "2"},
+        ).given
+    assert caplog.messages == ["these properties have no effect here: num.io.threads"]
+    assert given["num.io.threads"] == "3", "DescribeConfigs tells what was given"
+
+
+def test_every_property_with_a_field_has_an_effect_and_is_not_told_to_have_none() -> None:
+    fields = {property_name(one.name) for one in dataclasses.fields(BrokerSettings)}
+    assert {name for name in broker_properties() if name in fields and not has_effect(name)} == set()
+
+
+@pytest.mark.parametrize("name", ["broker.id", "node.id"])
+def test_the_id_of_a_node_is_said_under_both_of_its_names(name: str) -> None:
+    settings = start_settings(BrokerSettings(), {name: "0"})
+    assert (settings.node_id, dict(settings.given)) == (0, {})
+
+
+def test_an_id_that_is_none() -> None:
+    with pytest.raises(ConfigError, match="from 0 on"):
+        start_settings(BrokerSettings(), {"broker.id": "-1"})
+    with pytest.raises(ConfigError, match="two names of one number"):
+        start_settings(BrokerSettings(), {"broker.id": "1", "node.id": "2"})
+
+
+@pytest.mark.parametrize("name", ["host", "port", "roles", "data.dir", "advertised.host"])
+def test_what_only_options_say_is_no_property(name: str) -> None:
+    with pytest.raises(ConfigError, match="unknown property"):
+        start_settings(BrokerSettings(), {name: "1"})
+
+
+def test_an_option_and_a_property_do_not_say_the_same() -> None:
+    with pytest.raises(ConfigError, match="write --listen instead"):
+        refuse_twice({"listeners": "PLAINTEXT://a:1"}, {"listeners": "--listen"})
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
+def test_an_address_that_nobody_can_connect_to_is_not_advertised(host: str) -> None:
+    with pytest.raises(ConfigError, match="write --advertise HOST"):
+        check_reachable(BrokerSettings(host=host))
+    check_reachable(BrokerSettings(host=host, advertised_host="broker.example"))
