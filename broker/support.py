@@ -18,8 +18,8 @@ from protocol.registry import APIS
 from protocol.values import value
 
 FIRST_OWN_KEY: Final = 2530
-COMPARED: Final = Path(__file__).parents[1] / "tests" / "differential" / "shares.json"
-"""What the comparison with Kafka found when somebody kept it."""
+COMPARED: Final = Path(__file__).with_name("compared.json")
+"""What the last whole comparison with Kafka found that somebody kept (`python -m tests.differential --keep`)."""
 
 
 @value

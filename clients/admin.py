@@ -132,8 +132,12 @@ class Admin:
         done_before = {ErrorCode.TOPIC_ALREADY_EXISTS} if attempts.outcome_unknown else set()
         _raise_refusals(response.topics, tolerated=done_before)
 
-    async def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete topics; the first refusal is raised when all have been tried."""
+    async def delete_topics(self, names: Sequence[str]) -> dict[str, str]:
+        """Delete topics; the first refusal is raised when all have been tried.
+
+        Returns, by topic, what its end still waits for, such as a broker that is down and holds logs of it: until then
+        nobody sees the topic, and nobody can create one of its name.
+        """
         from protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
         from protocol.wire import ZERO_UUID
 
@@ -150,6 +154,7 @@ class Admin:
         _raise_refusals(response.responses, tolerated=done_before)
         for name in names:
             self.network.unfollow(name)
+        return {row.name: row.error_message for row in response.responses if row.name and row.error_message}
 
     async def create_partitions(
         self, topic: str, count: int, *, allow_shrink: bool = False, validate_only: bool = False

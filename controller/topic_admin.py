@@ -39,10 +39,13 @@ async def _create_topic(
 ) -> None:
     if sorted(assignment) != list(range(len(assignment))) or not assignment:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions must be numbered from 0 without gaps.")
+    if await persistently(lambda: session.exists(paths.delete_topic(name))) is not None:
+        raise KafkaError(
+            ErrorCode.TOPIC_ALREADY_EXISTS,
+            f"Topic '{name}' is marked for deletion. It goes when every broker that holds its logs has deleted them.",
+        )
     if await persistently(lambda: session.exists(paths.topic(name))) is not None:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    if await persistently(lambda: session.exists(paths.delete_topic(name))) is not None:
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
     await _write_config(session, name, configs)
     body = new_topic(topic_id, assignment)
     while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
+from collections.abc import Sequence
 from typing import Final
 
 from protocol.errors import DecodeError
@@ -25,11 +26,18 @@ examples:
 """
 
 
+class Misuse(ValueError):
+    """What was asked for does not exist, or is not hex; the message says what does."""
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; 1 when the bytes make no sense."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     try:
         print(options.run(options))
+    except Misuse as error:
+        parser.error(str(error))
     except DecodeError as error:
         print(f"cannot decode: {error}", file=sys.stderr)
         return 1
@@ -51,9 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     dump.add_argument(
         "--response", nargs=2, metavar=("API", "VERSION"), help="it is the response to this, not a request"
     )
-    dump.set_defaults(run=_dump)
+    dump.set_defaults(run=lambda options: explain(options.hex, options.response))
     source = commands.add_parser("source", help="show a generated codec")
-    source.add_argument("api", type=_api, metavar="API", help="name or key, such as Fetch or 1")
+    source.add_argument("api", metavar="API", help="name or key, such as Fetch or 1")
     source.add_argument("version", type=int, metavar="VERSION")
     source.set_defaults(run=_source)
     apis = commands.add_parser("apis", help="list APIs and versions")
@@ -62,45 +70,47 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _api(text: str) -> Api:
-    """An API by name, in any case, or by key."""
+    """An API by name, in any case, or by key. Raises Misuse."""
     for api in APIS:
         if text.lower() == api.name.lower() or text == str(api.key):
             return api
     near = ", ".join(difflib.get_close_matches(text, BY_NAME) or [name for name in BY_NAME if text in name][:3])
     hint = f"did you mean {near}?" if near else "see: python -m protocol apis"
-    raise argparse.ArgumentTypeError(f"no API is called {text!r}; {hint}")
+    raise Misuse(f"no API is called {text!r}; {hint}")
 
 
 def _version(api: Api, version: int) -> int:
     if not 0 <= version <= api.last_version:
-        _parser().error(f"{api.name} has versions 0 to {api.last_version}, not {version}")
+        raise Misuse(f"{api.name} has versions 0 to {api.last_version}, not {version}")
     return version
 
 
-def _dump(options: argparse.Namespace) -> str:
+def explain(words: Sequence[str], response: Sequence[str] | None) -> str:
+    """A frame given in hex, field by field; "-" is standard input. `response`: the API and version it answers.
+
+    Raises Misuse for words that are no hex and for an API or version that does not exist, DecodeError for a frame that
+    is none.
+    """
     from protocol.describe import describe_request, describe_response
 
-    text = sys.stdin.read() if options.hex == ["-"] else "".join(options.hex)
+    text = sys.stdin.read() if list(words) == ["-"] else "".join(words)
     try:
         frame = bytes.fromhex("".join(text.replace("0x", "").replace(":", "").split()))
     except ValueError as error:
-        _parser().error(f"the frame is not hex: {error}")
-    if options.response is None:
+        raise Misuse(f"the frame is not hex: {error}") from None
+    if response is None:
         return describe_request(frame)
-    name, version = options.response
-    try:
-        api = _api(name)
-    except argparse.ArgumentTypeError as error:
-        _parser().error(str(error))
+    name, version = response
+    api = _api(name)
     if not version.isdecimal():
-        _parser().error(f"{version!r} is not a version; {api.name} has 0 to {api.last_version}")
+        raise Misuse(f"{version!r} is not a version; {api.name} has 0 to {api.last_version}")
     return describe_response(frame, api, _version(api, int(version)))
 
 
 def _source(options: argparse.Namespace) -> str:
     from protocol.compiler import source_of
 
-    api: Api = options.api
+    api = _api(options.api)
     version = _version(api, options.version)
     return "\n\n".join(
         f"# {message.__name__} v{version}\n\n{source_of(message, version)}" for message in (api.request, api.response)

@@ -18,9 +18,12 @@ Examples:
 @click.option("--response", nargs=2, type=(str, str), metavar="API VERSION", help="It is the response to this.")
 def command(hex_words: tuple[str, ...], response: tuple[str, str] | None) -> None:
     """Explain a frame given in hex, in any grouping; a length in front is recognised."""
-    from protocol.__main__ import main
+    from protocol.__main__ import Misuse, explain
+    from protocol.errors import DecodeError
 
-    words = ["dump", *hex_words]
-    if response is not None:
-        words = ["dump", "--response", *response, "--", *hex_words]
-    raise SystemExit(main(words))
+    try:
+        click.echo(explain(hex_words, response))
+    except Misuse as error:
+        raise click.UsageError(str(error)) from None
+    except DecodeError as error:
+        raise click.ClickException(f"cannot decode: {error}") from None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from anabranch.commands.topics import bootstrap, run
+from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -158,38 +160,68 @@ def gate_lines(gate: ClosedGate, *, now_ms: int) -> list[str]:
 Examples:
   anabranch groups reset audit flights --to earliest
   anabranch groups reset audit flights --partition 0 --to 1200 --reset-lineage --dry-run
+  anabranch groups reset audit flights --partition 0 --to 1200 --only-named    old records may come after newer ones
+  anabranch groups reset fresh flights --to latest --create                    a group that is to begin there
 """,
 )
 @click.argument("group")
 @click.argument("topic")
 @click.option("--partition", type=click.IntRange(0), help="Only this one; all of the topic otherwise.")
 @click.option("--to", "to", required=True, metavar="earliest|latest|OFFSET", help="Where the group goes on reading.")
-@click.option("--reset-lineage", is_flag=True, help="Take along what holds later records of the same keys.")
+@click.option(
+    "--reset-lineage/--only-named",
+    "reset_lineage",
+    default=None,
+    help="Take along what holds later records of the same keys, or leave it: then older records come after newer ones.",
+)
+@click.option("--create", is_flag=True, help="Also for a group that does not exist yet.")
 @click.option("--dry-run", is_flag=True, help="Show what would be committed; change nothing.")
 @bootstrap
 def reset(
-    group: str, topic: str, partition: int | None, to: str, reset_lineage: bool, dry_run: bool, bootstrap: str
+    group: str,
+    topic: str,
+    partition: int | None,
+    to: str,
+    reset_lineage: bool | None,
+    create: bool,
+    dry_run: bool,
+    bootstrap: str,
 ) -> None:
     """Move a group that has no members.
 
-    Going back in one partition alone brings old records after newer ones of the same key; --reset-lineage rewinds the
-    partitions that took over its keys as well.
+    Going back behind a resize in some partitions alone brings old records after newer ones of the same key. That is
+    refused, unless --reset-lineage rewinds the partitions that took over the keys as well, or --only-named says that
+    it is wanted.
     """
     if to not in (EARLIEST, LATEST) and not to.isdecimal():
         raise click.UsageError(f"--to takes earliest, latest or an offset, not {to!r}")
 
     async def act(admin: Admin) -> None:
         from anabranch.rewinding import new_offsets
-        from clients.group_admin import commit_offsets
+        from clients.group_admin import commit_offsets, describe_group
 
-        offsets = await new_offsets(admin, group, topic, partition, to, with_lineage=reset_lineage)
+        if not create:
+            await describe_group(admin.network, group)
+        offsets = await new_offsets(admin, group, topic, partition, to, with_lineage=reset_lineage is not False)
+        if reset_lineage is None:
+            named = await new_offsets(admin, group, topic, partition, to, with_lineage=False)
+            refuse_to_leave([one for one in sorted(offsets) if offsets[one] != named.get(one)])
         for one, (before, after) in sorted(offsets.items()):
             click.echo(f"{one}: {'-' if before is None else f'{before:,}'} -> {after:,}")
         if not dry_run:
             await commit_offsets(admin.network, group, {one: after for one, (_, after) in offsets.items()})
         click.echo("nothing was changed" if dry_run else f"{group} goes on from there")
 
-    run(bootstrap, act)
+    run(bootstrap, act, hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows them; --create makes one"})
+
+
+def refuse_to_leave(later: Sequence[TopicPartition]) -> None:
+    """UsageError for a reset that would leave partitions with later records of the same keys where they are."""
+    if later:
+        raise click.UsageError(
+            f"later records of the same keys are in {', '.join(map(str, later))}: write --reset-lineage to read those "
+            "again too, behind the older ones, or --only-named to get older records after newer ones"
+        )
 
 
 @command.command(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -92,7 +92,8 @@ def create(
         else:
             click.echo(f"created {name}")
 
-    run(bootstrap, act, timeout_s)
+    too_many = "write --replicas with at most the number of live brokers"
+    run(bootstrap, act, timeout_s, hints={ErrorCode.INVALID_REPLICATION_FACTOR: too_many})
 
 
 @command.command(
@@ -206,7 +207,8 @@ def alter(name: str, partitions: int, dry_run: bool, bootstrap: str, timeout_s: 
         await admin.create_partitions(name, partitions, allow_shrink=True, validate_only=dry_run)
         click.echo("nothing was changed" if dry_run else f"{name} has {partitions} partitions")
 
-    run(bootstrap, act, timeout_s)
+    too_few = "new partitions get as many replicas as the topic has: start the brokers that are down, and try again"
+    run(bootstrap, act, timeout_s, hints={ErrorCode.INVALID_REPLICATION_FACTOR: too_few})
 
 
 @command.command(
@@ -283,14 +285,25 @@ def delete(names: tuple[str, ...], bootstrap: str, timeout_s: float) -> None:
     """Delete topics and their records."""
 
     async def act(admin: Admin) -> None:
-        await admin.delete_topics(list(names))
+        waiting = await admin.delete_topics(list(names))
         click.echo(f"deleted {', '.join(names)}")
+        for reason in waiting.values():
+            click.echo(reason)
 
     run(bootstrap, act, timeout_s)
 
 
-def run(bootstrap_servers: str, act: Callable[[Admin], Awaitable[None]], timeout_s: float = 30.0) -> None:
-    """Do something with an Admin; what goes wrong becomes one line and exit code 1."""
+def run(
+    bootstrap_servers: str,
+    act: Callable[[Admin], Awaitable[None]],
+    timeout_s: float = 30.0,
+    *,
+    hints: Mapping[ErrorCode, str] | None = None,
+) -> None:
+    """Do something with an Admin; what goes wrong becomes one line and exit code 1.
+
+    `hints` say what to do about an error, where this command knows more than `HINTS`.
+    """
     from clients import Admin
 
     async def main() -> None:
@@ -300,7 +313,7 @@ def run(bootstrap_servers: str, act: Callable[[Admin], Awaitable[None]], timeout
     try:
         asyncio.run(main())
     except KafkaError as error:
-        hint = HINTS.get(error.code)
+        hint = (hints or {}).get(error.code) or HINTS.get(error.code)
         raise click.ClickException(f"{error}{'; ' + hint if hint else ''}") from None
     except (ConnectionError, TimeoutError) as error:
         raise click.ClickException(f"{error or 'no answer'}; is a cluster running at {bootstrap_servers}?") from None
@@ -310,7 +323,6 @@ def run(bootstrap_servers: str, act: Callable[[Admin], Awaitable[None]], timeout
 
 HINTS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`anabranch topics list` shows what there is",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "write --replicas with at most the number of live brokers",
     ErrorCode.INVALID_CONFIG: "write --config NAME=VALUE with one of Kafka's topic properties",
 }
 

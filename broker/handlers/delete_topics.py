@@ -2,13 +2,15 @@
 
 Versions 0 to 6; v6 deletes by name or by topic id. Only the controller answers, or any broker while the controller
 is a node that clients cannot see. What is not gone in time is answered REQUEST_TIMED_OUT, and will be deleted all
-the same.
+the same. A topic with logs on brokers that are down is gone for clients and answered so, as in Kafka; its name stays
+taken until they are back, which the message of its row says (v5 and newer), though there is no error.
 """
 
 from __future__ import annotations
 
 from broker import admin
 from broker.api import RequestContext, handles
+from broker.metadata_cache import ClusterImage, TopicImage
 from broker.mutation_quotas import Spending
 from protocol.apis.delete_topics import (
     DeletableTopicResult,
@@ -68,6 +70,22 @@ async def mark(ctx: RequestContext, asked: DeleteTopicState, spending: Spending)
     # Whether it exists is ZooKeeper's to say: what this node, perhaps just elected, knows of topics may be old.
     if name not in image.topics and (not admin.is_legal(name) or await is_going(services.session, name)):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-    spending.spend(len(image.topics[name].partitions) if name in image.topics else 0)
+    topic = image.topics.get(name)
+    spending.spend(len(topic.partitions) if topic is not None else 0)
     await delete_topic(services.session, name)
-    return DeletableTopicResult(name=name, topic_id=asked.topic_id, error_code=ErrorCode.NONE)
+    return DeletableTopicResult(
+        name=name,
+        topic_id=asked.topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None if topic is None else waits_for(topic, image),
+    )
+
+
+def waits_for(topic: TopicImage, image: ClusterImage) -> str | None:
+    """What the end of a topic waits for, if some of its replicas are on brokers that are down."""
+    holders = {broker for partition in topic.partitions.values() for broker in partition.replicas}
+    down = sorted(holders - image.brokers.keys())
+    if not down:
+        return None
+    named = ", ".join(map(str, down))
+    return f"the name '{topic.name}' stays taken until broker {named} is back: it is down, and holds logs of the topic"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import tomllib
 from pathlib import Path
 
 from anabranch.cluster import Cluster
@@ -18,6 +19,13 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_page_is_fresh() -> None:
     assert (ROOT / "SUPPORT.md").read_text() == support.page(), "run `make docs`"
+
+
+def test_the_page_is_made_of_what_the_package_holds() -> None:
+    """It can be made where nothing but the wheel is installed."""
+    assert support.COMPARED.parent == Path(support.__file__).parent
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    assert support.COMPARED.name in declared["broker"]
 
 
 def test_every_key_is_served_in_its_whole_range() -> None:

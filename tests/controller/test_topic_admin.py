@@ -49,6 +49,8 @@ def test_names_are_taken_while_a_topic_exists_or_is_being_deleted() -> None:
         assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
         await topic_admin.delete_topic(session, "t")
         await topic_admin.delete_topic(session, "t")
+        with pytest.raises(KafkaError, match="marked for deletion"):
+            await create(session)
         await session.delete(paths.topic("t"))
         with pytest.raises(KafkaError, match="marked for deletion"):
             await create(session)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Final
 
+from broker.support import COMPARED
 from tests.differential.compare import Comparison
 from tests.differential.known import KNOWN_DIFFERENCES
-
-KEPT: Final = Path(__file__).with_name("shares.json")
-"""The last whole comparison that somebody kept (`python -m tests.differential --keep`)."""
 
 
 def table(result: Comparison) -> str:
@@ -28,4 +24,4 @@ def keep(result: Comparison) -> None:
         api: {"answers": count, "equal": count - result.unequal[api]} for api, count in sorted(result.asked.items())
     }
     differences = sorted([row.api, row.why] for row in KNOWN_DIFFERENCES)
-    KEPT.write_text(json.dumps({"apis": counts, "differences": differences}, indent=2) + "\n")
+    COMPARED.write_text(json.dumps({"apis": counts, "differences": differences}, indent=2) + "\n")

@@ -67,6 +67,14 @@ def test_a_group_that_stops_half_way_shows_what_it_waits_for(servers: str, anabr
         *at,
     )
     assert "river-2:" in tried.output and tried.output.endswith("nothing was changed\n")
+    back = ("groups", "reset", "river-readers", "river", "--partition", "0", "--to", "0", "--dry-run", *at)
+    refused = anabranch(*back)
+    assert (refused.exit_code, "later records of the same keys are in river-2" in refused.output) == (2, True)
+    assert "river-2" not in anabranch(*back, "--only-named").output
+    typo = ("groups", "reset", "river-reader", "river", "--to", "latest", *at)
+    unknown = anabranch(*typo)
+    assert (unknown.exit_code, "`anabranch groups list` shows them; --create makes one" in unknown.output) == (1, True)
+    assert anabranch(*typo, "--create").exit_code == 0
     deleted = anabranch("topics", "drain", "river", "--delete-drained", *at).output
     assert "river-2: deleted what was before offset" in deleted and "kept" not in deleted
     assert "Stable" not in anabranch("groups", "list", *at).output

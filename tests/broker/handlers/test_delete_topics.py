@@ -24,10 +24,13 @@ def test_a_replica_that_was_away_is_waited_for_and_deleted_when_it_is_back() -> 
             watcher = cluster.nodes[at].services
             assert await watcher.metadata.wait_until(lambda image: away not in image.brokers, 60_000)
             request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=60_000)
-            assert (await ask(cluster, at, request)).responses[0].error_code == 0
+            (deleted,) = (await ask(cluster, at, request)).responses
+            assert deleted.error_code == 0
+            assert f"stays taken until broker {away} is back" in deleted.error_message
             assert (await describe(cluster, "t")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             again = await create(cluster, "t", replicas=2)
             assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS, "it is marked for deletion until all is gone"
+            assert "Topic 't' is marked for deletion" in again.error_message
             assert files.names("t-0")
             await cluster.start_broker(away)
             while await watcher.session.exists(paths.topic("t")) is not None:  # noqa: ASYNC110
