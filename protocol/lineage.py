@@ -150,9 +150,9 @@ class Lineage:
 
     def _changes(self, partition: int) -> list[int]:
         changes: list[int] = []
-        held: tuple[int, int] | None = None
+        held: linear_hashing.KeyClass | None = None
         for generation, count in self.history:
-            holds = linear_hashing.residue_class(partition, self.base, count)
+            holds = linear_hashing.key_class(partition, self.base, count)
             if holds != held:
                 changes.append(generation)
             held = holds

@@ -1,58 +1,106 @@
 """Linear hashing: which partition a key belongs to, and which keys move when the count changes (KIP-253, B1-B3).
 
-With base d and count n, let L be the largest level with d * 2**L <= n and S = n - d * 2**L the number of partitions
-that have been split at that level. A partition then holds exactly one *residue class* of key hashes: modulo
-d * 2**(L+1) if it has been split or is itself the upper half of a split, modulo d * 2**L otherwise. From this follows
-all that a resize relies on: a new partition takes keys from one older one only, a removed one gives its keys to one
-survivor only, and keys never move between two partitions that both stay.
+The partitions of a topic form a tree that its base alone decides. From the base on, partition p split off from
+p - base * 2**k, the largest such step that leaves it 0 or more; below the base, from p without its highest set bit, as
+if the first partitions had come of linear hashing over one. A key's hash modulo a number that is large enough names a
+partition of the tree, and the key belongs to the nearest one up the tree that is below the count (`ancestor`).
+
+What a partition holds is therefore its branch without the branches that were split off from it: a *key class*. At or
+above the base that is one residue of the hash, modulo base * 2**k; below the base it is several residues modulo the
+base. Key classes of any two counts are nested or disjoint. From this follows all that a resize relies on: a new
+partition takes keys from one older one only, a removed one gives its keys to one survivor only, and keys never move
+between two partitions that both stay, however many levels the resize crosses at once.
 
 The base of a topic is the odd part of its initial count: for every n >= that count the mapping is the same as with the
-count itself as base, equal to `hash % n` at n = d * 2**k, and it lets a topic shrink below where it started.
+count itself as base, equal to `hash % n` at n = base * 2**k, where all partitions hold the same share of the keys.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+
+class KeyClass(NamedTuple):
+    """The key hashes that a partition holds: those that leave one of `residues` modulo `modulus`.
+
+    Two classes of one topic are equal if and only if they hold the same keys.
+    """
+
+    modulus: int
+    residues: range
+
+    def holds(self, key_hash: int) -> bool:
+        """Whether keys with this hash are among them."""
+        return key_hash % self.modulus in self.residues
+
+    def overlaps(self, other: KeyClass) -> bool:
+        """Whether two classes of one topic, at whatever counts, share a key: then one holds all that the other does."""
+        return self.holds(other.residues[0]) or other.holds(self.residues[0])
+
+    @property
+    def share(self) -> float:
+        """Of all keys, between 0 and 1."""
+        return len(self.residues) / self.modulus
+
+
+EVERY_KEY: Final = KeyClass(1, range(1))
+
 
 def base_of(initial_count: int) -> int:
-    """The odd part of the initial count: the fewest partitions that a topic can be merged back into."""
-    if initial_count < 1:
-        raise ValueError(f"a topic has at least one partition, not {initial_count}")
+    """The odd part of the initial count: at this many partitions, doubled any number of times, all are alike."""
+    _check(initial_count)
     return initial_count // (initial_count & -initial_count)
 
 
 def address(key_hash: int, base: int, count: int) -> int:
     """The partition, of `count`, that keys with this hash belong to."""
-    modulus = _level_modulus(base, count)
-    partition = key_hash % modulus
-    if partition < count - modulus:
-        return key_hash % (2 * modulus)
-    return partition
+    return addressing(base, count)(key_hash)
+
+
+@lru_cache(maxsize=1024)
+def addressing(base: int, count: int) -> Callable[[int], int]:
+    """`address` for many keys of one topic: from a hash to its partition, with the level worked out beforehand."""
+    level = _level(base, count)
+    doubled = 2 * level
+
+    def address_from_base(key_hash: int) -> int:
+        partition = key_hash % doubled
+        return partition if partition < count else partition - level
+
+    def address_below_base(key_hash: int) -> int:
+        partition = key_hash % base % doubled
+        return partition if partition < count else partition - level
+
+    return address_below_base if count < base else address_from_base
 
 
 def parent(partition: int, base: int) -> int:
-    """The partition that `partition` split off from; only those at or above the base have one."""
-    if partition < base:
-        raise ValueError(f"partition {partition} is one of the first {base}, which split off from none")
-    return partition - _level_modulus(base, partition)
+    """The partition that `partition` split off from. All but partition 0 have one."""
+    if partition < 1:
+        raise ValueError(f"partition {partition} split off from none")
+    return partition - _level(base, partition)
 
 
 def ancestor(partition: int, count: int, base: int) -> int:
     """The one partition below `count` that holds, or would hold, the keys of `partition` when there are `count`."""
-    if count < base:
-        raise ValueError(f"{count} partitions are fewer than the base {base}")
+    _check(count)
     while partition >= count:
         partition = parent(partition, base)
     return partition
 
 
-def residue_class(partition: int, base: int, count: int) -> tuple[int, int] | None:
-    """(modulus, residue) of the key hashes that `partition` holds among `count`; None when it is not one of them."""
+def key_class(partition: int, base: int, count: int) -> KeyClass | None:
+    """The keys that `partition` holds among `count`; None when it is not one of them."""
     if partition >= count:
         return None
-    modulus = _level_modulus(base, count)
-    if partition < count - modulus or partition >= modulus:
-        modulus *= 2
-    return modulus, partition
+    step = level = _level(base, count)
+    if partition < count - level or partition >= level:
+        step *= 2
+    if count < base:
+        return KeyClass(base, range(partition, base, step))
+    return KeyClass(step, range(partition, partition + 1))
 
 
 def affected(base: int, before: int, after: int) -> list[int]:
@@ -60,29 +108,34 @@ def affected(base: int, before: int, after: int) -> list[int]:
     return [
         partition
         for partition in range(max(before, after))
-        if residue_class(partition, base, before) != residue_class(partition, base, after)
+        if key_class(partition, base, before) != key_class(partition, base, after)
     ]
 
 
 def moved_share(base: int, before: int, after: int) -> float:
     """The share of all keys that change their partition, between 0 and 1."""
     larger = max(before, after)
-    return sum(share(partition, base, larger) for partition in range(min(before, after), larger))
+    return sum(shares(base, larger)[min(before, after) :])
 
 
-def share(partition: int, base: int, count: int) -> float:
-    """The share of all keys that `partition` holds among `count`."""
-    held = residue_class(partition, base, count)
-    return 0.0 if held is None else 1 / held[0]
+def shares(base: int, count: int) -> list[float]:
+    """The share of all keys that each of `count` partitions holds."""
+    classes = (key_class(partition, base, count) for partition in range(count))
+    return [held.share for held in classes if held is not None]
 
 
 def imbalance(base: int, count: int) -> float:
-    """Predicted load of the fullest partition over the mean: 1.0 at base * 2**k, below 2 always."""
-    return count * max(share(partition, base, count) for partition in range(count))
+    """Predicted load of the fullest partition over the mean: 1.0 at 1 and at base * 2**k, below 2 always."""
+    return count * max(shares(base, count))
 
 
-def _level_modulus(base: int, count: int) -> int:
-    """base * 2**L, the largest such number that is not above `count`."""
-    if count < base:
-        raise ValueError(f"{count} partitions are fewer than the base {base}")
-    return base << ((count // base).bit_length() - 1)
+def _level(base: int, count: int) -> int:
+    """The largest base * 2**k that is not above `count`; below the base, the largest 2**k."""
+    _check(count)
+    root = base if count >= base else 1
+    return root << ((count // root).bit_length() - 1)
+
+
+def _check(count: int) -> None:
+    if count < 1:
+        raise ValueError(f"a topic has at least one partition, not {count}")

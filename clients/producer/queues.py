@@ -14,10 +14,11 @@ Data and its upkeep only; `accumulator` and `switch` decide. Nothing here knows 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from protocol.lineage import Lineage
+from protocol.linear_hashing import EVERY_KEY, KeyClass, addressing, key_class
 from protocol.records.batch import SEQUENCES
 from protocol.records.batch_builder import BatchBuilder
 from protocol.records.record import Headers
@@ -28,9 +29,6 @@ RECORD_OVERHEAD_BYTES: Final = 14
 """Length, attributes, deltas and the lengths of key, value and headers; an estimate that errs on the large side."""
 PRODUCER_EPOCH_MAX: Final = 32767
 NO_LIMIT: Final = 1 << 62
-
-ResidueClass = tuple[int, int]
-EVERY_KEY: Final[ResidueClass] = (1, 0)
 
 
 class RecordMetadata(NamedTuple):
@@ -204,7 +202,7 @@ class PartitionQueue:
         self.waiting: deque[Batch] = deque()
         self.unresolved: deque[Batch] = deque()
         self.stamp = UNSTAMPED
-        self.key_class: ResidueClass = EVERY_KEY
+        self.key_class: KeyClass = EVERY_KEY
         self.live = True
         self.fence = UNSTAMPED
         """The highest generation with which the leader refused us: nothing older may be transmitted to it."""
@@ -297,8 +295,7 @@ class TopicQueues:
     """All queues of one topic, and how its records find theirs."""
 
     __slots__ = (
-        "_modulus",
-        "_split",
+        "address",
         "closed",
         "lineage",
         "live",
@@ -324,8 +321,8 @@ class TopicQueues:
         """Partitions to which nothing new is transmitted, because older records of their keys are unresolved."""
         self.returned: list[tuple[Record, float]] = []
         """Records without a partition, and when they were appended: withdrawn by a switch or refused by a leader."""
-        self._modulus = 1
-        self._split = 0
+        self.address: Callable[[int], int] = addressing(1, 1)
+        """From the hash of a key to its partition."""
 
     @property
     def generation(self) -> int:
@@ -338,11 +335,8 @@ class TopicQueues:
         self.live = self.ready = tuple(live)
         self.starved = frozenset()
         count = lineage.count if lineage is not None else max(self.live, default=0) + 1
-        if lineage is None:
-            self._modulus, self._split = count, 0
-        else:
-            self._modulus = lineage.base << ((count // lineage.base).bit_length() - 1)
-            self._split = count - self._modulus
+        # Kafka's modulo is linear hashing at its base.
+        self.address = addressing(count if lineage is None else lineage.base, count)
 
     def note_condition(self, *, leaderless: Collection[int], starved: Collection[int]) -> None:
         """Which partitions have no leader, and which too few in-sync replicas to take a record now.
@@ -353,13 +347,6 @@ class TopicQueues:
         self.starved = frozenset(starved)
         fed = tuple(index for index in self.live if index not in self.starved)
         self.ready = tuple(index for index in fed if index not in leaderless) or fed
-
-    def address(self, key_hash: int) -> int:
-        """The partition of a key. The same as `linear_hashing.address`, with the level worked out beforehand."""
-        partition = key_hash % self._modulus
-        if partition < self._split:
-            return key_hash % (2 * self._modulus)
-        return partition
 
     def queue(self, index: int) -> PartitionQueue:
         """The queue of a partition; made when first used."""
@@ -380,20 +367,7 @@ class TopicQueues:
             changes = lineage.class_generations(index)
             queue.stamp = changes[-1] if changes else UNSTAMPED
             if queue.live:
-                queue.key_class = class_of(index, lineage)
+                held = key_class(index, lineage.base, lineage.count)
+                assert held is not None, f"partition {index} is not live in {lineage!r}"
+                queue.key_class = held
         return before != (queue.stamp, queue.live)
-
-
-def class_of(index: int, lineage: Lineage) -> ResidueClass:
-    """The key hashes that a live partition holds."""
-    from protocol.linear_hashing import residue_class
-
-    held = residue_class(index, lineage.base, lineage.count)
-    assert held is not None, f"partition {index} is not live in {lineage!r}"
-    return held
-
-
-def overlap(one: ResidueClass, other: ResidueClass) -> bool:
-    """Whether two classes share a key. Moduli are base * 2**k, so one of them divides the other."""
-    modulus = min(one[0], other[0])
-    return one[1] % modulus == other[1] % modulus

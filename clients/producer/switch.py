@@ -30,13 +30,12 @@ from clients.producer.queues import (
     Batch,
     PartitionQueue,
     Record,
-    ResidueClass,
     TopicQueues,
-    overlap,
     size_of,
 )
 from clients.producer.routes import UNKEYED, chosen_partition
 from protocol.lineage import Lineage
+from protocol.linear_hashing import KeyClass
 
 Choose = Callable[[Sequence[int]], int]
 """Picks one of the live partitions for a record without a key."""
@@ -99,7 +98,7 @@ def refuse(batch: Batch, generation: int) -> None:
     queue.topic.returned.extend((record, batch.created_at) for record in batch.records)
 
 
-def stale_classes(topic: TopicQueues) -> set[ResidueClass]:
+def stale_classes(topic: TopicQueues) -> set[KeyClass]:
     """The classes of unresolved batches that were partitioned before their partition's keys changed."""
     return {
         batch.key_class
@@ -116,7 +115,7 @@ def closed_partitions(topic: TopicQueues) -> frozenset[int]:
     stale = stale_classes(topic)
     if not stale:
         return frozenset()
-    return frozenset(index for index in topic.live if any(overlap(topic.queue(index).key_class, one) for one in stale))
+    return frozenset(index for index in topic.live if any(topic.queue(index).key_class.overlaps(one) for one in stale))
 
 
 def settle(topic: TopicQueues, choose: Choose, batch_bytes: int, *, force: bool = False) -> list[Record]:

@@ -15,6 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 from protocol import linear_hashing
 from protocol.lineage import Lineage, Segment
+from protocol.linear_hashing import KeyClass
 from tests.model.explorer import replaced
 
 ABSENT: Final = -1
@@ -228,7 +229,7 @@ class Production:
         if older.record >= batch.record or older.status == "settled" or self._segment(older) == self._segment(batch):
             return False
         ours, theirs = self._held(batch), self._held(older)
-        return ours is None or theirs is None or (ours[1] - theirs[1]) % min(ours[0], theirs[0]) == 0
+        return ours is None or theirs is None or ours.overlaps(theirs)
 
     def _leaders(self, state: State) -> Iterator[tuple[str, State]]:
         for p in self.partitions:
@@ -389,8 +390,8 @@ class Production:
     def _segment(self, batch: Batch) -> Segment:
         return Segment(batch.partition, self._class(batch.partition, batch.generation))
 
-    def _held(self, batch: Batch) -> tuple[int, int] | None:
-        return linear_hashing.residue_class(batch.partition, self.lineage.base, self.counts[batch.generation])
+    def _held(self, batch: Batch) -> KeyClass | None:
+        return linear_hashing.key_class(batch.partition, self.lineage.base, self.counts[batch.generation])
 
 
 def without(**defects: object) -> Rules:

@@ -16,8 +16,9 @@ def lineage(*counts: int, base: int = 1) -> Lineage:
 
 @st.composite
 def lineages(draw: st.DrawFn) -> Lineage:
-    base = draw(st.sampled_from([1, 3]))
-    counts = draw(st.lists(st.integers(base, 12), min_size=1, max_size=6))
+    """Any path of counts, below and above the base."""
+    base = draw(st.integers(1, 8))
+    counts = draw(st.lists(st.integers(1, 12), min_size=1, max_size=6))
     return lineage(*counts, base=base)
 
 
@@ -41,6 +42,23 @@ def test_a_survivor_waits_for_the_victims_merged_into_it() -> None:
 
 def test_two_levels_at_once_have_one_parent_that_existed_before() -> None:
     assert text(lineage(1, 4).predecessors(Segment(3, 1))) == "0@0"
+
+
+def test_one_resize_through_the_base_has_survivors_that_stay_and_parents_that_were_there() -> None:
+    shrunk = lineage(8, 2, base=3)
+    assert text(shrunk.predecessors(Segment(0, 1))) == "2@0 3@0 5@0 6@0"
+    assert text(shrunk.predecessors(Segment(1, 1))) == "4@0 7@0"
+    grown = lineage(2, 7, base=3)
+    assert [text(grown.predecessors(Segment(one, 1))) for one in range(2, 7)] == ["0@0", "0@0", "1@0", "0@0", "0@0"]
+    assert text(lineage(8, 1, base=3).successors(Segment(7, 0))) == "0@1"
+
+
+def test_below_the_base_a_survivor_waits_for_its_victims_and_a_child_for_its_parent() -> None:
+    there_and_back = lineage(3, 2, 1, 5, base=3)
+    assert text(there_and_back.predecessors(Segment(0, 1))) == "2@0"
+    assert there_and_back.class_generations(1) == (0, 2, 3), "3 -> 2 does not touch the keys of 1"
+    assert text(there_and_back.predecessors(Segment(0, 2))) == "1@0"
+    assert [text(there_and_back.predecessors(Segment(one, 3))) for one in range(1, 5)] == ["0@2"] * 4
 
 
 def test_a_chain_through_an_empty_partition_is_kept() -> None:
@@ -92,6 +110,25 @@ def test_a_keys_segments_form_a_chain(history: Lineage, key_hash: int) -> None:
         homes.append(Segment(partition, history.class_generation(partition, generation)))
     for source, target in itertools.pairwise(homes):
         assert reaches(target, source), f"{history}: {source} is not before {target}"
+
+
+@given(lineages())
+def test_who_waits_for_whom_is_what_addressing_shows(history: Lineage) -> None:
+    """An edge between two partitions, at each resize, if and only if a key goes from the one to the other there."""
+    period = range(history.base << 4)
+    shown, known = set(), set()
+    for (_, before), (generation, after) in itertools.pairwise(history.history):
+        for key_hash in period:
+            source = linear_hashing.address(key_hash, history.base, before)
+            target = linear_hashing.address(key_hash, history.base, after)
+            if source != target:
+                last = Segment(source, history.class_generation(source, generation - 1))
+                shown.add((last, Segment(target, generation)))
+        for partition in range(after):
+            segment = Segment(partition, generation)
+            if generation in history.class_generations(partition):
+                known |= {(source, segment) for source in history.predecessors(segment)}
+    assert shown == known
 
 
 @given(lineages())

@@ -1,4 +1,6 @@
-"""Properties of linear hashing that a resize relies on (analysis B1-B3), over all small cases and random large ones."""
+"""Properties of linear hashing that a resize relies on (analysis B1-B3), at, above and below the base."""
+
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -6,20 +8,51 @@ from hypothesis import strategies as st
 
 from protocol import linear_hashing as lh
 
-bases = st.sampled_from([1, 3, 5, 7])
+bases = st.integers(1, 40)
 hashes = st.integers(0, 2**31 - 1)
 
 
 @st.composite
 def resizes(draw: st.DrawFn) -> tuple[int, int, int]:
+    """A base, and two counts of which each may be below it."""
     base = draw(bases)
-    return base, draw(st.integers(base, 200)), draw(st.integers(base, 200))
+    return base, draw(st.integers(1, 6 * base + 8)), draw(st.integers(1, 6 * base + 8))
+
+
+def published(key_hash: int, base: int, count: int) -> int:
+    """The mapping as KIP-253 has it, which knows no count below the base."""
+    level = base
+    while level * 2 <= count:
+        level *= 2
+    return key_hash % (2 * level) if key_hash % level < count - level else key_hash % level
+
+
+def cleared(key_hash: int, base: int, count: int) -> int:
+    """The mapping below the base, in the words of its definition."""
+    partition = key_hash % base
+    while partition >= count:
+        partition -= 1 << (partition.bit_length() - 1)
+    return partition
 
 
 @given(hashes, bases, st.integers(0, 7))
 def test_equals_kafkas_placement_at_base_times_a_power_of_two(key_hash: int, base: int, doublings: int) -> None:
     count = base << doublings
     assert lh.address(key_hash, base, count) == key_hash % count
+
+
+@given(hashes, bases, st.integers(0, 300))
+def test_at_and_above_the_base_nothing_is_new(key_hash: int, base: int, more: int) -> None:
+    assert lh.address(key_hash, base, base + more) == published(key_hash, base, base + more)
+
+
+@given(hashes, resizes())
+def test_below_the_base_the_highest_bit_goes_until_the_partition_exists(
+    key_hash: int, resize: tuple[int, int, int]
+) -> None:
+    base, count, _ = resize
+    count = min(count, base)
+    assert lh.address(key_hash, base, count) == cleared(key_hash, base, count)
 
 
 @given(hashes, st.integers(1, 96), st.integers(0, 100))
@@ -30,55 +63,85 @@ def test_the_odd_part_as_base_changes_nothing_at_or_above_the_initial_count(
     assert lh.address(key_hash, lh.base_of(initial), count) == lh.address(key_hash, initial, count)
 
 
-@given(hashes, resizes())
+@given(hashes, bases, st.lists(st.integers(1, 120), min_size=2, max_size=8))
 def test_a_key_moves_only_into_new_partitions_or_out_of_removed_ones(
-    key_hash: int, resize: tuple[int, int, int]
+    key_hash: int, base: int, counts: list[int]
 ) -> None:
-    base, before, after = resize
-    old, new = lh.address(key_hash, base, before), lh.address(key_hash, base, after)
-    if old != new and before < after:
-        assert new >= before and lh.ancestor(new, before, base) == old, "one parent"
-    elif old != new:
-        assert old >= after and lh.ancestor(old, after, base) == new, "one survivor"
+    """Whatever path the counts take, through the base and several levels at once."""
+    for before, after in pairwise(counts):
+        old, new = lh.address(key_hash, base, before), lh.address(key_hash, base, after)
+        if old != new and before < after:
+            assert new >= before and lh.ancestor(new, before, base) == old, "one parent"
+        elif old != new:
+            assert old >= after and lh.ancestor(old, after, base) == new, "one survivor, which stays itself"
 
 
-@given(hashes, resizes())
-def test_a_partition_holds_exactly_its_residue_class(key_hash: int, resize: tuple[int, int, int]) -> None:
+@given(resizes())
+def test_a_partition_holds_exactly_the_keys_of_its_class(resize: tuple[int, int, int]) -> None:
     base, count, _ = resize
-    holders = []
+    period = base << count.bit_length()
     for partition in range(count):
-        held = lh.residue_class(partition, base, count)
+        held = lh.key_class(partition, base, count)
         assert held is not None
-        if key_hash % held[0] == held[1]:
-            holders.append(partition)
-    assert holders == [lh.address(key_hash, base, count)]
+        theirs = [key_hash for key_hash in range(period) if lh.address(key_hash, base, count) == partition]
+        assert theirs == [key_hash for key_hash in range(period) if held.holds(key_hash)]
+        assert held.share == pytest.approx(len(theirs) / period)
+    assert lh.key_class(count, base, count) is None
 
 
 @given(resizes())
 def test_only_affected_partitions_gain_or_lose_keys(resize: tuple[int, int, int]) -> None:
+    """So classes are equal if and only if they hold the same keys."""
     base, before, after = resize
-    period = lh.base_of(1) * base * 512
     changed = set()
-    for key_hash in range(period):
+    for key_hash in range(base << max(before, after).bit_length()):
         old, new = lh.address(key_hash, base, before), lh.address(key_hash, base, after)
         if old != new:
             changed |= {old, new}
     assert changed == set(lh.affected(base, before, after))
 
 
+@pytest.mark.parametrize("base", [1, 2, 3, 5, 6, 11, 12])
+def test_classes_overlap_if_and_only_if_they_share_a_key(base: int) -> None:
+    counts = range(1, 4 * base + 4)
+    classes = {lh.key_class(index, base, count) for count in counts for index in range(count)}
+    period = range(base << counts[-1].bit_length())
+    keys = {one: {key_hash for key_hash in period if one.holds(key_hash)} for one in classes if one is not None}
+    for one, ours in keys.items():
+        assert lh.EVERY_KEY.overlaps(one) and one.overlaps(lh.EVERY_KEY)
+        for other, theirs in keys.items():
+            assert one.overlaps(other) == bool(ours & theirs), (one, other)
+            assert not ours & theirs or ours <= theirs or theirs <= ours, "nested or disjoint"
+            assert (one == other) == (ours == theirs)
+
+
 def test_one_more_partition_touches_one_parent_and_one_child() -> None:
     assert lh.affected(125, 1000, 1001) == [0, 1000]
+    assert lh.affected(125, 100, 101) == [36, 100]
 
 
-@pytest.mark.parametrize(("count", "expected"), [(8, 1.0), (9, 1.125), (10, 1.25), (12, 1.5), (15, 1.875), (16, 1.0)])
-def test_imbalance_is_a_saw_tooth_below_two(count: int, expected: float) -> None:
-    assert lh.imbalance(1, count) == expected
+def test_the_first_partitions_of_an_odd_base_merge_as_those_of_base_one() -> None:
+    assert [lh.parent(partition, 7) for partition in range(1, 10)] == [0, 0, 1, 0, 1, 2, 0, 1, 2]
+    assert [lh.ancestor(7, count, 3) for count in range(1, 8)] == [0, 1, 1, 1, 1, 1, 1]
+    assert [lh.ancestor(11, count, 3) for count in (1, 2, 3, 5, 6, 12)] == [0, 0, 2, 2, 5, 11]
+
+
+@pytest.mark.parametrize(
+    ("base", "count", "expected"),
+    [
+        *[(1, 8, 1.0), (1, 9, 1.125), (1, 12, 1.5), (1, 15, 1.875), (1, 16, 1.0)],
+        *[(3, 3, 1.0), (3, 2, 4 / 3), (3, 1, 1.0), (5, 4, 1.6), (5, 2, 1.2), (9, 8, 16 / 9)],
+    ],
+)
+def test_imbalance_is_a_saw_tooth(base: int, count: int, expected: float) -> None:
+    assert lh.imbalance(base, count) == pytest.approx(expected)
 
 
 @given(resizes())
-def test_shares_add_up(resize: tuple[int, int, int]) -> None:
+def test_shares_add_up_and_none_is_twice_the_mean(resize: tuple[int, int, int]) -> None:
     base, before, after = resize
-    assert sum(lh.share(partition, base, before) for partition in range(before)) == pytest.approx(1)
+    assert sum(lh.shares(base, before)) == pytest.approx(1)
+    assert 1 <= lh.imbalance(base, before) + 1e-9 < 2
     assert 0 <= lh.moved_share(base, before, after) <= 1
     assert lh.moved_share(base, before, after) == pytest.approx(lh.moved_share(base, after, before))
 
@@ -89,9 +152,8 @@ def test_the_base_is_the_odd_part(initial: int, base: int) -> None:
 
 
 def test_nonsense_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        lh.base_of(0)
-    with pytest.raises(ValueError, match="fewer than the base"):
-        lh.address(1, 3, 2)
+    for nonsense in (lambda: lh.base_of(0), lambda: lh.address(1, 3, 0), lambda: lh.ancestor(2, 0, 3)):
+        with pytest.raises(ValueError, match="at least one"):
+            nonsense()
     with pytest.raises(ValueError, match="split off from none"):
-        lh.parent(2, 3)
+        lh.parent(0, 3)

@@ -11,11 +11,9 @@ from clients.producer.queues import (
     PartitionQueue,
     Record,
     TopicQueues,
-    overlap,
     size_of,
 )
 from protocol.lineage import Lineage
-from protocol.linear_hashing import residue_class
 from protocol.records.batch import SEQUENCES
 from protocol.records.batch_builder import BatchBuilder
 from tests.clients.producer.world import Receipt
@@ -84,21 +82,6 @@ def test_beginning_again_numbers_unresolved_batches_anew() -> None:
     assert (queue.next_sequence, queue.established, queue.restart, queue.give_up) == (5, False, False, False)
     queue.begin_again(8, 0)
     assert (queue.producer_id, queue.producer_epoch) == (8, 0)
-
-
-def test_classes_overlap_if_and_only_if_they_share_a_key() -> None:
-    for base in (1, 3):
-        counts = range(base, base * 9)
-        classes = {
-            held
-            for count in counts
-            for index in range(count)
-            if (held := residue_class(index, base, count)) is not None
-        }
-        for one in classes:
-            for other in classes:
-                shared = any(h % one[0] == one[1] and h % other[0] == other[1] for h in range(base * 32))
-                assert overlap(one, other) == shared, (one, other)
 
 
 def test_sizes_err_on_the_large_side() -> None:

@@ -15,22 +15,28 @@ import pytest
 from clients.producer import queues, switch, turns
 from clients.producer.queues import TopicQueues
 from protocol.errors import ErrorCode, KafkaError
+from protocol.linear_hashing import KeyClass
 from tests.clients.producer.world import TOPIC, UNKEYED, Receipt, Rules, Violation, World, explicit_route
 
 CHAINS = [(1, 2), (2, 1), (1, 2, 1), (2, 1, 2), (2, 4, 1), (1, 2, 4), (3, 6, 4), (4, 6, 8, 5)]
+BELOW_THE_BASE = [(3, 2), (3, 2, 1, 5), (5, 2, 7)]
 KEYS = (1, 3)
+SEVERAL = tuple(range(8))
 SEEDS = 120
 SEEDS_OF_A_DEFECT = 3000
 
 
 @pytest.mark.parametrize("barrier", [True, False], ids=["published-last", "taken-up-late"])
-@pytest.mark.parametrize("counts", CHAINS, ids=str)
+@pytest.mark.parametrize("counts", [*CHAINS, *BELOW_THE_BASE], ids=str)
 def test_every_schedule_keeps_order(counts: tuple[int, ...], barrier: bool) -> None:
     for seed in range(SEEDS):
         world = World(counts, random.Random(seed), barrier=barrier)
-        keys = KEYS if max(counts) <= 4 else tuple(range(8))
-        run(world, seed, keys=keys)
+        run(world, seed, keys=keys_for(counts))
         assert all(receipt.metadata is not None or refused_as_too_large(receipt) for _, _, receipt in world.sent)
+
+
+def keys_for(counts: tuple[int, ...]) -> tuple[int, ...]:
+    return KEYS if max(counts) <= 4 and counts not in BELOW_THE_BASE else SEVERAL
 
 
 def run(world: World, seed: int, keys: tuple[int, ...] = KEYS, steps: int = 150) -> None:
@@ -40,13 +46,13 @@ def run(world: World, seed: int, keys: tuple[int, ...] = KEYS, steps: int = 150)
         raise Violation(f"seed {seed}: {violation}\n" + " ; ".join(world.trace)) from violation
 
 
-@pytest.mark.parametrize("counts", [(1, 2), (2, 1), (1, 2, 1), (4, 6, 8, 5)], ids=str)
+@pytest.mark.parametrize("counts", [(1, 2), (2, 1), (1, 2, 1), (4, 6, 8, 5), (3, 2, 1, 5)], ids=str)
 def test_giving_up_a_batch_costs_that_batch_only(counts: tuple[int, ...]) -> None:
     """Expiry inside the barrier (E10): what is given up may or may not be stored; the rest keeps order, once each."""
     given_up = 0
     for seed in range(SEEDS):
         world = World(counts, random.Random(seed), expiring=True)
-        run(world, seed, keys=KEYS if max(counts) <= 4 else tuple(range(8)))
+        run(world, seed, keys=keys_for(counts))
         given_up += sum(receipt.error is not None for _, _, receipt in world.sent)
     assert given_up > 0
 
@@ -95,6 +101,15 @@ def younger_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(switch, "_age", lambda entry: -entry[0].order)
 
 
+def classes_of_one_residue(patch: pytest.MonkeyPatch) -> None:
+    """As at and above the base: two classes share keys if their first hashes do."""
+
+    def overlaps(one: KeyClass, other: KeyClass) -> bool:
+        return (one.residues[0] - other.residues[0]) % min(one.modulus, other.modulus) == 0
+
+    patch.setattr(KeyClass, "overlaps", overlaps)
+
+
 def nothing(patch: pytest.MonkeyPatch) -> None:
     pass
 
@@ -114,6 +129,7 @@ Defect = Callable[[pytest.MonkeyPatch], None]
         pytest.param(generation_may_fall, [(1, 2), (2, 1)], False, Rules(), id="D-h generation falls"),
         pytest.param(pipeline_into_the_unknown, [(1, 2), (1, 2, 1)], False, Rules(), id="D-i first contact pipelined"),
         pytest.param(younger_first, [(1, 2), (2, 1)], True, Rules(), id="R8c not by age"),
+        pytest.param(classes_of_one_residue, [(3, 2), (5, 2, 7)], True, Rules(), id="classes of one residue"),
     ],
 )
 def test_each_known_mistake_is_caught(
@@ -128,7 +144,7 @@ def test_each_known_mistake_is_caught(
     for seed in range(SEEDS_OF_A_DEFECT):
         world = World(chains[seed % len(chains)], random.Random(seed), barrier=barrier, rules=rules)
         try:
-            world.run(keys=KEYS, records=14, steps=150)
+            world.run(keys=keys_for(tuple(world.counts)), records=14, steps=150)
         except Violation as violation:
             caught.append(f"seed {seed}: {violation}")
             break
