@@ -10,7 +10,7 @@ WORKDIR /src
 COPY pyproject.toml constraints.txt ./
 RUN python3 -m venv /opt/anabranch \
  && python3 -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-extras = project['optional-dependencies']; print(*project['dependencies'], *extras['fast'], *extras['metrics'], sep='\n')" \
+extras = project['optional-dependencies']; print(*project['dependencies'], *extras['metrics'], sep='\n')" \
  > requirements.txt \
  && /opt/anabranch/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt -r requirements.txt
 

@@ -1,5 +1,5 @@
-"""How every long-running command runs: the fastest loop there is, log lines on stderr, a clean stop on SIGINT and
-SIGTERM, and on SIGQUIT (`kill -3`) what its tasks wait for."""
+"""How every long-running command runs: log lines on stderr, a clean stop on SIGINT and SIGTERM,
+and on SIGQUIT (`kill -3`) what its tasks wait for."""
 
 from __future__ import annotations
 
@@ -16,24 +16,15 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]], *, log_level: str = "warning") -> None:
-    """Run a command's coroutine on uvloop if it is installed, on asyncio's own loop otherwise."""
+    """Run a command's coroutine until it ends."""
     logging.basicConfig(
         stream=sys.stderr, level=log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
     )
-    with asyncio.Runner(loop_factory=fast_loop) as runner:
+    with asyncio.Runner() as runner:
         loop = runner.get_loop()
         if threading.current_thread() is threading.main_thread():
             loop.add_signal_handler(signal.SIGQUIT, _tell_waits, loop)
         runner.run(main())
-
-
-def fast_loop() -> asyncio.AbstractEventLoop:
-    """A new event loop."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 def _tell_waits(loop: asyncio.AbstractEventLoop) -> None:

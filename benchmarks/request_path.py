@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from anabranch.cluster import Cluster
-from anabranch.running import fast_loop, settle_memory
+from anabranch.running import settle_memory
 from benchmarks.latency import VERSIONS, small_fetch, small_produce
 from benchmarks.report import Figure, console, summary, table, times, working
 from broker.connection import BrokerConnection
@@ -234,7 +234,7 @@ async def profiled(path: Path, requests: int) -> None:
 
 def measure(requests: int = REQUESTS, *, profile: bool = False) -> list[Figure]:
     """Measure, print the table."""
-    with working("request path"), asyncio.Runner(loop_factory=fast_loop) as runner:
+    with working("request path"), asyncio.Runner() as runner:
         produce, fetch = runner.run(everything(requests, profile))
     rows: list[Sequence[str]] = []
     for stage in ("frame and decode", "dispatch and handler", "log", "encode", "waking the task, loop"):

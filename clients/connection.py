@@ -24,6 +24,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from clients.timer import Timer
 from protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.connection import ClientConnection
 from protocol.errors import DecodeError, ErrorCode, KafkaError
@@ -66,7 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         self._request_timeout_s = request_timeout_ms / 1000
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, _Call] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = Timer(self._expire)
         self._versions: dict[int, tuple[int, int]] = {}
         self._lost: Exception | None = None
         self._gone: asyncio.Future[None] = self._loop.create_future()
@@ -140,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
         seconds = self._request_timeout_s if timeout_ms is None else timeout_ms / 1000
         call = _Call(self._loop.create_future(), self._loop.time() + seconds, request_class.__name__)
         self._calls[correlation_id] = call
-        self._arm(call.deadline)
+        self._timer.set_by(call.deadline)
         self._write(chunks)
         return call.answer
 
@@ -204,9 +205,7 @@ class Connection(asyncio.BufferedProtocol):
         """The end of this connection, whoever wanted it: no call stays open, no timer runs."""
         if self._lost is None:
             self._lost = error
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         calls, self._calls = self._calls, {}
         for call in calls.values():
             if not call.answer.done():
@@ -214,15 +213,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _arm(self, deadline: float) -> None:
-        if self._timer is None or deadline < self._timer.when():
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._loop.call_at(deadline, self._expire)
-
     def _expire(self) -> None:
         """The timer of the oldest deadline. Answered calls leave it armed, so that it often has nothing to do."""
-        self._timer = None
         now = self._loop.time()
         open_calls = [call for call in self._calls.values() if not call.answer.done()]
         late = [call for call in open_calls if call.deadline <= now]
@@ -232,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
             self._leave_nothing_to_the_kernel()
             self._fail(ConnectionError(f"{late[0].name} was not answered in time"))
         elif open_calls:
-            self._arm(min(call.deadline for call in open_calls))
+            self._timer.set_by(min(call.deadline for call in open_calls))
 
     def _leave_nothing_to_the_kernel(self) -> None:
         """Have the connection reset when it is closed: else the kernel goes on sending what the peer has not taken."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Final, Generic, TypeVar
 
 from broker.coordinators.deadlines import Deadlines
+from clients.timer import Timer
 
 Key = TypeVar("Key", bound=Hashable)
 TOLERANCE_S: Final = 0.001
@@ -47,7 +48,7 @@ class Alarm(Generic[Key]):
         self._clock_ms = clock_ms
         self._ring = ring
         self._deadlines: Deadlines[Key] = Deadlines()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = Timer(self.wake)
         self._started = False
 
     def set(self, key: Key, due_ms: int | None) -> None:
@@ -69,30 +70,22 @@ class Alarm(Generic[Key]):
     def stop(self) -> None:
         """Nothing rings any more."""
         self._started = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
 
     def _set_timer(self) -> None:
         due_ms = self._deadlines.first()
         if due_ms is None:
             return
-        loop = asyncio.get_running_loop()
         # The clock counts whole milliseconds: never wake too early. It may also have jumped forward since the timer was
         # set: so times of the loop are compared, or everybody would wait for a deadline that is over by now.
         delay_ms = max(due_ms - self._clock_ms(), 0) + 1
-        when = loop.time() + delay_ms / 1000
-        if self._timer is not None:
-            if self._timer.when() <= when + TOLERANCE_S:
-                return
-            self._timer.cancel()
-        self._timer = loop.call_at(when, self.wake)
+        when = asyncio.get_running_loop().time() + delay_ms / 1000
+        if when + TOLERANCE_S < self._timer.due:
+            self._timer.set_by(when)
 
     def wake(self) -> None:
         """Ring for everything whose time has come."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         now_ms = self._clock_ms()
         for key in self._deadlines.pop_due(now_ms):
             self._ring(key, now_ms)

@@ -13,6 +13,7 @@ from functools import partial
 
 from broker.replication.delayed import DelayedRequests
 from broker.replication.partition import Partition, Role
+from clients.timer import Timer
 from protocol.errors import ErrorCode
 
 
@@ -52,7 +53,7 @@ class WaitingRooms:
         """Fetches that wait for bytes."""
         self.deletions: DelayedRequests[Partition] = DelayedRequests()
         """DeleteRecords that wait until every live replica has done the same."""
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = Timer(self._expire)
 
     async def park(
         self,
@@ -66,8 +67,7 @@ class WaitingRooms:
         released: asyncio.Future[None] = loop.create_future()
         deadline = loop.time() + timeout_ms / 1000
         parked = room.park(keys, deadline, ready, partial(_release, released))
-        if self._timer is None or deadline < self._timer.when():
-            self._arm(loop, deadline)
+        self._timer.set_by(deadline)
         try:
             await released
         finally:
@@ -95,23 +95,16 @@ class WaitingRooms:
         """Let everybody go: the broker is stopping."""
         for room in (self.produces, self.fetches, self.deletions):
             room.finish_all()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
 
-    def _arm(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = loop.call_at(deadline, self._expire, loop)
-
-    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = None
+    def _expire(self) -> None:
         # A timer may fire up to the clock's resolution early: what is due within it is due now.
-        now = loop.time() + 0.001
+        now = asyncio.get_running_loop().time() + 0.001
         rooms = (self.produces, self.fetches, self.deletions)
         for room in rooms:
             room.expire(now)
         if coming := [deadline for room in rooms if (deadline := room.next_deadline) is not None]:
-            self._arm(loop, min(coming))
+            self._timer.set_by(min(coming))
 
 
 def _release(waiting: asyncio.Future[None]) -> None:

@@ -15,6 +15,7 @@ from typing import Final
 
 from clients.consumer.session import GroupSession
 from clients.network import POSITION_CHANNELS
+from clients.timer import Timer
 from protocol.errors import KafkaError
 from protocol.topic_partition import TopicPartition
 
@@ -39,9 +40,7 @@ class ProgressWatch:
         self._on_progress = on_progress
         self._loop = asyncio.get_running_loop()
         self._polls: dict[int, tuple[Mapping[TopicPartition, int], asyncio.Task[float]]] = {}
-        self._soon: asyncio.TimerHandle | None = None
-        self._due = 0.0
-        """When `_soon` is due: uvloop's handles do not tell."""
+        self._soon = Timer(self._look)
         self._closed = False
         self.failure: BaseException | None = None
         """A bug, after which nothing is asked any more."""
@@ -49,8 +48,7 @@ class ProgressWatch:
     async def close(self) -> None:
         """Ask for nothing more."""
         self._closed = True
-        if self._soon is not None:
-            self._soon.cancel()
+        self._soon.cancel()
         tasks = [task for _, task in self._polls.values()]
         for task in tasks:
             task.cancel()
@@ -58,16 +56,10 @@ class ProgressWatch:
 
     def look(self, after_s: float = 0) -> None:
         """Something else may be waited for, or the membership stands again: see to it, soon or after a time."""
-        due = self._loop.time() + after_s
-        if self._closed or (self._soon is not None and self._due <= due):
-            return
-        if self._soon is not None:
-            self._soon.cancel()
-        self._due = due
-        self._soon = self._loop.call_at(due, self._look)
+        if not self._closed:
+            self._soon.set_by(self._loop.time() + after_s)
 
     def _look(self) -> None:
-        self._soon = None
         awaited = self._awaited() if self._session.stable and self.failure is None else None
         if awaited is None or (self._polls and self._covered(awaited)):
             return

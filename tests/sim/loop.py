@@ -75,21 +75,20 @@ def outside() -> contextvars.Context:
     return context
 
 
-class SimHandle(asyncio.TimerHandle):
-    """A callback with its process.
+class SimHandle(asyncio.Handle):
+    """A callback with its process; no handle tells when it is due, as uvloop's need not.
 
     A schedule makes tens of thousands, so this sets what asyncio's constructors would set, without their detours.
     """
 
     __slots__ = ("process", "wakes_task")
 
-    def __init__(self, when: float, callback: Any, args: Any, loop: SimLoop, context: contextvars.Context) -> None:
-        self._when = when
+    def __init__(self, callback: Any, args: Any, loop: SimLoop, context: contextvars.Context) -> None:
         self._callback = callback
         self._args = args
         self._loop = loop
         self._context = context
-        self._cancelled = self._scheduled = False
+        self._cancelled = False
         self._repr = self._source_traceback = None
         self.process = context.get(PROCESS)
         self.wakes_task = isinstance(getattr(callback, "__self__", None), asyncio.Task)
@@ -129,7 +128,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_soon(
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> SimHandle:
-        handle = self._handle(self._now, callback, args, context)
+        handle = self._handle(callback, args, context)
         self._ready.append(handle)
         return handle
 
@@ -139,7 +138,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> SimHandle:
-        handle = self._handle(when, callback, args, context)
+        handle = self._handle(callback, args, context)
         self._sequence += 1
         if self.hasty and (early := math.nextafter(when, 0)) > self._now:
             when = early
@@ -242,8 +241,8 @@ class SimLoop(asyncio.BaseEventLoop):
             logging.disable(disabled)
         self.close()
 
-    def _handle(self, when: float, callback: Any, args: Any, context: Any) -> SimHandle:
-        handle = SimHandle(when, callback, args, self, contextvars.copy_context() if context is None else context)
+    def _handle(self, callback: Any, args: Any, context: Any) -> SimHandle:
+        handle = SimHandle(callback, args, self, contextvars.copy_context() if context is None else context)
         if self._over:
             handle.cancel()
         return handle
