@@ -35,6 +35,15 @@ def test_what_is_old_does_not_count() -> None:
     assert rate.per_second(16_000) == 0
 
 
+def test_a_window_is_old_when_its_last_use_is() -> None:
+    """A window begins with its first use, and lasts a second: what it was used for at its end counts from there."""
+    rate = Rate(1000, 11)
+    rate.record(100, 0)
+    rate.record(1000, 900)
+    assert rate.per_second(11_500) == pytest.approx(1100 / 11.5)
+    assert rate.per_second(11_900) == 0
+
+
 @given(st.lists(st.integers(1, 3000), min_size=20, max_size=50))
 def test_who_waits_as_told_gets_what_is_allowed(uses: list[int]) -> None:
     """A client that uses what it can, as soon as it may. Rare large uses get up to twice the limit: Kafka's rule."""

@@ -29,6 +29,15 @@ def test_preferred_needs_the_first_replica_alive_and_in_sync() -> None:
     assert elections.preferred([], [1], {1}) is None
 
 
+def test_a_move_ends_with_a_leader_among_those_that_stay_and_live() -> None:
+    assert elections.reassigned([2, 3], 1, [1, 2, 3], {1, 2, 3}) == Elected(2, (2, 3))
+    assert elections.reassigned([2, 3], 3, [1, 2, 3], {1, 2, 3}) == Elected(3, (2, 3)), "the leader remains"
+    assert elections.reassigned([2, 3], 1, [1, 2, 3], {1, 3}) == Elected(3, (2, 3)), "the first of them is dead"
+    assert elections.reassigned([2, 3], 3, [1, 2, 3], {1, 2}) == Elected(2, (2, 3)), "the leader is dead"
+    assert elections.reassigned([2, 3], 1, [1, 2, 3], {1}) is None
+    assert elections.reassigned([2, 3], 1, [1, 3], {1, 2}) is None, "alive, but not in sync"
+
+
 def test_shutdown_moves_leadership_within_the_isr() -> None:
     assert elections.controlled_shutdown([1, 2, 3], [1, 3], {1, 2, 3}, {1}) == Elected(3, (3,))
     assert elections.controlled_shutdown([1, 2], [1], {1, 2}, {1}) is None, "nobody else has every record"

@@ -8,11 +8,12 @@ marker that is on its way, whenever it can.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from controller import effects
+from controller import effects, resize
 from controller.events import Answered, BrokersRead, Event, TimerFired
 from controller.model import TopicPartition
 from protocol.apis.list_offsets import (
@@ -151,6 +152,20 @@ def test_a_leader_that_goes_together_with_the_controller(fault: str) -> None:
         else:
             break
     assert crash_after > 4
+
+
+def test_where_a_log_begins_counts_in_the_leader_epoch_in_which_it_was_said() -> None:
+    """A start by one leader and an equal end by the next are no word that the log of either is empty."""
+    _, term = draining("none")
+    state = term.state
+    committed = state.partitions[VICTIM]
+    epoch = committed.state.leader_epoch
+    resize.offset_reported(state, VICTIM, epoch, timestamp=-2, offset=70)
+    later = replace(committed, state=replace(committed.state, leader_epoch=epoch + 1))
+    state.partitions[VICTIM] = later
+    assert resize.offset_reported(state, VICTIM, epoch + 1, timestamp=LATEST, offset=70) == []
+    resize.offset_reported(state, VICTIM, epoch + 1, timestamp=-2, offset=70)
+    assert resize.offset_reported(state, VICTIM, epoch + 1, timestamp=LATEST, offset=70) != []
 
 
 def test_a_replica_that_comes_back_during_the_removal_is_told_to_go() -> None:

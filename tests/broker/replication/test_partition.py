@@ -389,6 +389,27 @@ def test_an_answer_of_another_epoch_is_not_taken(partition: Partition) -> None:
     assert partition.isr == (1, 2, 3)
 
 
+def test_an_answer_of_the_same_partition_epoch_says_that_nothing_had_to_change(partition: Partition) -> None:
+    change = proposed(partition)
+    same = answer(isr=(1, 2), partition_epoch=partition.partition_epoch)
+    assert partition.on_answer(change, same) is Verdict.COMMITTED
+    assert (partition.isr, partition.pending) == ((1, 2), None)
+
+
+@pytest.mark.parametrize(("next_epoch", "unchallenged"), [(6, True), (7, False)])
+def test_a_leader_stays_unchallenged_across_its_own_next_epoch_and_no_other(
+    partition: Partition, next_epoch: int, unchallenged: bool
+) -> None:
+    """Between its epoch and the one after the next somebody else may have led, and given records to a follower."""
+    partition.become_leader(state(epoch=5), 0)
+    assert not partition.unchallenged
+    for replica in (2, 3):
+        fetched(partition, replica, partition.log.log_end_offset, 0)
+    assert partition.unchallenged
+    partition.become_leader(state(epoch=next_epoch), 0)
+    assert partition.unchallenged is unchallenged
+
+
 def test_a_new_leader_epoch_drops_the_pending_change(partition: Partition) -> None:
     change = proposed(partition)
     partition.become_leader(state(epoch=6, isr=(1, 2)), 50)

@@ -280,6 +280,15 @@ def test_a_follower_may_begin_in_the_middle_of_a_batch(files: Files) -> None:
     assert code_of(log.append_as_follower, batch(5, at=(104, 3))) is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
+@pytest.mark.parametrize("start_offset", [101, 104])
+def test_a_follower_may_begin_at_any_record_of_a_batch_but_the_first(files: Files, start_offset: int) -> None:
+    log = opened(files)
+    log.truncate_fully_and_start_at(start_offset)
+    log.append_as_follower(batch(5, at=(100, 3)))
+    assert (log.log_start_offset, log.log_end_offset) == (start_offset, 105)
+    assert [header.base_offset for header in everything(log)] == [100]
+
+
 # -------------------------------------------------------------------------------------------------- cutting, retaining
 
 

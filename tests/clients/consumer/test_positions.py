@@ -102,6 +102,15 @@ def test_what_counts_as_processed() -> None:
     assert progress.processed
 
 
+@pytest.mark.parametrize(("offset", "rewound"), [(5, True), (6, False), (7, False)])
+def test_only_a_seek_behind_the_commit_goes_back(offset: int, rewound: bool) -> None:
+    """A seek to exactly where the group has committed brings nothing again."""
+    progress = begun(0)
+    progress.note_committed(6)
+    progress.seek(offset)
+    assert progress.rewound is rewound
+
+
 def test_r11_a_seek_forgets_what_was_announced_flushed_and_crossed() -> None:
     progress = begun()
     for known in (progress.announced, progress.flushed, progress.crossed):

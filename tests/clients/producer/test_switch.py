@@ -224,6 +224,40 @@ def test_a_fenced_producer_waits_for_metadata_and_asks_for_it() -> None:
     assert waiting(world.accumulator.topic(TOPIC)) == {1: [0, 1]}
 
 
+def test_the_fence_of_a_partition_never_falls() -> None:
+    """An answer to an older request may arrive late: what a newer one has told of the leader stays known."""
+    world = settled((1, 2))
+    queue = world.accumulator.topic(TOPIC).queue(0)
+    queue.established = True  # several requests may be on their way
+    for _ in range(2):
+        world.send(1)
+        world.transmit()
+    older, newer = list(queue.unresolved)
+    switch.refuse(newer, 2)
+    switch.refuse(older, 1)
+    assert queue.fence == 2
+
+
+def test_records_that_move_keep_their_age() -> None:
+    """Neither those that waited nor those that a leader refused begin their delivery timeout anew."""
+    world = World((1, 2), random.Random(2), faults=False)  # both fit into one batch
+    world.send(1)
+    world.transmit()
+    (refused,) = world.accumulator.topic(TOPIC).queue(0).unresolved
+    world.now = 5.0
+    world.send(1)
+    world.plan()
+    world.take_up(0)
+    world.arrive(world.where[0])
+    world.now = 7.0
+    world.answer(world.where[0])
+    world.publish()
+    world.learn(1)
+    moved = world.accumulator.topic(TOPIC).queue(1).waiting
+    assert [len(batch.records) for batch in moved] == [2], "in one batch, which is as old as the older one"
+    assert refused.created_at == moved[0].created_at == 0.0
+
+
 def test_a_leader_that_is_behind_is_asked_again() -> None:
     """E8: its refusal says nothing about the batch, which stays as it is; only the generation tells who is stale."""
     world = settled((1, 2), barrier=False)
