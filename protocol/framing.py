@@ -22,6 +22,11 @@ BUFFER_BYTES: Final = 65_536
 ROOM_BYTES: Final = 4_096
 """Less room than this is not worth a read from the socket."""
 LENGTH_BYTES: Final = 4
+FOREIGN: Final = {
+    b"\x16\x03": "a TLS handshake; only plain text is spoken here (security.protocol=PLAINTEXT)",
+    b"\x15\x03": "a TLS alert; only plain text is spoken here (security.protocol=PLAINTEXT)",
+} | dict.fromkeys((b"GET ", b"HEAD", b"POST", b"PUT ", b"HTTP"), "that is HTTP, this is Kafka's protocol")
+"""How messages of other protocols begin that are sent to the wrong port, or come from it."""
 
 _read_length = struct.Struct(">i").unpack_from
 
@@ -67,7 +72,7 @@ class FrameReader:
         length: int = _read_length(self._buffer, self._start)[0]
         if not 0 <= length <= self._frame_bytes_max:
             raise DecodeError(
-                f"frame of {length} bytes, allowed are 0 to {self._frame_bytes_max}",
+                f"frame of {length} bytes, allowed are 0 to {self._frame_bytes_max}{self._foreign()}",
                 buffer=memoryview(self._buffer)[self._start : self._end],
             )
         if buffered < LENGTH_BYTES + length:
@@ -81,6 +86,11 @@ class FrameReader:
             if len(self._buffer) > BUFFER_BYTES:
                 self._buffer = bytearray(0)
         return frame
+
+    def _foreign(self) -> str:
+        """What the peer speaks, if the first bytes of its frame are known from elsewhere."""
+        begin = bytes(self._buffer[self._start : self._start + LENGTH_BYTES])
+        return next((f": {what}" for head, what in FOREIGN.items() if begin.startswith(head)), "")
 
     def _make_room(self, wanted: int) -> None:
         """Move what is left to the front, into a larger buffer if half of this one is in use.

@@ -12,6 +12,7 @@ import click
 
 from anabranch.metrics import metrics_endpoint
 from anabranch.running import LOG_LEVELS, StopSignal, run, settle_memory
+from anabranch.start_errors import cannot_start
 from broker.config import BrokerSettings, ConfigError, parse_properties
 from broker.start_settings import IDS, check_reachable, refuse_twice, start_settings
 
@@ -94,7 +95,7 @@ def command(
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
     except (ZkError, OSError, TimeoutError) as error:
-        raise click.ClickException(f"cannot start: {error}") from None
+        raise click.ClickException(cannot_start(error)) from None
 
 
 def address(text: str, option: str = "--listen") -> tuple[str, int]:

@@ -13,6 +13,7 @@ import click
 
 from anabranch.metrics import metrics_endpoint
 from anabranch.running import LOG_LEVELS, StopSignal, postpone_collection, run, settle_memory
+from anabranch.start_errors import cannot_start
 
 if TYPE_CHECKING:
     from anabranch.cluster import Cluster
@@ -112,9 +113,7 @@ def command(
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
     except OSError as error:
-        raise click.ClickException(
-            f"cannot start: {error}; is another cluster using the port or the directory?"
-        ) from None
+        raise click.ClickException(cannot_start(error)) from None
 
 
 async def serve(cluster: Cluster, host: str, metrics_port: int | None) -> None:
