@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from anabranch.data_directory import JOURNAL, refuse_other_form
 from anabranch.lifetime import Startable
 from broker.app import Node
 from broker.config import BrokerSettings, with_properties
@@ -30,6 +31,7 @@ from controller.zk.journal import JournaledZooKeeper
 from controller.zk.memory import MemoryZooKeeper
 
 if TYPE_CHECKING:
+    from broker.metadata_cache import ClusterImage
     from broker.storage.files import Files
 
 READY_TIMEOUT_MS: Final = 60000
@@ -64,6 +66,7 @@ class Cluster(Startable):
 
     Clients are sent to `advertised_host` if it is given, such as the name under which a container is reached. Brokers
     stand in `racks` by turns. They are numbered from 1 on, or from the property `broker.id` on.
+    Raises `DirectoryInUse` at once if another process works in `data_dir`.
     """
 
     def __init__(
@@ -82,6 +85,8 @@ class Cluster(Startable):
         settings = start_settings(small_cluster_settings(brokers), properties or {})
         check_reachable(dataclasses.replace(settings, host=host, advertised_host=advertised_host))
         first = settings.node_id
+        if data_dir is not None:
+            refuse_other_form(data_dir, processes=False)
         self.zookeeper = self._open_zookeeper(data_dir)
         self.nodes: dict[int, Node] = {}
         """The running nodes by id."""
@@ -102,7 +107,7 @@ class Cluster(Startable):
 
     @staticmethod
     def _open_zookeeper(data_dir: str | Path | None) -> MemoryZooKeeper:
-        return MemoryZooKeeper() if data_dir is None else JournaledZooKeeper(Path(data_dir) / "zookeeper.journal")
+        return MemoryZooKeeper() if data_dir is None else JournaledZooKeeper(Path(data_dir) / JOURNAL)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -157,9 +162,13 @@ class Cluster(Startable):
         self._settings[node_id] = dataclasses.replace(settings, port=node.port)
 
     async def _all_know(self, count: int) -> None:
-        """Wait until every running broker sees this many live brokers."""
+        """Wait until every running broker sees this many live brokers, and all topics."""
+
+        def told(image: ClusterImage) -> bool:
+            return image.complete and len(image.brokers) >= count
+
         for node in self.nodes.values():
-            known = await node.services.metadata.wait_until(lambda image: len(image.brokers) >= count, READY_TIMEOUT_MS)
+            known = await node.services.metadata.wait_until(told, READY_TIMEOUT_MS)
             if not known:
                 seen = sorted(node.services.metadata.image.brokers)
                 raise TimeoutError(f"broker {node.settings.node_id} knows only the brokers {seen}, not {count}")

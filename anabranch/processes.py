@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.lifetime import Startable
 from anabranch.zookeeper import dying_with_us
 from broker.config import ConfigError
+from clients.directory_lock import DirectoryLock
 
 if TYPE_CHECKING:
     from anabranch.zookeeper import LocalZooKeeper
@@ -209,6 +210,7 @@ class ProcessCluster(Startable):
         self._metrics_port = metrics_port
         self._zookeeper = zookeeper
         self._server: LocalZooKeeper | None = None
+        self._lock: DirectoryLock | None = None
 
     @property
     def brokers(self) -> list[NodeProcess]:
@@ -226,7 +228,12 @@ class ProcessCluster(Startable):
         return self._zookeeper if self._server is None else self._server.hosts
 
     async def start(self) -> None:
-        """Start ZooKeeper, if it is ours, and all nodes; returns when every broker knows every other."""
+        """Start ZooKeeper, if it is ours, and all nodes; returns when every broker knows every other.
+
+        Raises `DirectoryInUse` if another process runs in the directory.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._lock = DirectoryLock(self.directory)
         if self._zookeeper == "local":
             from anabranch.zookeeper import LocalZooKeeper
 
@@ -261,6 +268,8 @@ class ProcessCluster(Startable):
         if self._server is not None:
             server, self._server = self._server, None
             await server.__aexit__(None, None, None)
+        if self._lock is not None:
+            self._lock.release()
         if self._temporary is not None:
             self._temporary.cleanup()
 
@@ -327,6 +336,7 @@ async def serve_processes(
 ) -> None:
     """Run a cluster of processes until told to stop, or until one of them ends."""
     from anabranch.cluster import OPTIONS
+    from anabranch.data_directory import left_out, refuse_other_form
     from anabranch.running import StopSignal
     from broker.config import BrokerSettings
     from broker.start_settings import IDS, check_reachable, refuse_twice, start_settings
@@ -337,6 +347,8 @@ async def serve_processes(
     check_reachable(settings)
     if zookeeper != "local" and ":" not in zookeeper:
         raise ConfigError(f"--zookeeper {zookeeper!r}: write local, or HOST:PORT of an ensemble")
+    if data_dir is not None:
+        refuse_other_form(data_dir, processes=True)
     cluster = ProcessCluster(
         brokers,
         zookeeper=zookeeper,
@@ -350,6 +362,8 @@ async def serve_processes(
     )
     stop = StopSignal()
     async with cluster:
+        if missing := await left_out(host, cluster.brokers[0].port):
+            sys.stderr.write(f"warning: {missing}\n")
         sys.stdout.write(f"ready bootstrap={cluster.bootstrap_servers}\n")
         sys.stdout.flush()
         try:

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Final
 
 from anabranch.lifetime import Startable
+from clients.directory_lock import DirectoryLock
 
 MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 JARS: Final = (
@@ -198,6 +199,7 @@ class LocalZooKeeper(Startable):
         """Start the process without waiting: a server of a quorum answers only when most of them run."""
         java, jars = java_command(), class_path()
         directory = self._directory()
+        lock = DirectoryLock(directory)
         config, logging, log = (directory / name for name in ("zoo.cfg", "log4j2.properties", "zookeeper.log"))
         config.write_text(self._config(directory))
         logging.write_text(LOGGING)
@@ -206,9 +208,17 @@ class LocalZooKeeper(Startable):
         command = [*dying_with_us(), java, *options, "-cp", jars, MAIN_CLASS, str(config)]
         with log.open("ab") as output:
             # A session of its own: Ctrl-C at the terminal is for the nodes, which still need ZooKeeper to say goodbye.
+            # The lock is the server's, which may outlive us.
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=directory, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=directory,
+                start_new_session=True,
+                pass_fds=(lock.descriptor,),
             )
+        lock.hand_over(self._process.pid)
 
     def _directory(self) -> Path:
         if self._given_dir is not None:

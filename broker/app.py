@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
@@ -99,8 +100,17 @@ class Node:
         self._on_controller_event.append(listener)
 
     async def start(self) -> None:
-        """Bring the node up; returns when it is registered, which is before the controller has answered."""
+        """Bring the node up; returns when it is registered, which is before the controller has answered.
+
+        Raises `DirectoryInUse` before anything else is touched.
+        """
         self.failed = asyncio.get_running_loop().create_future()
+        with contextlib.ExitStack() as undo:
+            self._lock_directories(undo)
+            await self._start()
+            undo.pop_all()
+
+    async def _start(self) -> None:
         session = await self._connect()
         try:
             await registration.prepare_parents(session)
@@ -121,6 +131,13 @@ class Node:
 
         Every step that needs others is given up after a while: without ZooKeeper nothing can be handed over.
         """
+        try:
+            await self._stop(controlled=controlled)
+        finally:
+            for files in self._files_by_path.values():
+                files.unlock()
+
+    async def _stop(self, *, controlled: bool) -> None:
         self._stopping = True
         services = self.services
         if self._renewal is not None:
@@ -149,8 +166,12 @@ class Node:
             log.warning("node %d: gave up %s after %g s", self.settings.node_id, what, seconds)
 
     async def ready(self, timeout_ms: float | None) -> bool:
-        """Wait until the controller has told this broker about itself: from then on it can serve clients."""
-        return await self.services.metadata.wait_until(lambda image: self.settings.node_id in image.brokers, timeout_ms)
+        """Wait until the controller has told this broker of itself and of all topics: now it can serve clients."""
+
+        def told(image: ClusterImage) -> bool:
+            return image.complete and self.settings.node_id in image.brokers
+
+        return await self.services.metadata.wait_until(told, timeout_ms)
 
     # --- starting
 
@@ -316,6 +337,16 @@ class Node:
         if services.controller is not None:
             services.controller.adopt(self._controller_settings())
 
+    @property
+    def _files_by_path(self) -> Mapping[str, Files]:
+        return self._files if isinstance(self._files, Mapping) else {self.settings.data_dir: self._files}
+
+    def _lock_directories(self, undo: contextlib.ExitStack) -> None:
+        """Before anything in them is read: what another process writes there would be lost, or what this one does."""
+        for files in self._files_by_path.values():
+            files.lock()
+            undo.callback(files.unlock)
+
     def _fresh_cluster_id(self) -> str:
         return base64.urlsafe_b64encode(self._rng.randbytes(16)).rstrip(b"=").decode()
 
@@ -324,8 +355,7 @@ class Node:
         if not self.settings.is_broker:
             return
         mine = {"version": "0", "broker.id": str(self.settings.node_id), "cluster.id": cluster_id}
-        by_path = self._files if isinstance(self._files, Mapping) else {self.settings.data_dir: self._files}
-        for path, files in by_path.items():
+        for path, files in self._files_by_path.items():
             content = files.read_file(META_PROPERTIES)
             if content is None:
                 files.write_file(META_PROPERTIES, "".join(f"{k}={v}\n" for k, v in mine.items()).encode())

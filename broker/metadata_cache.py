@@ -89,6 +89,8 @@ class ClusterImage:
     """Topic id -> name."""
     controller_id: int = -1
     """The active controller as it named itself, whether or not it is a broker."""
+    complete: bool = False
+    """Whether some controller has told everything: before, a topic that is not here may exist all the same."""
 
     def partition(self, topic: str, index: int) -> PartitionImage | None:
         """One partition, or None when the topic or the index is unknown."""
@@ -178,7 +180,7 @@ def applied(image: ClusterImage, request: UpdateMetadataRequest) -> ClusterImage
         if after.topic_id != ZERO_UUID:
             names[after.topic_id] = after.name
     brokers = {broker.id: broker_image(broker) for broker in request.live_brokers}
-    return ClusterImage(brokers, topics, names, request.controller_id)
+    return ClusterImage(brokers, topics, names, request.controller_id, full or image.complete)
 
 
 def grouped_by_topic(request: UpdateMetadataRequest) -> Iterable[UpdateMetadataTopicState]:

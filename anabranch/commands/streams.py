@@ -44,6 +44,7 @@ def command(
     Says what it does in JSON lines: its tasks, how far they are restored, how much it has processed.
     """
     from anabranch.running import run
+    from clients.directory_lock import DirectoryInUse
     from clients.streams.config import StreamsConfig
 
     if importlib.util.find_spec("lmdb") is None:
@@ -55,7 +56,10 @@ def command(
         found = load_topology(topology)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    run(lambda: _work(found, config), log_level=log_level)
+    try:
+        run(lambda: _work(found, config), log_level=log_level)
+    except DirectoryInUse as error:
+        raise click.ClickException(f"{error}; give each instance a --state-dir of its own") from None
 
 
 def load_topology(where: str) -> Topology:

@@ -7,7 +7,7 @@ fraction of a second. With --processes every broker is a process of its own and 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -62,6 +62,7 @@ def command(
 ) -> None:
     """Start a cluster, print one `ready` line, run until SIGINT or SIGTERM."""
     from broker.config import ConfigError, parse_properties
+    from clients.directory_lock import DirectoryInUse
 
     if port and not 0 < port <= 65536 - brokers:
         raise click.UsageError(
@@ -80,21 +81,16 @@ def command(
     try:
         properties = parse_properties(config)
         if processes:
-            from anabranch.processes import serve_processes
-
             assert zookeeper is not None
-            run(
-                lambda: serve_processes(
-                    brokers=brokers,
-                    host=host,
-                    port=port,
-                    data_dir=data_dir,
-                    zookeeper=zookeeper,
-                    properties=properties,
-                    log_level=log_level,
-                    metrics_port=metrics_port,
-                ),
+            run_processes(
+                brokers=brokers,
+                host=host,
+                port=port,
+                data_dir=data_dir,
+                zookeeper=zookeeper,
+                properties=properties,
                 log_level=log_level,
+                metrics_port=metrics_port,
             )
         else:
             postpone_collection()
@@ -112,16 +108,33 @@ def command(
             run(lambda: serve(cluster, host, metrics_port), log_level=log_level)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
+    except DirectoryInUse as error:
+        raise click.ClickException(f"cannot start: {error}; stop it, or use another --data-dir") from None
     except OSError as error:
         raise click.ClickException(cannot_start(error)) from None
 
 
+def run_processes(*, log_level: str, **wishes: Any) -> None:
+    """Run a cluster of processes; `wishes` are those of `serve_processes`."""
+    from anabranch.processes import NodeFailed, serve_processes
+    from anabranch.zookeeper import ZooKeeperUnavailable
+
+    try:
+        run(lambda: serve_processes(log_level=log_level, **wishes), log_level=log_level)
+    except (NodeFailed, ZooKeeperUnavailable) as error:
+        raise click.ClickException(str(error)) from None
+
+
 async def serve(cluster: Cluster, host: str, metrics_port: int | None) -> None:
     """Run a single-process cluster until told to stop."""
+    from anabranch.data_directory import left_out
+
     stop = StopSignal()
     async with metrics_endpoint(host, metrics_port) as metrics, cluster:
         for node in cluster.nodes.values():
             metrics.show(node)
+        if missing := await left_out(host, next(iter(cluster.nodes.values())).port):
+            click.echo(f"warning: {missing}", err=True)
         settle_memory()
         sys.stdout.write(f"ready bootstrap={cluster.bootstrap_servers}{metrics.ready}\n")
         sys.stdout.flush()

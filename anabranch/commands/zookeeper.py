@@ -27,7 +27,7 @@ def command(listen: str, data_dir: str | None) -> None:
     host, port = address(listen)
     try:
         run(lambda: serve(host, port, data_dir))
-    except ZooKeeperUnavailable as error:
+    except (ZooKeeperUnavailable, OSError) as error:
         raise click.ClickException(str(error)) from None
 
 

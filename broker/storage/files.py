@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
+from clients.directory_lock import DirectoryLock
+
 Buffer = bytes | bytearray | memoryview
 
 OPEN_DESCRIPTORS_MAX: Final = 512
@@ -83,6 +85,12 @@ class Files(Protocol):
 
     def space_bytes(self) -> tuple[int, int]:
         """The size of the volume and what is free of it; -1 where nobody knows."""
+
+    def lock(self) -> None:
+        """Keep every other owner out until `unlock`, or until this process ends. Raises `DirectoryInUse`."""
+
+    def unlock(self) -> None:
+        """Let others in; nothing happens if it was not locked."""
 
 
 # --------------------------------------------------------------------------------------------------------------- memory
@@ -200,6 +208,12 @@ class MemoryFiles:
         """Memory has no size of its own."""
         return -1, -1
 
+    def lock(self) -> None:
+        """Nobody else can come here."""
+
+    def unlock(self) -> None:
+        """See `lock`."""
+
     def _entry(self, path: str) -> tuple[dict[str, MemoryFile | None], str]:
         directory, _, name = path.rpartition("/")
         if directory not in self._directories:
@@ -275,6 +289,7 @@ class OsFiles:
         Path(self._root).mkdir(parents=True, exist_ok=True)
         self._descriptors: OrderedDict[str, int] = OrderedDict()
         self._open_descriptors_max = open_descriptors_max
+        self._lock: DirectoryLock | None = None
 
     def open(self, path: str) -> File:
         """See `Files`."""
@@ -346,6 +361,17 @@ class OsFiles:
         """See `Files`."""
         volume = os.statvfs(self._root)
         return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
+
+    def lock(self) -> None:
+        """See `Files`."""
+        assert self._lock is None, f"{self._root} is locked by this owner already"
+        self._lock = DirectoryLock(self._root)
+
+    def unlock(self) -> None:
+        """See `Files`."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def close(self) -> None:
         """Give back all descriptors."""

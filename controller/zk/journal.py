@@ -4,7 +4,8 @@ outcome.
 One line per changed znode: its path and, unless it is gone or ephemeral, all of it. Reading the lines in order gives
 the tree back, with every version and transaction number going on where it was, so that no broker or leader epoch is
 ever used twice. What survives is what survives a killed process; a lost machine is what replication is for. Opening
-the file writes it anew, one line per znode, so it does not grow over restarts.
+the file writes it anew, one line per znode, so it does not grow over restarts; its directory is locked before, for as
+long as it is open.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from clients.directory_lock import DirectoryLock
 from controller.zk import paths
 from controller.zk.memory import MemoryZooKeeper
 from controller.zk.tree import Znode, ZnodeTree
@@ -29,13 +31,17 @@ class JournaledZooKeeper(MemoryZooKeeper):
         super().__init__()
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            self.tree = read(path.read_text())
-        fresh = path.with_suffix(".new")
-        lines = [line(self.tree, one) for one in sorted(self.tree.nodes)]
-        fresh.write_text("".join(lines))
-        fresh.replace(path)
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
+        self._lock = DirectoryLock(path.parent)
+        try:
+            if path.exists():
+                self.tree = read(path.read_text())
+            fresh = path.with_suffix(".new")
+            fresh.write_text("".join(line(self.tree, one) for one in sorted(self.tree.nodes)))
+            fresh.replace(path)
+            self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
+        except BaseException:
+            self._lock.release()
+            raise
 
     def write(self, apply: Callable[[], T]) -> T:
         """Run a transaction, note it down, and post its watches."""
@@ -47,6 +53,7 @@ class JournaledZooKeeper(MemoryZooKeeper):
     def close(self) -> None:
         """Close the file; the service must not be used any more."""
         os.close(self._file)
+        self._lock.release()
 
 
 def line(tree: ZnodeTree, path: str) -> str:

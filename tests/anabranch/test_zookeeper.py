@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from anabranch import zookeeper
-from anabranch.zookeeper import LocalZooKeeper, ZooKeeperUnavailable, why_unavailable
+from anabranch.zookeeper import LocalZooKeeper, ZooKeeperUnavailable, free_port, why_unavailable
+from clients.directory_lock import DirectoryInUse
 from controller.zk.kazoo_session import open_kazoo
 from controller.zk.session import SessionEvent
 
@@ -29,6 +30,8 @@ def test_data_and_sessions_survive_a_crash_of_the_server(arun: Run, tmp_path: Pa
         async with LocalZooKeeper(data_dir=tmp_path / "zk") as server:
             hosts, pid = server.hosts, server.pid
             zk = await open_kazoo(hosts, session_timeout_ms=40_000)
+            with pytest.raises(DirectoryInUse, match=f"process {pid} \\("):
+                LocalZooKeeper(data_dir=tmp_path / "zk", port=free_port()).launch()
             await zk.create("/e", b"mine", ephemeral=True)
             again = asyncio.Event()
             zk.on_session(lambda event: again.set() if event is SessionEvent.CONNECTED else None)

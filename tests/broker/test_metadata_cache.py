@@ -116,6 +116,12 @@ def test_a_full_update_forgets_what_it_does_not_name() -> None:
     assert image.names == {ID_B: "u"}
 
 
+def test_what_was_told_is_complete_from_the_first_full_update_on() -> None:
+    partial, full = update(topic(partition(0))), update(topic(partition(0)), type=2)
+    seen = [image_after(*told).complete for told in ((), (partial,), (full,), (full, partial))]
+    assert seen == [False, False, True, True]
+
+
 def test_a_full_update_forgets_partitions_that_were_removed_while_this_broker_was_away() -> None:
     image = image_after(update(topic(partition(0), partition(1))), update(topic(partition(0)), type=2))
     assert set(image.topics["t"].partitions) == {0}

@@ -210,6 +210,12 @@ class DiskView:
     def space_bytes(self) -> tuple[int, int]:
         return -1, -1
 
+    def lock(self) -> None:
+        """A disk of the simulation has one process at a time: `must_live` sees to it."""
+
+    def unlock(self) -> None:
+        pass
+
     def _entry(self, path: str) -> tuple[dict[str, Inode | None], str]:
         self._process.must_live()
         directory, _, name = path.rpartition("/")

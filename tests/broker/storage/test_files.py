@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.storage.files import Files, MemoryFiles, OsFiles
+from clients.directory_lock import DirectoryInUse
 
 
 def test_append_and_read(files: Files) -> None:
@@ -186,3 +187,23 @@ def test_short_writes_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     file.append(b"abcdef", b"ghij")
     assert (file.size_bytes, file.read(0, 20)) == (10, b"abcdefghij")
     disk.close()
+
+
+def test_a_directory_has_one_owner_at_a_time(tmp_path: Path) -> None:
+    first, second = OsFiles(tmp_path), OsFiles(tmp_path)
+    first.lock()
+    with pytest.raises(DirectoryInUse, match=r"Failed to acquire lock on file \.lock in"):
+        second.lock()
+    second.unlock()
+    with pytest.raises(DirectoryInUse):
+        second.lock()
+    first.unlock()
+    second.lock()
+    second.unlock()
+
+
+def test_memory_needs_no_lock() -> None:
+    files = MemoryFiles()
+    files.lock()
+    files.unlock()
+    assert files.names("") == []

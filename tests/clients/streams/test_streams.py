@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from clients import Producer
+from clients.directory_lock import DirectoryInUse
 from clients.streams import committer as committer_module
 from clients.streams.committer import TasksMigrated
 from clients.streams.config import AT_LEAST_ONCE, StreamsConfig
@@ -395,7 +396,7 @@ def test_what_failed_is_not_committed(tmp_path: Path) -> None:
 def test_two_instances_do_not_share_a_directory(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         async with world.instance(counts()):
-            with pytest.raises(BlockingIOError, match="another instance"):
+            with pytest.raises(DirectoryInUse, match="another node of this process"):
                 await world.instance(counts()).start()
 
     story(act, tmp_path)

@@ -1,0 +1,57 @@
+"""A directory belongs to one process: who comes second hears who was first, and a kill leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clients.directory_lock import DirectoryInUse, DirectoryLock
+
+HOLD = """
+import sys
+from clients.directory_lock import DirectoryLock
+lock = DirectoryLock(sys.argv[1])
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_second_owner_in_one_process_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
+    lock = DirectoryLock(tmp_path)
+    for _ in range(2):  # a refusal does not let the next one in
+        with pytest.raises(DirectoryInUse, match="another node of this process is using this directory"):
+            DirectoryLock(tmp_path)
+    lock.release()
+    lock.release()
+    DirectoryLock(tmp_path).release()
+
+
+def test_another_process_is_named_and_leaves_no_lock_when_it_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        with pytest.raises(DirectoryInUse) as refused:
+            DirectoryLock(tmp_path)
+        text = str(refused.value)
+        assert text.startswith(f"Failed to acquire lock on file .lock in {tmp_path}: process {holder.pid} (")
+        assert sys.executable in text and "\n" not in text.partition(" -c")[0]
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait()
+        DirectoryLock(tmp_path).release()
+
+
+def test_a_lock_that_was_handed_over_ends_with_its_new_owner(tmp_path: Path) -> None:
+    lock = DirectoryLock(tmp_path)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=(lock.descriptor,)) as child:
+        lock.hand_over(child.pid)
+        with pytest.raises(DirectoryInUse, match=f"process {child.pid} "):
+            DirectoryLock(tmp_path)
+        assert child.stdin is not None
+        child.stdin.close()
+        child.wait()
+        DirectoryLock(tmp_path).release()
