@@ -18,7 +18,7 @@ from clients.metadata import Topic
 from clients.producer.queues import RecordMetadata
 from protocol.errors import ErrorCode, KafkaError
 from protocol.topic_partition import TopicPartition
-from tests.sim.cluster import EPOCH_MS, SimCluster
+from tests.sim.cluster import SimCluster
 from tests.sim.history import Begun, Callback, Commit, Delivery, Died, Send
 from tests.sim.loop import Process
 
@@ -74,7 +74,7 @@ class Application(ABC):
 
     def clock_ms(self) -> int:
         """What this client believes the time to be."""
-        return EPOCH_MS + self.skew_ms + int(self.cluster.now() * 1000)
+        return self.cluster.loop.time_of_day_ms() + self.skew_ms
 
     def tell(self, line: str) -> None:
         self.cluster.tell(f"{self.identity}: {line}")

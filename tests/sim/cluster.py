@@ -32,7 +32,6 @@ from tests.sim.zookeeper import Change, SimZooKeeper
 log = logging.getLogger(__name__)
 
 PORT: Final = 9092
-EPOCH_MS: Final = 1_700_000_000_000
 RESTART_PAUSE_S: Final = 0.3
 
 OWNED: Final = (paths.CONTROLLER, paths.FEATURE, paths.LATEST_PRODUCER_ID_BLOCK)
@@ -177,13 +176,13 @@ class SimCluster:
 
     async def _start_node(self, machine: Machine, process: Process) -> None:
         timeout_ms = machine.settings.zookeeper_session_timeout_ms
-        offset_ms = EPOCH_MS + machine.skew_ms  # a process takes the time of day once: `clients.clock`
+        skew_ms = machine.skew_ms  # a process takes the time of day once: `clients.clock`
         node = Node(
             machine.settings,
             connect=lambda: self.zookeeper.connect(timeout_ms),
             files=DiskView(machine.disk, process),
             rng=self.rng(f"node-{process.name}"),
-            clock_ms=lambda: offset_ms + int(self.loop.time() * 1000),
+            clock_ms=lambda: self.loop.time_of_day_ms() + skew_ms,
             failpoint=lambda point: self._reached(machine, process, point),
         )
         machine.node = node

@@ -58,7 +58,6 @@ def run_many(seeds: Iterable[int], processes: int, scenario: str = "everything")
 
 def tell(seed: int, bug: str | None, scenario: str) -> int:
     """Run one schedule and print its story."""
-    logging.getLogger().setLevel(logging.INFO)
     with planted(bug):
         verdict = SCENARIOS[scenario].schedule(seed).run()
     for at_s, line in verdict.history.story:

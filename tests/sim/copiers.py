@@ -75,6 +75,7 @@ class CommittedReader(Application):
             request_timeout_ms=2500,
             metadata_max_age_ms=3000,
             partition_assignment_strategy=strategy,
+            clock_ms=self.clock_ms,
             rng=self.chance(purpose),
         )
 
@@ -148,6 +149,7 @@ class _CopierRun:
             delivery_timeout_ms=copier.delivery_timeout_ms,
             max_block_ms=8000,
             metadata_max_age_ms=4000,
+            clock_ms=copier.clock_ms,
             rng=copier.cluster.rng(f"client-{name}-producer"),
         )
         self._consumer = copier.consumer = copier.make_consumer(

@@ -8,7 +8,10 @@ Every callback belongs to a `Process`, inherited through the context from whoeve
 runs again, not even its `finally` clauses, exactly like one that got SIGKILL; a frozen one (SIGSTOP) keeps its
 callbacks until it is thawed.
 
-Reference: the pitfalls measured in asyncio 3.11; `tests/sim/test_loop.py` holds each of them.
+The time of day is a number, too: `clients.clock` reads the loop's while the loop runs. A timestamp of the real one
+would change how many bytes a batch takes and when a segment is full, and so what happens next.
+
+Reference: the pitfalls measured in asyncio 3.11; `tests/sim/test_world.py` holds each of them.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from clients import clock
+
 if TYPE_CHECKING:
     from tests.sim.network import SimNetwork
 
@@ -32,6 +37,8 @@ T = TypeVar("T")
 
 TURNS_PER_INSTANT_MAX: Final = 200_000
 """More callbacks than this without the clock moving is a livelock."""
+EPOCH_MS: Final = 1_700_000_000_000
+"""The time of day when a simulation begins."""
 
 
 class ProcessKilled(BaseException):
@@ -125,6 +132,9 @@ class SimLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._now
 
+    def time_of_day_ms(self) -> int:
+        return EPOCH_MS + int(self._now * 1000)
+
     def call_soon(
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> SimHandle:
@@ -206,12 +216,14 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run until the coroutine is done, then let nothing of this world live on."""
-        collecting = gc.isenabled()
+        collecting, real_clock = gc.isenabled(), clock.wall_clock_ms
         gc.disable()  # a collection would run `__del__` and weakref callbacks at times of its own choosing
+        clock.wall_clock_ms = self.time_of_day_ms
         try:
             return self.run_until_complete(self.spawn(None, work, "simulation"))
         finally:
             self._bury()
+            clock.wall_clock_ms = real_clock
             if collecting:
                 gc.enable()
 

@@ -10,11 +10,12 @@ The seed chooses not only which faults happen, but how likely each kind is, so t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from chaos import checkers
@@ -45,7 +46,6 @@ class Verdict:
     steps: Counter[str]
     simulated_s: float
     resizes: int
-    log_lines: list[str] = field(default_factory=list)
 
     @property
     def fingerprint(self) -> str:
@@ -197,21 +197,15 @@ class Schedule:
 
     def run(self) -> Verdict:
         cluster = self.cluster
-        noticed = _Noticed(cluster)
-        root = logging.getLogger()
-        root.addHandler(noticed)
-        try:
-            with probes.watching(cluster), request_probes.watching(cluster):
-                try:
-                    cluster.loop.run(self._life())
-                except SimulationStuck as error:
-                    cluster.history.complete = False
-                    cluster.history.failures.append(f"stuck: {error}")
-                except Exception as error:  # a log that cannot be read, or a mistake of this simulation
-                    cluster.history.complete = False
-                    cluster.history.failures.append(f"cannot be judged: {traceback.format_exc()}{error!r}")
-        finally:
-            root.removeHandler(noticed)
+        with _listening(cluster) as noticed, probes.watching(cluster), request_probes.watching(cluster):
+            try:
+                cluster.loop.run(self._life())
+            except SimulationStuck as error:
+                cluster.history.complete = False
+                cluster.history.failures.append(f"stuck: {error}")
+            except Exception as error:  # a log that cannot be read, or a mistake of this simulation
+                cluster.history.complete = False
+                cluster.history.failures.append(f"cannot be judged: {traceback.format_exc()}{error!r}")
         history = cluster.history
         history.failures += [f"unhandled: {line}" for line in cluster.loop.failures]
         history.failures += [f"log: {line}" for line in noticed.bugs]
@@ -226,7 +220,6 @@ class Schedule:
             cluster.steps,
             cluster.now(),
             sum(operator.resized for operator in self.operators),
-            noticed.lines,
         )
 
     @property
@@ -317,6 +310,22 @@ class Schedule:
                 cluster.boot(machine.node_id)
 
 
+@contextlib.contextmanager
+def _listening(cluster: SimCluster) -> Iterator[_Noticed]:
+    """Hear what is logged, whatever this process has been told to log: it is part of the story and its fingerprint."""
+    root, noticed = logging.getLogger(), _Noticed(cluster)
+    level, disabled = root.level, root.manager.disable
+    root.addHandler(noticed)
+    root.setLevel(logging.INFO)
+    logging.disable(logging.NOTSET)
+    try:
+        yield noticed
+    finally:
+        root.removeHandler(noticed)
+        root.setLevel(level)
+        logging.disable(disabled)
+
+
 class _Noticed(logging.Handler):
     """A line of the log with a traceback is a bug that somebody caught, and fails the run."""
 
@@ -324,7 +333,6 @@ class _Noticed(logging.Handler):
         super().__init__(logging.DEBUG)
         self._cluster = cluster
         self.bugs: list[str] = []
-        self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         process = PROCESS.get()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -13,20 +10,29 @@ from broker.replication.partition import Partition
 from chaos.checkers.invariants import INVARIANTS
 from clients.consumer.gate import TopicGate
 from tests.sim import crash_points
-from tests.sim.command import run_many, run_one
+from tests.sim.command import Result, run_many
 from tests.sim.defects import DEFECTS, SCENARIO
+from tests.sim.elsewhere import fingerprints_elsewhere
 from tests.sim.planted import catch, planted
 from tests.sim.resizing import silent
 
 SCHEDULES = 100
+AGAIN = 25
+"""Of `test_schedules`, too."""
 
 
+@pytest.fixture(scope="module")
+def results() -> list[Result]:
+    return list(run_many(range(SCHEDULES), processes=2, scenario=SCENARIO))
+
+
+@pytest.mark.xdist_group("a hundred resizes")
 @pytest.mark.timeout(400)
-def test_a_hundred_schedules_of_resizes_are_without_violation() -> None:
+def test_a_hundred_schedules_of_resizes_are_without_violation(results: list[Result]) -> None:
     """Goal: I0 to I15, whatever dies; every fault and every kind of resize happened, every invariant had evidence."""
     fired: Counter[str] = Counter()
     guilty = {}
-    for result in run_many(range(SCHEDULES), processes=2, scenario=SCENARIO):
+    for result in results:
         fired += result.fired
         if result.violations:
             guilty[result.seed] = result.violations[:3]
@@ -36,18 +42,11 @@ def test_a_hundred_schedules_of_resizes_are_without_violation() -> None:
     assert all(fired[f"judged: {one.name}"] >= SCHEDULES for one in INVARIANTS)
 
 
-def test_a_seed_repeats_its_resizes_exactly_in_any_process() -> None:
-    here = run_one(7, SCENARIO).fingerprint
-    code = f"from tests.sim.command import run_one; print(run_one(7, {SCENARIO!r}).fingerprint)"
-    for hash_seed in ("1", "77"):
-        there = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert there.stdout.strip() == here
+@pytest.mark.xdist_group("a hundred resizes")
+@pytest.mark.timeout(400)
+def test_a_seed_repeats_its_resizes_exactly_in_any_process_after_any_others(results: list[Result]) -> None:
+    here = {result.seed: result.fingerprint for result in results[:AGAIN]}
+    assert fingerprints_elsewhere(reversed(here), SCENARIO) == here
 
 
 @pytest.mark.timeout(400)

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
 
-from tests.sim.command import run_many, run_one
+from tests.sim.command import Result, run_many
 from tests.sim.effects import silent
+from tests.sim.elsewhere import fingerprints_elsewhere
 
 SCHEDULES = 100
+AGAIN = 25
+"""And as many of resizes."""
+
+pytestmark = [pytest.mark.xdist_group("a hundred schedules"), pytest.mark.timeout(400)]
 
 
-@pytest.mark.timeout(400)
-def test_a_hundred_schedules_under_faults_are_without_violation() -> None:
+@pytest.fixture(scope="module")
+def results() -> list[Result]:
+    return list(run_many(range(SCHEDULES), processes=2))
+
+
+def test_a_hundred_schedules_under_faults_are_without_violation(results: list[Result]) -> None:
     """Goal: nothing acknowledged is lost, repeated or out of order, whatever fails; and every fault has fired."""
     fired: Counter[str] = Counter()
     resizes = 0
     guilty = {}
-    for result in run_many(range(SCHEDULES), processes=2):
+    for result in results:
         fired += result.fired
         resizes += result.resizes
         if result.violations:
@@ -31,18 +37,7 @@ def test_a_hundred_schedules_under_faults_are_without_violation() -> None:
     assert silent(fired, SCHEDULES) == []
 
 
-@pytest.mark.parametrize("seed", [3, 17])
-def test_a_seed_repeats_a_run_exactly_in_any_process(seed: int) -> None:
-    """Goal: a run depends on its seed alone; set order (PYTHONHASHSEED), the process and the time change nothing."""
-    here = run_one(seed)
-    assert run_one(seed).fingerprint == here.fingerprint
-    code = f"from tests.sim.command import run_one; print(run_one({seed}).fingerprint)"
-    for hash_seed in ("1", "77"):
-        there = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert there.stdout.strip() == here.fingerprint
+def test_a_seed_repeats_a_run_exactly_in_any_process_after_any_others(results: list[Result]) -> None:
+    """Goal: a run depends on its seed alone; the process, the order of sets, the time and other runs change nothing."""
+    here = {result.seed: result.fingerprint for result in results[:AGAIN]}
+    assert fingerprints_elsewhere(reversed(here), "everything") == here
