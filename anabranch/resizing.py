@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 LINES_MAX = 16
 DRAWN_MAX = 64
+EVEN = 1e-9
+"""What a sum of fractions may be off."""
 
 
 def plan_lines(topic: Topic, count: int) -> list[str]:
@@ -38,6 +40,7 @@ def plan_lines(topic: Topic, count: int) -> list[str]:
         f"{topic.name}: {plan.before} -> {plan.after} partitions, generation {plan.generation}",
         f"  keys that move      {plan.moved_share:.1%}",
         f"  fullest over mean   {plan.imbalance_before:.2f} now, {plan.imbalance_after:.2f} then",
+        *([] if plan.imbalance_after < 1 + EVEN else [f"  share of keys then  {_share_names(plan.shares_after)}"]),
         f"  fenced for a moment {_named(plan.fenced)}; {untouched} untouched",
         *(f"  {line}" for line in shortened(waits)),
     ]
@@ -82,6 +85,17 @@ def shortened(lines: Sequence[str], most: int = LINES_MAX) -> list[str]:
     if len(lines) <= most:
         return list(lines)
     return [*lines[: most - 1], f"... and {len(lines) - most + 1} more"]
+
+
+def _share_names(shares: Sequence[float]) -> str:
+    """Who holds how much, the fullest first."""
+    holders: dict[str, list[int]] = {}
+    for partition, share in sorted(enumerate(shares), key=lambda one: -one[1]):
+        holders.setdefault(f"{share:.3%}" if share < 0.001 else f"{share:.1%}", []).append(partition)
+    return "; ".join(
+        f"{share} on {'each of ' if len(partitions) > 1 else ''}{_named(partitions)}"
+        for share, partitions in holders.items()
+    )
 
 
 def _named(partitions: Sequence[int]) -> str:

@@ -25,8 +25,10 @@ class ResizePlan:
     moved_share: float
     """Of all keys, between 0 and 1."""
     imbalance_before: float
-    """Load of the fullest partition over the mean, if keys are many and alike: below 2, and 1 at base * 2**k."""
+    """Load of the fullest partition over the mean, if keys are many and alike: below 2, and 1 if all hold as many."""
     imbalance_after: float
+    shares_after: tuple[float, ...]
+    """Of all keys, by partition."""
     fenced: tuple[int, ...]
     """The partitions whose leaders take up a new generation; no other producer notices anything."""
     waits: Mapping[int, tuple[int, ...]]
@@ -36,8 +38,6 @@ class ResizePlan:
 def plan_resize(lineage: Lineage, count: int) -> ResizePlan:
     """What a resize to `count` partitions would do. ValueError if the topic cannot have that many."""
     base, before = lineage.base, lineage.count
-    if count < base:
-        raise ValueError(f"a topic of base {base} has at least {base} partitions, not {count}")
     after = lineage.resized(lineage.generation + 1, count)
     fresh = [Segment(partition, after.generation) for partition in linear_hashing.affected(base, before, count)]
     waits = {segment.partition: tuple(one.partition for one in after.predecessors(segment)) for segment in fresh}
@@ -48,6 +48,7 @@ def plan_resize(lineage: Lineage, count: int) -> ResizePlan:
         moved_share=linear_hashing.moved_share(base, before, count),
         imbalance_before=linear_hashing.imbalance(base, before),
         imbalance_after=linear_hashing.imbalance(base, count),
+        shares_after=tuple(linear_hashing.shares(base, count)),
         fenced=tuple(segment.partition for segment in fresh if segment.partition < before),
         waits={partition: sources for partition, sources in waits.items() if sources},
     )

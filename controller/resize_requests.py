@@ -174,11 +174,10 @@ def check_shrink(topic: Topic, asked: CreatePartitionsTopic) -> None:
             ErrorCode.INVALID_PARTITIONS,
             f"The topic {topic.name} has enable.ordered.delivery=false: such a topic can grow but not shrink.",
         )
-    if count < body.base:
+    if count < 1:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {topic.name} began with {body.initial_partition_count} partition(s) and can be merged into "
-            f"{body.base} at the least, not {count}.",
+            f"The topic {topic.name} can be merged into one partition at the least, not {count}.",
         )
     if topic.config.get("cleanup.policy", "delete").strip() == "compact":
         # R15: the last record of each key never expires, so a victim would never be empty.

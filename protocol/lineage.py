@@ -36,7 +36,7 @@ class Segment:
 class Lineage:
     """The history of one topic's partition count. Immutable; equal histories are equal lineages."""
 
-    __slots__ = ("_class_generations", "_predecessors", "base", "history")
+    __slots__ = ("_class_generations", "_kept", "_predecessors", "base", "history")
 
     def __init__(self, base: int, history: Sequence[tuple[int, int]]) -> None:
         generations = [generation for generation, _ in history]
@@ -46,6 +46,7 @@ class Lineage:
         self.history = tuple((generation, count) for generation, count in history)
         self._class_generations: dict[int, tuple[int, ...]] = {}
         self._predecessors: dict[Segment, tuple[Segment, ...]] = {}
+        self._kept: dict[int, dict[int, list[int]]] = {}
 
     @property
     def generation(self) -> int:
@@ -120,14 +121,10 @@ class Lineage:
         partition = segment.partition
         if before is None or partition >= after:
             return
-        if before < after:
-            sources = [linear_hashing.ancestor(partition, before, self.base)] if partition >= before else []
+        if partition >= before:
+            sources = [linear_hashing.ancestor(partition, before, self.base)]
         else:
-            sources = [
-                victim
-                for victim in range(after, before)
-                if linear_hashing.ancestor(victim, after, self.base) == partition
-            ]
+            sources = self._relatives(segment.generation).get(partition, []) if after < before else []
         for one in sources:
             yield Segment(one, self.class_generation(one, segment.generation - 1))
 
@@ -142,11 +139,21 @@ class Lineage:
         partition = segment.partition
         if partition >= after:
             return (Segment(linear_hashing.ancestor(partition, after, self.base), generation),)
-        return tuple(
-            Segment(child, generation)
-            for child in range(before, after)
-            if linear_hashing.ancestor(child, before, self.base) == partition
-        )
+        if after < before:
+            return ()
+        return tuple(Segment(child, generation) for child in self._relatives(generation).get(partition, []))
+
+    def _relatives(self, generation: int) -> dict[int, list[int]]:
+        """Of each partition that a resize keeps, those that it adds and that split off, or removes and that merge."""
+        known = self._kept.get(generation)
+        if known is None:
+            known = self._kept[generation] = {}
+            before, after = self._counts_around(generation)
+            assert before is not None, "a first generation has no resize"
+            fewer, more = sorted((before, after))
+            for partition in range(fewer, more):
+                known.setdefault(linear_hashing.ancestor(partition, fewer, self.base), []).append(partition)
+        return known
 
     def _changes(self, partition: int) -> list[int]:
         changes: list[int] = []

@@ -93,9 +93,9 @@ def ancestor(partition: int, count: int, base: int) -> int:
 
 def key_class(partition: int, base: int, count: int) -> KeyClass | None:
     """The keys that `partition` holds among `count`; None when it is not one of them."""
+    step = level = _level(base, count)
     if partition >= count:
         return None
-    step = level = _level(base, count)
     if partition < count - level or partition >= level:
         step *= 2
     if count < base:

@@ -16,7 +16,7 @@ from protocol.apis.create_partitions import (
 )
 from protocol.apis.leader_and_isr import LeaderAndIsrRequest
 from protocol.apis.update_metadata import UpdateMetadataRequest
-from protocol.linear_hashing import affected
+from protocol.linear_hashing import affected, base_of
 from tests.controller.world import Crash, Term, World, spread, started
 
 PATHS = [
@@ -27,6 +27,8 @@ PATHS = [
     (3, [5, 3]),
     (1, [4, 2]),
     (6, [3, 6]),
+    (3, [2, 1, 5]),
+    (10, [2, 7]),
     (4, [6, 8, 5, 7]),
 ]
 
@@ -60,13 +62,15 @@ def test_r1_each_resize_is_one_generation_of_the_history(initial: int, counts: l
     expect_finished(world, counts)
 
 
-@pytest.mark.parametrize(("before", "after"), [(4, 6), (4, 3), (8, 5), (6, 7), (3, 6), (6, 3)])
+@pytest.mark.parametrize(
+    ("before", "after"), [(4, 6), (4, 3), (8, 5), (6, 7), (3, 6), (6, 3), (3, 2), (12, 2), (10, 1)]
+)
 def test_r2_epoch_and_generation_change_in_one_write_and_only_where_keys_move(before: int, after: int) -> None:
     world, term = started(partitions=before)
     quiet = dict(world.states)
     begun = len(world.history)
     term.resize("t", after)
-    touched = affected(1 if before in (4, 8) else 3, before, after)
+    touched = affected(base_of(before), before, after)
     assert sorted(partition.partition for partition, _ in world.history[begun:]) == touched
     for index in range(max(before, after)):
         known = quiet.get(TopicPartition("t", index))
@@ -408,13 +412,13 @@ def test_the_steps_of_a_plan_do_nothing_the_second_time() -> None:
 
 
 def test_phases_touch_each_affected_partition_once() -> None:
-    for before, after in itertools.permutations(range(1, 13), 2):
+    for base, (before, after) in itertools.product((1, 3, 5), itertools.permutations(range(1, 13), 2)):
         body = TopicBody(
             assignment=spread(before, [1], 1),
             initial_partition_count=1,
             undeleted_partition_count=before,
-            base=1,
+            base=base,
             history=((0, before),),
         )
         touched = [index for phase in resize.phases(resize.planned(body, after, {})) for index in phase.indices]
-        assert sorted(touched) == affected(1, before, after)
+        assert sorted(touched) == affected(base, before, after)

@@ -72,10 +72,14 @@ def test_r17_a_topic_is_resized_only_when_every_broker_fences_old_generations() 
     assert code == ErrorCode.INVALID_REQUEST and "Topics have been resized" in says and ": t." in says
 
 
-def test_the_base_is_the_odd_part_of_the_initial_count() -> None:
-    _, term = started(partitions=6)
-    assert ask(term, wish(2, shrink=True)).results[0].error_code == ErrorCode.INVALID_PARTITIONS
-    assert ask(term, wish(3, shrink=True)).results[0].error_code == 0
+@pytest.mark.parametrize("initial", [3, 6, 10, 12])
+def test_a_topic_shrinks_to_any_count_from_one_on(initial: int) -> None:
+    _, term = started(partitions=initial)
+    for count in range(initial - 1, 0, -1):
+        assert ask(term, wish(count, shrink=True)).results[0].error_code == 0, count
+    for nonsense in (0, -1):
+        row = ask(term, wish(nonsense, shrink=True)).results[0]
+        assert (row.error_code, "at the least" in row.error_message) == (ErrorCode.INVALID_PARTITIONS, True)
 
 
 def test_duplicates_are_refused_and_the_others_done() -> None:
