@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from clients.consumer.gate import PartitionView, TopicGate
+from protocol import linear_hashing
 from protocol.lineage import Lineage, Segment
 from tests.model.explorer import Forbidden, replaced
 
@@ -290,8 +291,8 @@ class Delivery:
 
     def _published_waits_for(self, p: int, victim: int, resize: int) -> bool:
         chain = [victim]
-        while chain[-1] >= self.lineage.base:
-            chain.append(chain[-1] - _level(chain[-1], self.lineage.base))
+        while chain[-1] > 0:
+            chain.append(linear_hashing.parent(chain[-1], self.lineage.base))
         if self.rules.victims_of == "any ancestor":
             return p in chain[1:] and p < self.counts[resize]
         return p == next(one for one in chain if one < self.counts[-1])
@@ -340,10 +341,6 @@ class Delivery:
 
 def _end(entries: tuple[Entry, ...], segment: Segment) -> int:
     return sum(entry.generation <= segment.generation for entry in entries)
-
-
-def _level(partition: int, base: int) -> int:
-    return base << ((partition // base).bit_length() - 1)
 
 
 def spread(lineage: Lineage, hashes: tuple[int, ...], records: int) -> Iterator[tuple[tuple[int, int], ...]]:

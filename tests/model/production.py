@@ -106,9 +106,9 @@ class State(NamedTuple):
 class Production:
     """The model: see the module's text."""
 
-    def __init__(self, counts: tuple[int, ...], load: Load, rules: Rules | None = None, *, base: int = 1) -> None:
+    def __init__(self, counts: tuple[int, ...], load: Load, rules: Rules | None = None) -> None:
         self.counts, self.load, self.rules = counts, load, rules or Rules()
-        self.lineage = Lineage(base, list(enumerate(counts)))
+        self.lineage = Lineage(linear_hashing.base_of(counts[0]), list(enumerate(counts)))
         self.partitions = range(max(counts))
         self.last = len(counts) - 1
         self.precedes = functools.cache(self._precedes)

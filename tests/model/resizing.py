@@ -53,10 +53,10 @@ class State(NamedTuple):
 
 
 class Resizing:
-    """The model of one resize from `before` to `after` partitions: see the module's text."""
+    """The model of one resize from `before` to `after` partitions of a topic of this base: see the module's text."""
 
-    def __init__(self, before: int, after: int, procedure: Procedure) -> None:
-        self.before, self.after, self.procedure = before, after, procedure
+    def __init__(self, before: int, after: int, procedure: Procedure, *, base: int = 1) -> None:
+        self.before, self.after, self.procedure, self.base = before, after, procedure, base
         self.partitions = range(max(before, after))
         self.old = range(before)
         self.survivors = range(min(before, after))
@@ -120,8 +120,7 @@ class Resizing:
                 yield "all leaders have it: publish", told._replace(step="done")
 
     def _affected(self) -> list[int]:
-        base = linear_hashing.base_of(1)
-        return [p for p in linear_hashing.affected(base, self.before, self.after) if p in self.survivors]
+        return [p for p in linear_hashing.affected(self.base, self.before, self.after) if p in self.survivors]
 
     # -- the published controller
 
@@ -226,10 +225,10 @@ class Resizing:
     def _wrong_parent(self, state: State) -> str | None:
         for q in self.children:
             named = dict(state.maps[q])
-            true_parent = linear_hashing.ancestor(q, self.before, 1)
-            parent = linear_hashing.parent(q, 1)
+            true_parent = linear_hashing.ancestor(q, self.before, self.base)
+            parent = linear_hashing.parent(q, self.base)
             while parent not in named:
-                parent = linear_hashing.parent(parent, 1)
+                parent = linear_hashing.parent(parent, self.base)
             if parent != true_parent:
                 return f"C2: p{q} would wait for p{parent}, its keys were in p{true_parent}"
             newest_old = max((epoch for epoch, count in state.accepted[parent] if count == self.before), default=-1)
@@ -239,7 +238,7 @@ class Resizing:
 
     def _wrong_threshold(self, state: State) -> str | None:
         for victim in self.victims:
-            survivor = linear_hashing.ancestor(victim, self.after, 1)
+            survivor = linear_hashing.ancestor(victim, self.after, self.base)
             new = [epoch for epoch, count in state.accepted[survivor] if count == self.after]
             if not new:
                 return f"C5: p{survivor} never learns the new count"

@@ -6,12 +6,14 @@ is expected to go wrong names what must be found: rules that nothing can break a
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 from protocol.lineage import Lineage
+from protocol.linear_hashing import base_of
 from tests.model import delivery
 from tests.model.delivery import Delivery, Logs, in_transactions, logs_of, spread, with_tail
 from tests.model.explorer import Outcome, explore
@@ -19,7 +21,7 @@ from tests.model.production import Load, Production, without
 from tests.model.resizing import Procedure, Resizing
 
 Script = tuple[tuple[int, ...], tuple[int, ...]]
-"""The partition counts in turn, and the hashes of the keys that are watched."""
+"""The partition counts in turn, and the hashes of the keys that are watched. The odd part of the first is the base."""
 Produced = tuple[tuple[int, int], ...]
 Explore = Callable[[], Iterator[Outcome]]
 
@@ -100,6 +102,16 @@ DEEP: Final[tuple[Script, ...]] = (
     ((1, 2, 4, 2, 1), (3,)),
     ((2, 3, 5, 3, 2), (1,)),
 )
+BELOW_THE_BASE: Final[tuple[Script, ...]] = (
+    ((3, 2), (2,)),
+    ((3, 2, 3), (2,)),
+    ((3, 2, 1, 5), (5,)),
+    ((3, 1, 2), (1,)),
+    ((5, 2, 7), (4,)),
+    ((7, 4, 2, 1), (6,)),
+)
+"""Partitions hold several residues there: what the last one merges into need not be half of anything."""
+BELOW_THE_BASE_TWO_KEYS: Final[tuple[Script, ...]] = (((3, 2, 3), (0, 2)), ((3, 2, 1), (1, 2)))
 PUBLISHED: Final[tuple[Script, ...]] = tuple(
     one for one in ONE_KEY if one[0] not in ((2, 1, 2), (1, 2, 1, 2), (4, 2, 1, 4))
 )
@@ -141,6 +153,10 @@ PRODUCTION: Final = (
     Run("repaired, batches are given up", produce((*BOTH, (1, 2, 1)), replace(TWO, gives_up=True))),
     Run("repaired, two keys of two classes", produce(((1, 2), (2, 1)), Load((0, 1, 1)))),
     Run("repaired, one class is not touched", produce(((2, 3),), Load((0, 1, 2)))),
+    Run("repaired, below the base", produce(((3, 2), (3, 1), (3, 2, 4)), Load((2, 2)))),
+    Run("repaired, below the base, two keys of several residues", produce(((3, 2),), Load((0, 2, 2)))),
+    Run("repaired, below the base, asynchronous", produce(((3, 2), (3, 2, 1)), Load((2, 2)), **ASYNC)),
+    Run("repaired, two levels below the base", produce(((5, 2), (5, 1)), Load((4, 4))), slow=True),
     Run("repaired, acks=1 and a leader's tail is lost", produce(BOTH, replace(TWO, acks_all=False, failovers=1))),
     Run("repaired, a transaction across the resize", produce((*BOTH, (1, 2, 1)), replace(TWO, transactional=True))),
     Run("repaired, four partitions merged into one", produce(((2, 4, 1),), Load((3, 3))), slow=True),
@@ -152,6 +168,7 @@ PRODUCTION: Final = (
     Run("published producer, growing", produce(SPLIT, TWO, **PUBLISHED_PRODUCER), "I0"),
     Run("published producer, shrinking", produce(MERGE, TWO, **PUBLISHED_PRODUCER), "stuck"),
     Run("E2 re-hashed, but no barrier", produce(BOTH, TWO, barrier=False), "I3"),
+    Run("E2 the same, below the base", produce(((3, 2),), Load((2, 2)), barrier=False), "I3"),
     Run("E3 the switch is not atomic", produce(BOTH, TWO, atomic_switch=False, **ASYNC), "I3"),
     Run("C4 victims are not fenced", produce(MERGE, TWO, fence_victims=False, boundary="loose"), "I2"),
     Run("D7 a leader that has not adopted says where a segment ends", produce(BOTH, TWO, boundary="loose"), "I2"),
@@ -197,7 +214,7 @@ def deliver(
 
     def instances() -> Iterator[Outcome]:
         for counts, hashes in scripts:
-            lineage = Lineage(1, list(enumerate(counts)))
+            lineage = Lineage(base_of(counts[0]), list(enumerate(counts)))
             for many in range(2, records + 1):
                 for produced in spread(lineage, hashes, many):
                     for logs in shapes(lineage, produced):
@@ -228,6 +245,9 @@ DELIVERY: Final = (
     Run("repaired, four records", deliver(ONE_KEY[:6], 4, crashes=1)),
     Run("repaired, deep lineages", deliver(DEEP, 3, crashes=1), slow=True),
     Run("repaired, two keys", deliver(TWO_KEYS, 3, crashes=1)),
+    Run("repaired, below the base", deliver(BELOW_THE_BASE, 2, crashes=1)),
+    Run("repaired, below the base, two crashes", deliver(BELOW_THE_BASE, 3, crashes=2), slow=True),
+    Run("repaired, below the base, two keys", deliver(BELOW_THE_BASE_TWO_KEYS, 2, crashes=1)),
     Run("repaired, a tail that may be lost", deliver(ONE_KEY[:4], 2, shapes=tails, crashes=1)),
     Run("repaired, transactions", deliver(ONE_KEY, 2, shapes=transactions, crashes=1)),
     Run(
@@ -288,10 +308,9 @@ def resize(before: int, after: int, procedure: Procedure) -> Explore:
 
 def repaired_resizes() -> Iterator[Outcome]:
     """Every resize between one and five partitions, with up to two crashes and two elections."""
-    for before in range(1, 6):
-        for after in range(1, 6):
-            if before != after:
-                yield explore(Resizing(before, after, Procedure(crashes=2, elections=2)))
+    for base, before, after in itertools.product((1, 3, 5), range(1, 6), range(1, 6)):
+        if before != after:
+            yield explore(Resizing(before, after, Procedure(crashes=2, elections=2), base=base))
 
 
 RESIZING: Final = (

@@ -16,6 +16,7 @@ from typing import Final
 from anabranch.draining import delete_read, draining
 from chaos.resize_events import TopicWritten
 from clients import Admin, NewTopic
+from protocol import linear_hashing
 from protocol.errors import ErrorCode, KafkaError
 from tests.sim.clients import CLIENT_FAILURES, GROUP, TOPIC, Operator
 from tests.sim.cluster import SimCluster
@@ -32,6 +33,8 @@ KINDS: Final = {
     "merge": "partitions that an earlier resize split off go back into the one they came from",
     "undo": "back to the count before, while the first resize was under way or what it sealed still drained",
     "below the initial count": "merged further than the topic began with",
+    "below the odd part": "merged so far that a partition holds keys that are not one residue of their hashes",
+    "through the odd part": "from below it to above it, or back, at once",
     "growth while others drain": "more partitions while sealed ones still hold records",
     "sealed index used again": "a partition that was merged away takes records again, and keeps its log",
     "removal": "a drained partition is removed and leaves a stub",
@@ -51,14 +54,10 @@ class Step:
 
 def walk(rng: random.Random, length: int) -> tuple[int, list[Step]]:
     """An initial count, and resizes that go up and down from there."""
-    first = rng.choice((1, 2, 2, 3, 4, 4, 6))
-    base = first
-    while base % 2 == 0:
-        base //= 2
+    first = rng.choice((1, 2, 3, 3, 4, 5, 6, 10))
     now, before, steps = first, first, []
     for _ in range(length):
-        may = [one for one in COUNTS if one >= base and one != now]
-        wanted = rng.choice(may)
+        wanted = rng.choice([one for one in COUNTS if one != now])
         if before != now and rng.random() < 0.35:
             wanted = before
         steps.append(Step(wanted, waits=rng.random() < 0.7, for_removal=wanted > now and rng.random() < 0.5))
@@ -183,8 +182,7 @@ def _kinds_of_plan(row: TopicWritten, before: TopicWritten, counts: list[int]) -
     kinds["growth while others drain"] = wanted > now and bool(sealed)
     kinds["sealed index used again"] = bool(grown & sealed)
     kinds["removed index used again"] = bool((grown & row.retired.keys()) - sealed)
-    level = row.base
-    while level * 2 <= now:
-        level *= 2
-    kinds["several levels at once"] = wanted > 2 * level and wanted > now + 1
+    kinds["below the odd part"] = wanted < row.base
+    kinds["through the odd part"] = min(now, wanted) < row.base < max(now, wanted)
+    kinds["several levels at once"] = any(linear_hashing.parent(index, row.base) in grown for index in grown)
     return kinds

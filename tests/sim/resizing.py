@@ -224,7 +224,7 @@ def shape_of(rng: Any) -> Shape:
         flushes=False,
         copiers=copiers,
         aborts=rng.choice((0.0, 0.1, 0.4)),
-        copies=rng.choice(([2], [1, 3], [2, 3, 1], [4, 2, 5])),
+        copies=rng.choice(([2], [1, 3], [3, 1, 2], [5, 2, 6])),
         write_pause_s=0.1,
         strategies=rng.choice(((EAGER,), (COOPERATIVE,), (EAGER, COOPERATIVE))),
     )
