@@ -4,12 +4,14 @@ and on SIGQUIT (`kill -3`) what its tasks wait for."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from types import FrameType
 from typing import Any, Final
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
@@ -42,6 +44,16 @@ def settle_memory() -> None:
     """Take everything that start-up made out of the garbage collector's sight: it lives as long as the process."""
     gc.freeze()
     gc.enable()
+
+
+@contextlib.contextmanager
+def handling(number: signal.Signals, handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Handle a signal for a while; a process that ran a command is afterwards as it was."""
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 class StopSignal:

@@ -1,6 +1,6 @@
 """Records of topics as DataFrames, from our own source or from Spark's Kafka connector: same columns, same verdict.
 
-The connector is a package of its own, in Spark's version (`--conf spark.jars.packages=...`, or files in `spark.jars`).
+The connector is a package of its own (`CONNECTOR`: `--conf spark.jars.packages=...`, or files in `spark.jars`).
 It reads in the JVM, knows TLS and SASL, and fails a query whose topic loses a partition, even one that was read to its
 end and merged away, unless it is told not to mind (`fail_on_data_loss`).
 """
@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import pyspark
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.scope import READ_COMMITTED
 from spark_jobs.source import FORMAT
 
+CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+"""The newest that is published and was tested with the pinned PySpark: not every version of PySpark has one."""
 KAFKA: Final = "kafka"
 SOURCES: Final = (FORMAT, KAFKA)
 FAIL_ON_DATA_LOSS: Final = "failOnDataLoss"
@@ -72,9 +73,8 @@ def _loaded(reader: Any, servers: str, topics: Sequence[str], headers: bool) -> 
     except AnalysisException as error:
         if _NOT_FOUND not in str(error):
             raise
-        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
         raise SourceMissing(
-            f"Spark's Kafka connector is not at hand: --conf spark.jars.packages={package} fetches it, "
+            f"Spark's Kafka connector is not at hand: --conf spark.jars.packages={CONNECTOR} fetches it, "
             "--conf spark.jars=FILE,... takes it from files"
         ) from None
     return frame

@@ -126,7 +126,7 @@ class TopicReader:
         for leader, partitions in questions.items():
             topics = [ListOffsetsTopic(name=topic, partitions=partitions)]
             request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=topics)
-            for row in self._link(leader).call(request).topics[0].partitions:
+            for row in self._ask(leader, request).topics[0].partitions:
                 _check(row.error_code, f"offset of {topic}-{row.partition_index}")
                 found[row.partition_index] = row.offset
         return found
@@ -153,14 +153,21 @@ class TopicReader:
         return leaders
 
     def _ask_any(self, request: Any) -> Any:
-        failure: Exception = ConnectionError("no server known")
+        failure: OSError | None = None
         for address in sorted(self._known, key=lambda one: one not in self._links):
             try:
                 return self._link(address).call(request)
             except OSError as error:
                 self._drop(address)
                 failure = error
-        raise failure
+        asked = ", ".join(f"{host}:{port}" for host, port in self._known)
+        raise ConnectionError(f"no broker answers at {asked}: {failure}") from failure
+
+    def _ask(self, address: Address, request: Any) -> Any:
+        try:
+            return self._link(address).call(request)
+        except OSError as error:
+            raise ConnectionError(f"{address[0]}:{address[1]} does not answer: {error}") from error
 
     def _link(self, address: Address) -> _Link:
         link = self._links.get(address)

@@ -5,7 +5,8 @@ In, one JSON object per line:            Out, one JSON object per line:
      "groups": [GROUP, ...],
      "isolation_level": ...}
     {"finish": TOPIC}                        {"event": "progress", "topic": ..., "delivered": ..., ...}
-                                             {"event": "verdict", "topic": ..., "verdict": {...}}
+                                             {"event": "verdict", "topic": ..., "verdict": {...},
+                                              "examples": [the stories of the first violations]}
                                              {"event": "error", "topic": ..., "text": ...}
 
 Spark takes seconds to start and is shared by all audits. `finish` judges what is in the audit topic by then, and
@@ -14,6 +15,7 @@ compares it with what the expected topic stores.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import re
@@ -28,7 +30,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from protocol.errors import ErrorCode, KafkaError
-from spark_jobs import audit
+from spark_jobs import audit, violations
 from spark_jobs.inputs import SourceMissing
 from spark_jobs.reader import TopicReader
 from spark_jobs.scope import FORGET_MS, READ_COMMITTED, Scope
@@ -43,6 +45,8 @@ STARTS_MAX: Final = 6
 TOO_SLOW: Final = "Python worker failed to connect back"
 """Spark gives the Python processes of a query's driver ten seconds to start, which cannot be set, and ends the query if
 a busy machine does not manage. Nothing is wrong then: the query goes on where its checkpoint stands."""
+EXAMPLES: Final = 3
+"""How many violations go with a verdict; all of them are in files."""
 IDENTITY: Final = "audited.json"
 
 _raised = re.compile(
@@ -144,6 +148,11 @@ class AuditService:
                 if not self._started_again(running, str(error)):
                     raise CannotAudit(f"the audit of {topic} failed: {cause(str(error))}") from error
 
+    def examples(self, topic: str) -> list[dict[str, Any]]:
+        """The stories of the first violations that the audit of a topic has found."""
+        found = violations.read(self.target(topic, Scope()).violations)
+        return list(itertools.islice(found, EXAMPLES))
+
     def _started_again(self, running: Running, why: str) -> bool:
         """Go on with a query that ended because the machine was too busy for Spark's patience."""
         if TOO_SLOW not in why or running.starts >= STARTS_MAX:
@@ -184,7 +193,7 @@ def look_up(servers: str, topics: Iterable[str | None]) -> dict[str, str]:
             raise CannotAudit(f"{servers} has no topic {error.message}") from error
         raise CannotAudit(str(error)) from error
     except OSError as error:
-        raise CannotAudit(f"no broker answers at {servers}: {error}") from error
+        raise CannotAudit(str(error)) from error
     except ValueError as error:
         raise CannotAudit(str(error)) from error
 
@@ -220,6 +229,7 @@ def obey(service: AuditService, line: str) -> None:
             groups = tuple(command.get("groups", ()))
             service.begin(topic, Scope(command.get("expect"), groups, isolation_level=level))
         else:
-            say("verdict", topic=topic, verdict=service.finish(topic))
+            verdict = service.finish(topic)
+            say("verdict", topic=topic, verdict=verdict, examples=service.examples(topic))
     except (CannotAudit, ValueError) as error:
         say("error", topic=topic, text=str(error))

@@ -15,21 +15,33 @@ from spark_jobs.reader import LATEST, TopicReader
 from spark_jobs.tallies import Tallies
 
 ASK_PATIENCE_S: Final = 2.0
+WAITING: Final = "Waiting for"
+"""How Spark's words for a query begin that has nothing to do."""
 
 
 class Follower:
     """Looks at one audit whenever it is asked to."""
 
-    def __init__(self, target: audit.Target, query: Callable[[], Any], sight: Sight) -> None:
+    def __init__(
+        self, target: audit.Target, query: Callable[[], Any], sight: Sight, clock_ms: Callable[[], int]
+    ) -> None:
         """`query` gives the one that does the audit now."""
         self._target = target
         self._query = query
         self._sight = sight
+        self._clock_ms = clock_ms
+        sight.answered_ms = clock_ms()
         self._lineages: dict[str, Lineage] = lineages.load(self._lineages_path)
 
     @property
     def _lineages_path(self) -> Path:
         return self._target.directory / gather.LINEAGES
+
+    @property
+    def begun(self) -> bool:
+        """Whether the query takes in what comes: it has done a batch, or would if there were anything."""
+        query = self._query()
+        return query.lastProgress is not None or str(query.status["message"]).startswith(WAITING)
 
     def look(self) -> None:
         """Take in what happened since the last time."""
@@ -37,8 +49,7 @@ class Follower:
         busy_ms = 0 if last is None else self._take(last)
         if busy_ms:
             self._read(busy_ms)
-        if last is not None:
-            self._measure(progress.reached(last))
+        self._measure({} if last is None else progress.reached(last))
 
     def settle(self) -> None:
         """Take in what the last batches wrote, when the query has ended."""
@@ -93,5 +104,7 @@ class Follower:
             with TopicReader(self._target.servers, patience_s=ASK_PATIENCE_S) as reader:
                 ends = reader.offsets(topic, LATEST)
         except (KafkaError, OSError):
+            self._sight.silent = True
             return  # a number that nobody can know now stays what it was
+        self._sight.silent, self._sight.answered_ms = False, self._clock_ms()
         self._sight.behind = sum(max(0, end - reached.get((topic, index), 0)) for index, end in ends.items())

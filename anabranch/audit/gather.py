@@ -21,6 +21,8 @@ LINEAGES = "lineages.json"
 PROGRESS = "progress.jsonl"
 VERDICT = "verdict.json"
 REPORT = "report.html"
+FOLLOWING = "following"
+"""Is there while a stream takes in what comes: not while Spark warms up, and not after the end."""
 
 
 def of_stream(target: audit.Target, judgement: Mapping[str, int], moments: Sequence[Moment] = ()) -> Findings:

@@ -149,9 +149,9 @@ def _violations(findings: Findings) -> str:
     stories = findings.stories[:STORIES_MAX]
     parts = [page.table(("what", "count", "which means"), rows)]
     paths = itertools.chain(findings.paths, itertools.repeat(()))
-    told = [_story(story, path) for story, path in zip(stories, paths, strict=False)]
-    parts += told[:STORIES_OPEN]
-    if folded := told[STORIES_OPEN:]:
+    found = [told(story, path) for story, path in zip(stories, paths, strict=False)]
+    parts += found[:STORIES_OPEN]
+    if folded := found[STORIES_OPEN:]:
         parts.append(page.folded(f"{len(folded)} more of them", "".join(folded)))
     more = findings.found - len(stories)
     if more > 0:
@@ -159,7 +159,8 @@ def _violations(findings: Findings) -> str:
     return page.section("What was wrong", "Each with the records of its key around it.", *parts)
 
 
-def _story(story: Story, path: Sequence[Story]) -> str:
+def told(story: Story, path: Sequence[Story] = ()) -> str:
+    """A violation, with the deliveries of its key around it as far as they were read."""
     title = f"{str(story['kind']).replace('_', ' ')}: {in_words(story)} (group {story['group']})"
     known = [(label, story[name]) for name, label in _PLACES if name in story]
     columns = ("", "number", "partition", "offset", "generation", "owner", "group generation", "time (UTC)")
@@ -168,13 +169,13 @@ def _story(story: Story, path: Sequence[Story]) -> str:
         rows = [_place_row(label, one) for label, one in zip(labels, path, strict=True)]
         marked = [number for number, label in enumerate(labels) if label == "the delivery"]
         body = page.table(columns, rows, marked=marked)
-        told = "<p>All deliveries of this key around it, in the order in which they were stored:</p>"
+        lead = "<p>All deliveries of this key around it, in the order in which they were stored:</p>"
     else:
         rows = [_place_row(label, place) for label, place in known]
         body = page.table(columns, rows, marked=[n for n, (label, _) in enumerate(known) if label == "the delivery"])
-        told = ""
+        lead = ""
     differs = f"<p>stored {story['stored']}, handed out {story['got']}</p>" if "stored" in story else ""
-    return f"<div class=story><p><b>{page.escaped(title)}</b></p>{told}{differs}{body if rows else ''}</div>"
+    return f"<div class=story><p><b>{page.escaped(title)}</b></p>{lead}{differs}{body if rows else ''}</div>"
 
 
 def _same(one: Story, other: Story) -> bool:

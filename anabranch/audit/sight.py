@@ -13,6 +13,7 @@ from spark_jobs.verdict import KINDS
 
 HEARD_MAX: Final = 6
 SPEEDS_KEPT: Final = 40
+SPEED_HOLDS_MS: Final = 10_000
 
 
 @dataclass(slots=True)
@@ -29,6 +30,10 @@ class Sight:
     """The time of the newest delivery that was judged."""
     speeds: list[float] = field(default_factory=list)
     """Deliveries judged per second of the newest batches."""
+    answered_ms: int = 0
+    """When a broker has last said how far the audit topic goes."""
+    silent: bool = False
+    """Whether no broker has answered since."""
     hand_offs: Sequence[HandOff] = ()
     heard: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=HEARD_MAX))
     """The newest violations."""
@@ -55,6 +60,11 @@ class Sight:
         if busy_ms > 0 and events > 0:
             self.speeds = [*self.speeds, 1000 * events / busy_ms][-SPEEDS_KEPT:]
         self.judgement = judgement
+
+    def speed(self, now_s: float) -> float:
+        """Deliveries judged per second now: none, if no batch has ended lately."""
+        recent = self.progress and now_s * 1000 - self.progress[-1].ended_ms < SPEED_HOLDS_MS
+        return self.speeds[-1] if recent and self.speeds else 0.0
 
     @property
     def violations(self) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -37,11 +38,17 @@ def line(sight: Sight, now_s: float) -> str:
     if not sight.progress:
         return f"{sight.topic}: warming up"
     judged = sight.judgement
-    speed = sight.speeds[-1] if sight.speeds else 0.0
+    now = silence(sight) if sight.silent else f"{sight.speed(now_s):,.0f} deliveries/s, {_behind(sight, now_s)}"
     return (
         f"{sight.topic}: {judged.get('delivered', 0):,} delivered, {judged.get('redelivered', 0):,} redelivered, "
-        f"{_wrong(sight)}; {speed:,.0f} deliveries/s, {_behind(sight, now_s)}"
+        f"{_wrong(sight)}; {now}"
     )
+
+
+def silence(sight: Sight) -> str:
+    """What there is to say while the cluster is away."""
+    since = datetime.datetime.fromtimestamp(sight.answered_ms / 1000, datetime.UTC)
+    return f"no broker has answered since {since:%H:%M:%S} UTC"
 
 
 def screen(sight: Sight, now_s: float) -> Panel:
@@ -51,12 +58,13 @@ def screen(sight: Sight, now_s: float) -> Panel:
     table.add_row("delivered", f"{judged.get('delivered', 0):,}", f"in {judged.get('keys', 0):,} keys")
     table.add_row("redelivered", f"{judged.get('redelivered', 0):,}", Text("allowed", style="dim"))
     table.add_row("violations", Text(_wrong(sight), style="bold red" if sight.violations else "green"), "")
-    speeds = sight.speeds
-    table.add_row("throughput", f"{speeds[-1]:,.0f}/s" if speeds else "-", sparkline(speeds))
+    table.add_row("throughput", f"{sight.speed(now_s):,.0f}/s" if sight.speeds else "-", sparkline(sight.speeds))
     if judged.get("waiting"):
         table.add_row("waiting", f"{judged['waiting']:,} records", Text("stored, not delivered yet", style="dim"))
     if judged.get("passed"):
         table.add_row("passed", Text(f"{judged['passed']:,} of these", style="bold red"), "read past, not delivered")
+    if sight.silent:
+        table.add_row("cluster", Text(silence(sight), style="bold red"), "")
     table.add_row("behind", f"{sight.behind:,} records", _behind(sight, now_s))
     parts: list[Any] = [table if sight.progress else Text("warming up", style="dim")]
     if sight.hand_offs:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
@@ -22,8 +21,9 @@ from anabranch.audit import gather, report
 from anabranch.audit.findings import Findings, read_events
 from anabranch.audit.follow import Follower
 from anabranch.audit.sight import Sight
-from anabranch.audit.view import View
+from anabranch.audit.view import View, silence
 from anabranch.audit.wish import Wish
+from anabranch.running import handling
 from protocol.errors import KafkaError
 from protocol.lineage import Lineage
 from spark_jobs import backfill, inputs, lineages, paths, service, violations
@@ -64,14 +64,24 @@ def as_stream(session: SparkSession, wish: Wish, console: Console) -> Findings:
             from anabranch.audit.metrics import shown
 
             console.print(f"metrics={stack.enter_context(shown(sight, wish.metrics_host, wish.metrics_port))}")
+        following = target.directory / gather.FOLLOWING
+        following.unlink(missing_ok=True)  # of one that was killed
+        stack.callback(following.unlink, missing_ok=True)
         running = audits.begin(wish.topic, wish.scope, outputs)
-        follower = Follower(target, lambda: running.query, sight)
+        follower = Follower(target, lambda: running.query, sight, lambda: time.time_ns() // 1_000_000)
         if wish.follow:
             with view, until_interrupted() as told:
                 while not told.wait(POLL_S) and audits.active(wish.topic):
                     follower.look()
+                    if follower.begun:
+                        following.touch()
                     view.tick(sight, time.time_ns() / 1e9)
-        judgement = audits.finish(wish.topic)
+        try:
+            judgement = audits.finish(wish.topic)
+        except service.CannotAudit as error:
+            if sight.silent:
+                raise service.CannotAudit(f"{error}; {silence(sight)}") from error
+            raise
         follower.look()
         follower.settle()
     findings = gather.of_stream(target, judgement, _moments(wish))
@@ -144,16 +154,6 @@ def verdict_table(findings: Findings) -> Table:
     for name, count in findings.judgement.items():
         table.add_row(name.replace("_", " "), f"{count:,}", style="red" if count and name in KINDS else "")
     return table
-
-
-@contextlib.contextmanager
-def handling(number: signal.Signals, handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Handle a signal for a while; a process that ran a command is afterwards as it was."""
-    before = signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
 
 
 @contextlib.contextmanager

@@ -7,13 +7,13 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final, NoReturn
 
 import click
 from click.core import ParameterSource
 
 from anabranch.audit.wish import BadWish, Wish, settings
+from anabranch.running import handling
 
 INSTALL: Final = "the audit runs on Spark, which needs Java 17 and the extra: pip install 'anabranch[audit]'"
 LOG_COLUMNS: Final = 120
@@ -43,8 +43,9 @@ Examples:
       audit what is finished as a batch job, and keep a copy (Parquet) of what was read
   anabranch audit --replay flights-2013 --events what-was-done.jsonl
       audit the copy again, without the cluster; the report shows what was done to it, and when
-  anabranch audit --topic flights-audit --source kafka --conf spark.jars.packages=org.apache.spark:spark-sql-kafka-...
-      read with Spark's own connector, in Spark's version
+  anabranch audit --topic flights-audit --source kafka \\
+      --conf spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0
+      read with Spark's own connector
   anabranch audit --serve --out out/audit
       wait for commands on standard input: {"audit": TOPIC, "expect": TOPIC} and {"finish": TOPIC}
 
@@ -147,14 +148,15 @@ def command(conf: tuple[str, ...], **options: Any) -> None:
         wish.check()
     except BadWish as error:
         raise click.UsageError(str(error)) from None
-    try:
-        import spark_jobs.service  # noqa: F401 -- the extra is there, or it is said here
-    except ImportError as error:
-        raise CannotRun(f"{INSTALL} ({error})") from None
-    if wish.package is not None:
-        package(wish, words(click.get_current_context()))
-        return
-    sys.exit(run(wish))
+    with handling(signal.SIGINT, lambda *_: stop_without_verdict()):
+        try:
+            import spark_jobs.service  # noqa: F401 -- the extra is there, or it is said here
+        except ImportError as error:
+            raise CannotRun(f"{INSTALL} ({error})") from None
+        if wish.package is not None:
+            package(wish, words(click.get_current_context()))
+            return
+        sys.exit(run(wish))
 
 
 def run(wish: Wish) -> int:
@@ -170,13 +172,13 @@ def run(wish: Wish) -> int:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_COLUMNS)
     code = 0 if wish.serve else CannotRun.exit_code
     try:
-        with work.handling(signal.SIGTERM, lambda *_: sys.exit(code)):
+        with handling(signal.SIGTERM, lambda *_: sys.exit(code)):
             if wish.replay is not None:
                 wish = work.copied(wish)
             elif not wish.serve:
                 service.look_up(wish.bootstrap_servers, wish.topics)
             spark = AuditSpark(wish.out, master=wish.master, conf=wish.conf)
-            with spark as session, work.handling(signal.SIGINT, stop_without_verdict):
+            with spark as session:
                 if wish.serve:
                     audits = service.AuditService(
                         session,
@@ -197,7 +199,7 @@ def run(wish: Wish) -> int:
         raise CannotRun(f"cannot go on: {service.cause(str(error))}") from None
 
 
-def stop_without_verdict(number: int, frame: FrameType | None) -> NoReturn:
+def stop_without_verdict() -> NoReturn:
     """Ctrl-C where nothing has been judged yet."""
     raise CannotRun("stopped before there was a verdict")
 

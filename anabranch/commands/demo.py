@@ -101,6 +101,11 @@ def show_verdict(console: Console, job: Story, control: Story, wrong: list[str],
         console.print(
             f"{len(hand_offs)} hand-offs: median {hand_offs[len(hand_offs) // 2]} ms, longest {hand_offs[-1]} ms"
         )
+    if control.examples:
+        from anabranch.audit.view import violation
+
+        console.print("the first violation that was caught in the control:")
+        console.print(violation(control.examples[0]))
     console.print(f"report: {directory / 'report.html'}")
     if wrong:
         console.print("[bold red]FAILED[/]: " + "; ".join(wrong))

@@ -19,6 +19,8 @@ bootstrap = click.option(
     "bootstrap",
     default="127.0.0.1:9092",
     show_default=True,
+    envvar="ANABRANCH_BOOTSTRAP_SERVERS",
+    show_envvar=True,
     metavar="HOST:PORT[,...]",
     help="Where the cluster is.",
 )

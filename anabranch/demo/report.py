@@ -60,7 +60,7 @@ def _section(story: Story, *, control: bool, with_library: bool) -> str:
     )
     parts = [page.cards(_cards(story))] if control else []
     parts.append(plots.embedded(plots.timeline(_timeline(story)), with_library=with_library))
-    parts += [_hand_offs(story), page.folded("Everything that happened", _moments(story))]
+    parts += [_hand_offs(story), _examples(story), page.folded("Everything that happened", _moments(story))]
     return page.section(title, lead, *parts)
 
 
@@ -90,10 +90,21 @@ def _moments(story: Story) -> str:
 
 
 def _hand_offs(story: Story) -> str:
-    hand_offs = [ms for _, ms in story.hand_offs_ms()]
+    hand_offs, closed = [ms for _, ms in story.hand_offs_ms()], story.closed_ms()
     if not hand_offs:
         return "<p class=lead>No gate was closed.</p>"
     return (
-        f"<p>{len(hand_offs)} gates closed and opened. From the last boundary crossed to the opening of the gate: "
-        f"median {middle(hand_offs):,} ms, longest {max(hand_offs):,} ms.</p>"
+        f"<p>{len(hand_offs)} gates closed and opened. They were closed, as drawn above, for a median of "
+        f"{middle(closed):,} ms, the longest for {max(closed):,} ms: that counts what was still to be read of the old "
+        "partitions, too. The hand-off itself, from the last boundary crossed to the opening of the gate, took a "
+        f"median of {middle(hand_offs):,} ms, the longest {max(hand_offs):,} ms.</p>"
     )
+
+
+def _examples(story: Story) -> str:
+    """The first violations, each with what was handed out before and after."""
+    if not story.examples:
+        return ""
+    from anabranch.audit.report import told
+
+    return "<h3>The first of them</h3>" + "".join(told(one) for one in story.examples)

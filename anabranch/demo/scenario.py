@@ -247,7 +247,7 @@ class Demonstration:
         assert self._audit is not None
         await self._audit.tell(json.dumps({"finish": _audit_topic(story.topic)}))
         line = await self._audit.wait_for("verdict", timeout_s=AUDIT_TIMEOUT_S)
-        story.verdict = dict(line["verdict"])
+        story.verdict, story.examples = dict(line["verdict"]), list(line["examples"])
         self._say("phase", f"the audit of {story.topic} has its verdict", story)
         return story
 

@@ -37,6 +37,8 @@ class Story:
     """(time, reader, partitions whose keys it let go)."""
     audited: dict[str, Any] = field(default_factory=dict)
     verdict: dict[str, Any] = field(default_factory=dict)
+    examples: list[dict[str, Any]] = field(default_factory=list)
+    """The stories of the first violations, as the audit tells them."""
 
     @property
     def delivered(self) -> int:
@@ -63,6 +65,10 @@ class Story:
             self.openings.append({**line, "reader": name})
         elif event == "revoked":
             self.crossings.append((t_ms, name, tuple(line["partitions"])))
+
+    def closed_ms(self) -> list[int]:
+        """For how long each gate was closed: what the plot draws. Lag of the readers before it counts, too."""
+        return [int(opening["opened_ms"]) - int(opening["closed_ms"]) for opening in self.openings]
 
     def hand_offs_ms(self) -> list[tuple[str, int]]:
         """(segment, ms from the last crossing before the gate opened to its opening): the cost of a hand-off itself.

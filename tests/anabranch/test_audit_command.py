@@ -142,6 +142,14 @@ def check_service(process: subprocess.Popen[str], live: LiveCluster) -> None:
     tell(finish=topic)
     verdict = said(process.stdout)
     assert (verdict["event"], verdict["verdict"]["delivered"], verdict["verdict"]["lost"]) == ("verdict", 2, 0)
+    assert verdict["examples"] == []
+    tell(audit="bad")
+    tell(finish="bad")
+    while (verdict := said(process.stdout))["event"] == "progress":
+        pass
+    assert verdict["verdict"]["out_of_order"] == 1
+    (example,) = verdict["examples"]
+    assert (example["kind"], example["delivered"]["sequence"], example["before"]["sequence"]) == ("out_of_order", 0, 1)
     tell(audit=topic)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=STOP_TIMEOUT_S)
@@ -170,6 +178,19 @@ def test_no_broker(spawn: Spawn, tmp_path: Path) -> None:
     text = refused(spawn, "--bootstrap-servers", address, "--topic", "t", "--out", str(tmp_path / "out"))
     assert text.startswith(f"no broker answers at {address}: ")
     assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupt_before_anything_is_judged_is_no_verdict(spawn: Spawn, tmp_path: Path) -> None:
+    """Goal: exit status 1 says that something was violated, and is not what Ctrl-C leaves. A broker that never answers
+    holds the audit where it looks its topics up."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        process = spawn("--bootstrap-servers", address, "--topic", "t", "--out", str(tmp_path / "out"))
+        silent.settimeout(60)
+        with silent.accept()[0]:
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (2, "", "Error: stopped before there was a verdict\n")
 
 
 def test_no_such_topic(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from anabranch.commands.audit import command
 from spark_jobs import backfill, inputs
 from spark_jobs.scope import Scope
 from spark_jobs.service import AuditService, CannotAudit
@@ -76,6 +77,16 @@ def test_an_audit_goes_on_without_what_expired_if_it_is_told_to(
         verdict = lenient.finish(topic)
     assert clean(verdict)
     assert verdict["delivered"] == 4
+
+
+@needs_connector
+def test_the_connector_that_is_named_is_the_one_that_was_tested() -> None:
+    _, name, version = inputs.CONNECTOR.split(":")
+    assert [Path(jar).name for jar in kafka_jars() if name in jar] == [f"{name}-{version}.jar"]
+
+
+def test_the_help_names_the_connector_that_can_be_had() -> None:
+    assert command.epilog is not None and f"spark.jars.packages={inputs.CONNECTOR}" in command.epilog
 
 
 @pytest.mark.skipif(bool(kafka_jars()), reason="the connector is there")

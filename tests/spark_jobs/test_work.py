@@ -128,6 +128,26 @@ def test_a_stream_that_is_clean_is_the_exit_status(
     assert list((wish.directory / "violations").glob("*")) == []
 
 
+def test_a_stream_says_when_it_follows_also_where_there_is_nothing_to_read(
+    spark: SparkSession, live: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a health check looks for: not there while Spark warms up, and gone with the audit."""
+    wish = replace(WISH, bootstrap_servers=live.servers, topic=live.create("quiet", 1), out=tmp_path, follow=True)
+    mark = wish.directory / gather.FOLLOWING
+    mark.parent.mkdir(parents=True)
+    mark.touch()  # left by one that was killed
+    seen: list[bool] = []
+
+    class UntilFollowed(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            seen.append(mark.exists())
+            return seen[-1] or super().wait(timeout)
+
+    monkeypatch.setattr(work, "until_interrupted", lambda: contextlib.nullcontext(UntilFollowed()))
+    work.as_stream(spark, wish, Console(file=io.StringIO()))
+    assert (seen[0], seen[-1], mark.exists()) == (False, True, False)
+
+
 def test_where_nothing_was_delivered_there_is_no_verdict(
     spark: SparkSession, live: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ class Told:
 
     def __init__(self) -> None:
         self.recentProgress: list[dict[str, Any]] = []
+        self.status = {"message": "Initializing sources"}
 
     @property
     def lastProgress(self) -> dict[str, Any] | None:
@@ -64,9 +65,9 @@ def test_what_a_query_says_and_writes_becomes_what_is_known(live: LiveCluster, t
     live.grow(audited, 3)
     live.produce(topic, [(0, b"k", b"v")] * 5 + [(1, b"k", b"v")] * 3)
     target, query, sight = Target(live.servers, topic, tmp_path, Scope(audited)), Told(), Sight(topic)
-    follower = Follower(target, lambda: query, sight)
+    follower = Follower(target, lambda: query, sight, lambda: BEGAN_MS)
     follower.look()
-    assert sight == Sight(topic), "nothing is known yet"
+    assert sight == Sight(topic, behind=8, answered_ms=BEGAN_MS), "nothing is judged yet"
     written(target)
     query.batch(0, 6, {topic: {"0": 4, "1": 2}})
     follower.look()
@@ -82,7 +83,20 @@ def test_what_a_query_says_and_writes_becomes_what_is_known(live: LiveCluster, t
     assert (sight.behind, sight.records) == (0, 8)
     kept = gather.read_progress(tmp_path / gather.PROGRESS)
     assert [(one.batch, one.records) for one in kept] == [(0, 6), (1, 2)]
-    assert Follower(target, lambda: query, Sight(topic))._lineages["orders"] == Lineage(1, [(0, 2), (1, 3)])
+    assert Follower(target, lambda: query, Sight(topic), lambda: BEGAN_MS)._lineages["orders"] == Lineage(
+        1, [(0, 2), (1, 3)]
+    )
+
+
+def test_a_query_has_begun_when_it_would_take_in_what_comes(tmp_path: Path) -> None:
+    """With nothing to read there is no batch: that it waits for data says that it has warmed up."""
+    busy, idle = Told(), Told()
+    target = Target("s", "t", tmp_path)
+    followers = [Follower(target, lambda q=q: q, Sight("t"), lambda: BEGAN_MS) for q in (busy, idle)]  # type: ignore[misc]
+    assert not any(one.begun for one in followers)
+    busy.batch(0, 6, {})
+    idle.status = {"message": "Waiting for data to arrive"}
+    assert all(one.begun for one in followers)
 
 
 def test_a_cluster_that_does_not_answer_leaves_what_was_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,5 +104,6 @@ def test_a_cluster_that_does_not_answer_leaves_what_was_known(tmp_path: Path, mo
     target, query, sight = Target("127.0.0.1:1", "t", tmp_path), Told(), Sight("t", behind=7)
     written(target)
     query.batch(0, 6, {"t": {"0": 4}})
-    Follower(target, lambda: query, sight).look()
+    Follower(target, lambda: query, sight, lambda: BEGAN_MS).look()
     assert (sight.behind, sight.judgement["delivered"], sight.hand_offs) == (7, 10, [])
+    assert (sight.silent, sight.answered_ms) == (True, BEGAN_MS)
