@@ -31,7 +31,7 @@ from broker.producer_ids import ProducerIds, from_controller
 from broker.server import Server
 from broker.services import Services
 from broker.topic_configs import TopicConfigs
-from controller.zk.session import SessionEvent, ZkError
+from controller.zk.session import ConnectionLoss, NobodyListens, SessionEvent, SessionExpired, ZkError
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -76,6 +76,10 @@ class Node:
         self._on_controller_event: list[Callable[[ControllerEvent], None]] = []
         self._quota_watch: QuotaWatch | None = None
         self._renewal: asyncio.Task[None] | None = None
+        self._joined: ZkSession | None = None
+        """Under which session this node has joined the cluster last."""
+        self._expired: ZkSession | None = None
+        """The last one that is known to have expired."""
         self._stopping = False
         self.failed: asyncio.Future[None]
         """Settled with an exception when the node cannot go on."""
@@ -102,6 +106,7 @@ class Node:
     async def start(self) -> None:
         """Bring the node up; returns when it is registered, which is before the controller has answered.
 
+        However long ZooKeeper stalls meanwhile. Nobody at its address is an error: waiting would not mend a mistake.
         Raises `DirectoryInUse` before anything else is touched.
         """
         self.failed = asyncio.get_running_loop().create_future()
@@ -111,20 +116,18 @@ class Node:
             undo.pop_all()
 
     async def _start(self) -> None:
-        session = await self._connect()
+        session, cluster_id = await self._find_cluster()
         try:
-            await registration.prepare_parents(session)
-            cluster_id = await registration.cluster_id(session, self._fresh_cluster_id())
             self._check_meta_properties(cluster_id)
             self.services = self._assemble(session, cluster_id)
             self.server = Server(self.settings, Dispatcher(self.services))
             await self.server.start()
             if self.settings.is_broker:
                 await self.services.replicas.start()
-            await self._join(session)
         except BaseException:
             await session.close()
             raise
+        await self._join_in_the_end(session)
 
     async def stop(self, *, controlled: bool = True) -> None:
         """Leave the cluster. Uncontrolled: others find out by the end of the session alone.
@@ -174,6 +177,23 @@ class Node:
         return await self.services.metadata.wait_until(told, timeout_ms)
 
     # --- starting
+
+    async def _find_cluster(self) -> tuple[ZkSession, str]:
+        """A session, and the id of the cluster."""
+        while True:
+            try:
+                session = await self._connect()
+                try:
+                    await registration.prepare_parents(session)
+                    return session, await registration.cluster_id(session, self._fresh_cluster_id())
+                except BaseException:
+                    await session.close()
+                    raise
+            except NobodyListens:
+                raise
+            except (ConnectionLoss, SessionExpired) as error:
+                log.warning("node %d cannot start yet, ZooKeeper stalls: %s", self.settings.node_id, error)
+                await asyncio.sleep(RENEWAL_PAUSE_S)
 
     def _assemble(self, session: ZkSession, cluster_id: str) -> Services:
         settings = self.settings
@@ -245,10 +265,10 @@ class Node:
         )
 
     async def _join(self, session: ZkSession) -> None:
-        """Register, and become a controller candidate, under this session."""
+        """Register, and become a controller candidate, under this session. `SessionExpired` if it has not lasted."""
         services = self.services
-        session.on_session(self._on_session)
         services.session = session
+        session.on_session(lambda event: self._on_session(session, event))
         await self._take_up_configs(session)
         if self.settings.is_broker:
             port = self.settings.reachable_port(self.server.port)
@@ -257,6 +277,9 @@ class Node:
         if self.settings.is_controller:
             services.controller = self._candidate(session)
             await services.controller.start()
+        if self._expired is session:
+            raise SessionExpired
+        self._joined = session
 
     def _candidate(self, session: ZkSession) -> Controller:
         from controller.controller import Controller
@@ -370,33 +393,45 @@ class Node:
 
     # --- session loss
 
-    def _on_session(self, event: SessionEvent) -> None:
-        log.info("ZooKeeper session %#x: %s", self.services.session.session_id, event.value)
-        if event is SessionEvent.EXPIRED and not self._stopping and self._renewal is None:
+    def _on_session(self, session: ZkSession, event: SessionEvent) -> None:
+        log.info("ZooKeeper session %#x: %s", session.session_id, event.value)
+        if event is not SessionEvent.EXPIRED:
+            return
+        self._expired = session
+        if self._joined is session and not self._stopping:
             self._renewal = lasting(self._renew(), f"renewal-{self.settings.node_id}", self._give_up)
 
     async def _renew(self) -> None:
         """Come back under a new session, however long ZooKeeper takes."""
         try:
-            if self.services.controller is not None:
-                await self.services.controller.stop()
-            await self.services.session.close()  # it is over; this gives its sockets back
-            while True:
-                try:
-                    session = await self._connect()
-                    try:
-                        await self._join(session)
-                    except BaseException:
-                        await session.close()
-                        raise
-                    return
-                except (ZkError, OSError, TimeoutError) as error:
-                    log.warning("cannot rejoin the cluster yet: %s", error)
-                    await asyncio.sleep(RENEWAL_PAUSE_S)
+            await self._leave(self.services.session)
+            await self._join_in_the_end(None)
         except registration.DuplicateBroker as error:
             self._give_up(error)
         finally:
             self._renewal = None
+
+    async def _join_in_the_end(self, session: ZkSession | None) -> None:
+        """Join under this session, or else under another one, until that has succeeded."""
+        while True:
+            try:
+                session = session or await self._connect()
+                try:
+                    await self._join(session)
+                except BaseException:
+                    await self._leave(session)
+                    raise
+                return
+            except (ZkError, OSError, TimeoutError) as error:
+                log.warning("node %d cannot join the cluster yet: %s", self.settings.node_id, error)
+            session = None
+            await asyncio.sleep(RENEWAL_PAUSE_S)
+
+    async def _leave(self, session: ZkSession) -> None:
+        """Give up what was done under a session that is over; closing it gives its sockets back."""
+        if self.services.controller is not None:
+            await self.services.controller.stop()
+        await session.close()
 
     # --- stopping
 

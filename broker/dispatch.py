@@ -4,8 +4,9 @@ The list below is all that this broker serves; ApiVersions and the tests are mad
 imported when its first request comes, so a node that never commits an offset never pays for the code that does.
 
 Failures have fates: a KafkaError that leaves a handler becomes the top-level error code of an empty answer, where
-the response has one; anything else is a bug: it is logged with the request, answered with UNKNOWN_SERVER_ERROR where
-possible, and the connection is closed. Neither can reach another connection.
+the response has one, and a ZooKeeper that does not answer becomes REQUEST_TIMED_OUT there; anything else is a bug: it
+is logged with the request, answered with UNKNOWN_SERVER_ERROR where possible, and the connection is closed. None of
+these can reach another connection.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import MISSING, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.api import CloseConnection, RequestContext, version_range
+from controller.zk.session import ConnectionLoss, SessionExpired
 from protocol.errors import ErrorCode, KafkaError
 from protocol.registry import BY_NAME
 from protocol.wire import WireField, fields_of
@@ -154,6 +156,8 @@ class Dispatcher:
             return await handler(context, request.body)
         except KafkaError as error:
             return refusal(request, error.code, str(error))
+        except (ConnectionLoss, SessionExpired) as error:
+            return refusal(request, ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper has not answered ({error})")
         except CloseConnection:
             raise
         except Exception:

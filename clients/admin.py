@@ -338,8 +338,14 @@ class Admin:
 
         asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-        response = await self.network.retry(lambda: self.network.call_any(request))
-        return ClusterMetadata().updated(response, complete=names is None)
+
+        async def once() -> ClusterMetadata:
+            answered = ClusterMetadata().updated(await self.network.call_any(request), complete=names is None)
+            if not answered.nodes:
+                raise ConnectionError("the node that answered has just started, and knows of no topic yet")
+            return answered
+
+        return await self.network.retry(once)
 
 
 class _Attempts:

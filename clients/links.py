@@ -34,7 +34,7 @@ MORE_DATA: Final = 6
 class Link:
     """The connection to one node, or the attempt to get one."""
 
-    __slots__ = ("address", "attempt", "channel", "connection", "failures", "retry_at")
+    __slots__ = ("address", "attempt", "channel", "connection", "failures", "retry_at", "trouble")
 
     def __init__(self, address: Address, channel: int) -> None:
         self.address = address
@@ -43,6 +43,8 @@ class Link:
         self.attempt: asyncio.Task[Connection] | None = None
         self.failures = 0
         self.retry_at = 0.0
+        self.trouble = ""
+        """Why the last attempt failed."""
 
     @property
     def open(self) -> Connection | None:
@@ -79,6 +81,13 @@ class Links:
         if connection is None and link.attempt is None and self._loop.time() >= link.retry_at:
             self._connect(node_id, link)
         return connection
+
+    def trouble(self, node_id: int, channel: int) -> str:
+        """Why a node cannot be reached, in words; empty while nothing is known against it."""
+        link = self._by_node.get((node_id, channel))
+        if link is None or link.open is not None or not link.failures:
+            return ""
+        return f"node {node_id} cannot be reached: {link.trouble}"
 
     async def connection(self, node_id: int, channel: int) -> Connection:
         """The connection to a node; `ConnectionError` when it cannot be reached now."""
@@ -170,6 +179,7 @@ class Links:
             link.failures = 0
         else:
             link.failures += 1
+            link.trouble = str(error)
             wait_ms = self._config.retry_backoff.wait_ms(link.failures, self._rng)
             link.retry_at = self._loop.time() + wait_ms / 1000
             expected = isinstance(error, ConnectionError | TimeoutError | KafkaError)

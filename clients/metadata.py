@@ -22,6 +22,9 @@ from protocol.topic_partition import TopicPartition as TopicPartition
 from protocol.wire import ZERO_UUID
 
 NO_LEADER: Final = -1
+REFUSED_FOR_GOOD: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION})
+"""What asking again does not change. Any other error of a topic is that of one that is not usable yet: its brokers may
+be away, its leaders not elected, the broker that answered just started (Kafka's `Metadata.handleMetadataResponse`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """A snapshot. `errors` holds the topics that were asked for and refused, with the reason."""
+    """A snapshot. `errors` holds the topics that the newest answer has an error for; older errors mean nothing."""
 
     nodes: Mapping[int, Node] = field(default_factory=dict)
     topics: Mapping[str, Topic] = field(default_factory=dict)
@@ -112,12 +115,29 @@ class ClusterMetadata:
         one = self.partition(topic, index)
         return one.leader if one is not None and one.leader in self.nodes else NO_LEADER
 
+    def obstacle(self, topic: str, index: int | None = None) -> str:
+        """What keeps a topic, or one of its partitions, from being used, in words; empty if nothing is known of it."""
+        known = self.topics.get(topic)
+        if topic in self.errors:
+            return f"the cluster answers {self.errors[topic].name} for {topic}"
+        if known is None:
+            return f"nothing is known of {topic}"
+        if index is None:
+            return "" if known.partitions else f"{topic} has no partitions"
+        one = known.partitions.get(index)
+        if one is None:
+            return f"{topic} has no partition {index}"
+        if one.leader == NO_LEADER:
+            return f"{topic}-{index} has no leader"
+        return "" if one.leader in self.nodes else f"node {one.leader}, the leader of {topic}-{index}, is not there"
+
     def updated(self, response: MetadataResponse, *, complete: bool) -> ClusterMetadata:
         """The snapshot after one more response. `complete`: it listed all topics, so those missing are gone."""
         if not response.brokers and self.nodes:
-            return self  # from a node that has just started: it does not even know itself, and nothing of any topic
+            # From a node that has just started: it does not even know itself, and nothing of any topic.
+            return replace(self, errors={})
         topics = {} if complete else dict(self.topics)
-        errors = {} if complete else dict(self.errors)
+        errors: dict[str, ErrorCode] = {}
         lineages = dict(self.lineages)
         for answered in response.topics:
             name = answered.name
@@ -132,7 +152,6 @@ class ClusterMetadata:
                 ):
                     topics.pop(name, None)
                 continue
-            errors.pop(name, None)
             topics[name] = _merge(answered, name, self.topics.get(name), lineages)
         return replace(
             self,

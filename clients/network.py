@@ -10,6 +10,7 @@ What the rest of `clients` relies on:
     network.request_refresh()               the same without waiting
     network.on_metadata(listener)           called with each new snapshot; returns a function that ends it
     await network.wait_for(condition)       refreshes, with backoff, until condition(metadata) holds
+    await network.wait_for_topic("t", condition)    the same, unless the topic is refused for good
 
     await network.call(node_id, request)    the response; connects if need be
     await network.call_any(request)         ... of whichever node answers
@@ -41,7 +42,7 @@ from clients.config import NetworkConfig
 from clients.connection import Connection
 from clients.coordinators import Coordinators
 from clients.links import DATA, GROUP, JOIN, MORE_DATA, POSITION_CHANNELS, POSITIONS, Address, Links
-from clients.metadata import NO_LEADER, ClusterMetadata
+from clients.metadata import NO_LEADER, REFUSED_FOR_GOOD, ClusterMetadata
 from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.errors import ErrorCode, KafkaError
 from protocol.topic_partition import TopicPartition
@@ -160,15 +161,47 @@ class Network:
                 try:
                     await self.refresh()
                 except (ConnectionError, TimeoutError) as error:
+                    if self._closed:
+                        raise
                     log.debug("metadata refresh failed, trying again: %s", error)
                 failures += 1
         return self.metadata
+
+    async def wait_for_topic(
+        self, topic: str, condition: Callable[[ClusterMetadata], bool], *, timeout_ms: float | None = None
+    ) -> ClusterMetadata:
+        """Ask about a topic until the snapshot satisfies `condition`, whatever is answered before.
+
+        `KafkaError` when an answer to a question of this very call refuses the topic for good; what was answered to an
+        earlier one may have changed since. The `TimeoutError` says what is the matter with the topic.
+        """
+        self.follow(topic)
+        before = self.metadata
+
+        def reached(metadata: ClusterMetadata) -> bool:
+            if condition(metadata):
+                return True
+            code = metadata.errors.get(topic, ErrorCode.NONE)
+            if code in REFUSED_FOR_GOOD and metadata is not before:
+                raise KafkaError(code, topic)
+            return False
+
+        try:
+            return await self.wait_for(reached, timeout_ms=timeout_ms)
+        except TimeoutError:
+            obstacle = self.metadata.obstacle(topic) or f"{topic} is not as it is waited for"
+            raise TimeoutError(f"not usable within {timeout_ms} ms: {obstacle}") from None
 
     # calls
 
     def ready(self, node_id: int, *, channel: int = DATA) -> Connection | None:
         """The open connection to a node, or None after making sure that somebody is working on it."""
         return self._links.ready(node_id, channel)
+
+    def obstacle(self, topic: str, index: int) -> str:
+        """What keeps a partition's leader from being asked, in words; empty if nothing is known of it."""
+        known = self.metadata.obstacle(topic, index)
+        return known or self._links.trouble(self.metadata.leader(topic, index), DATA)
 
     async def connection(self, node_id: int, *, channel: int = DATA) -> Connection:
         """The connection to a node; `ConnectionError` when it cannot be reached now."""
@@ -199,16 +232,12 @@ class Network:
 
     async def leader_of(self, partition: TopicPartition) -> int:
         """The node that leads a partition; waits while there is none, but no longer than for an answer, because a
-        partition may have been removed. `KafkaError` if the topic is refused, `TimeoutError`."""
-        self.follow(partition.topic)
-
-        def found(metadata: ClusterMetadata) -> bool:
-            refused = metadata.errors.get(partition.topic, ErrorCode.NONE)
-            if refused != ErrorCode.NONE and not refused.retriable:
-                raise KafkaError(refused, partition.topic)
-            return metadata.leader(*partition) != NO_LEADER
-
-        metadata = await self.wait_for(found, timeout_ms=self.config.request_timeout_ms)
+        partition may have been removed. `KafkaError` if the topic is refused for good, `TimeoutError`."""
+        metadata = await self.wait_for_topic(
+            partition.topic,
+            lambda metadata: metadata.leader(*partition) != NO_LEADER,
+            timeout_ms=self.config.request_timeout_ms,
+        )
         return metadata.leader(*partition)
 
     async def coordinator(self, key: str, *, key_type: int = 0) -> int:

@@ -3,7 +3,7 @@
 Versions 0 to 12, the resize fields as tags from v9 on (architecture D3). Answered from one immutable image, so R12
 holds because it holds for every image (see `broker.metadata_cache`). A topic that does not exist is created when the
 broker and the request allow it; the answer waits a moment for its leaders and says LEADER_NOT_AVAILABLE if that
-takes longer.
+takes longer, or if nobody can tell yet whether the topic exists. Source: Kafka's `AutoTopicCreationManager`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from broker.services import Services
 
 SETTLE_MS: Final = 250
+_MAY_EXIST: Final = frozenset({ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CONTROLLER})
+"""Somebody else was faster, or our session with ZooKeeper ended and nobody knows what was written."""
 FIRST_VERSION_WITH_NULL_FOR_ALL: Final = 1
 FIRST_VERSION_WITH_LOOKUP_BY_ID: Final = 12
 
@@ -88,6 +90,9 @@ async def create_missing(services: Services, request: MetadataRequest) -> dict[s
     outcome: dict[str, ErrorCode] = {}
     if not services.settings.auto_create_topics_enable:
         return outcome
+    if not services.metadata.image.brokers:
+        # Just started: what the controller has not told us of may exist, and nothing can be placed on no broker.
+        return {asked.name: ErrorCode.LEADER_NOT_AVAILABLE for asked in request.topics or () if asked.name}
     created: dict[str, int] = {}
     for asked in request.topics or ():
         image = services.metadata.image
@@ -99,9 +104,8 @@ async def create_missing(services: Services, request: MetadataRequest) -> dict[s
             created[plan.name] = len(plan.assignment)
             outcome[asked.name] = ErrorCode.LEADER_NOT_AVAILABLE
         except KafkaError as error:
-            exists = error.code == ErrorCode.TOPIC_ALREADY_EXISTS
-            outcome[asked.name] = ErrorCode.LEADER_NOT_AVAILABLE if exists else error.code
-            if not exists:
+            outcome[asked.name] = ErrorCode.LEADER_NOT_AVAILABLE if error.code in _MAY_EXIST else error.code
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 services.log.info("cannot create topic %r automatically: %s", asked.name, error)
     if created:
         await admin.settle(services, created, SETTLE_MS)

@@ -30,7 +30,7 @@ from clients.consumer.offsets import OffsetResets
 from clients.consumer.partition_assignor import REJOIN_NOW, MemberAssignment
 from clients.consumer.positions import UNKNOWN, Assignment
 from clients.consumer.session import GroupSession
-from clients.metadata import ClusterMetadata
+from clients.metadata import REFUSED_FOR_GOOD, ClusterMetadata
 from clients.network import Network
 from protocol.errors import ErrorCode, KafkaError
 from protocol.topic_partition import TopicPartition
@@ -68,6 +68,8 @@ class Ownership:
         self._resets = resets
         self._handover = handover
         self._looked_at: ClusterMetadata | None = None
+        self._complained_of: ClusterMetadata | None = None
+        """The answer of which the application knows that it refuses a topic."""
         self._made_from: dict[str, TopicShape] | None = None
         self._untold: set[TopicPartition] | None = None
         """New partitions that the listener has not heard of yet."""
@@ -306,14 +308,19 @@ class Ownership:
         return before - {progress.partition for progress in self._assignment}
 
     def _look_for_missing_topics(self) -> None:
+        """Those that are not usable yet are asked for again; one that is refused for good is told once per answer."""
         metadata = self._network.metadata
         missing = [name for name in self._topics if name not in metadata.topics]
+        if not missing:
+            return
+        self._look_again()
+        if metadata is self._complained_of:
+            return
         for name in missing:
             code = metadata.errors.get(name, ErrorCode.NONE)
-            if code is not ErrorCode.NONE and not code.retriable:
+            if code in REFUSED_FOR_GOOD:
+                self._complained_of = metadata
                 raise KafkaError(code, name)
-        if missing:
-            self._look_again()
 
     def _look_again(self) -> None:
         if self._again is None:

@@ -33,6 +33,7 @@ from clients.producer.queues import (
     TopicQueues,
     size_of,
 )
+from clients.producer.reasons import why_kept_back, why_late
 from clients.producer.routes import UNKEYED, check_ready, chosen_partition, not_live
 from clients.producer.turns import Turns
 from clients.producer.verdicts import TransactionAborted
@@ -77,6 +78,8 @@ class Accumulator:
         self.hurry = 0
         """While positive, waiting batches do not linger: somebody waits for them."""
         self.on_settled: Callable[[Sequence[Record]], None] = lambda records: None
+        self.obstacle: Callable[[str, int], str] = lambda topic, index: ""
+        """Told a partition, says what keeps its leader from being asked, for the errors of records that are late."""
         self._backoff = backoff
         self._rng = rng
         self._stickies: dict[str, Sticky] = {}
@@ -184,11 +187,15 @@ class Accumulator:
             drained.wake_by(self._deadline(queue))
             batch = self._turns.next_of(queue, now, drained, hurried=hurried)
             if batch is None:
+                queue.blocked_since = None
                 continue
             node = leader_of(queue.topic.name, queue.index)
-            if node == NO_NODE:
-                drained.refresh = True
-            elif may_send_to(node) and self._fits(taken.get(node, 0), batch):
+            if node == NO_NODE or not may_send_to(node):
+                drained.refresh = drained.refresh or node == NO_NODE
+                if queue.blocked_since is None:
+                    queue.blocked_since = now
+            elif self._fits(taken.get(node, 0), batch):
+                queue.blocked_since = None
                 taken[node] = taken.get(node, 0) + batch.size_bytes
                 self._transmit(queue, batch)
                 drained.requests.setdefault(node, []).append(batch)
@@ -236,6 +243,7 @@ class Accumulator:
     ) -> None:
         """The leader has answered for a batch. `generation` is the one of its partition, if it says so."""
         batch.on_wire = False
+        batch.last_error = code
         if batch.done:
             return
         queue = batch.queue
@@ -271,6 +279,7 @@ class Accumulator:
     def lost(self, batch: Batch, now: float) -> None:
         """Nobody knows what became of a batch: it is sent again as it is, and the leader recognises duplicates."""
         batch.on_wire = False
+        batch.last_error = None
         batch.doubtful = True
         if not batch.done:
             self._later(batch, now)
@@ -364,29 +373,41 @@ class Accumulator:
         """Give up on what is older than the delivery timeout (E10); its outcome may remain unknown."""
         for queue in list(self._active):
             for batch in [one for one in queue.unresolved if self._give_up_at(one.created_at) <= now]:
+                reason = self._why_late(queue, batch, now)
                 queue.unresolved.remove(batch)
                 queue.give_up = self.config.enable_idempotence
-                self._expired(queue, batch)
+                self._expired(queue, batch, reason)
             while queue.waiting and self._give_up_at(queue.waiting[0].created_at) <= now:
-                self._expired(queue, queue.waiting.popleft())
+                reason = self._why_late(queue, queue.waiting[0], now)
+                self._expired(queue, queue.waiting.popleft(), reason)
         for topic in self.topics.values():
             if topic.returned and self._give_up_at(min(created_at for _, created_at in topic.returned)) <= now:
                 late = [record for record, created_at in topic.returned if self._give_up_at(created_at) <= now]
                 topic.returned = [entry for entry in topic.returned if self._give_up_at(entry[1]) > now]
-                self._missing(topic, late, self._timed_out(topic.name))
-                self._fail(late, self._timed_out(topic.name))
+                error = self._timed_out(topic.name, why_kept_back(topic))
+                self._missing(topic, late, error)
+                self._fail(late, error)
                 self.statistics.expired_records += len(late)
         self.drop_doomed()
 
-    def _expired(self, queue: PartitionQueue, batch: Batch) -> None:
+    def _why_late(self, queue: PartitionQueue, batch: Batch, now: float) -> str:
+        return why_late(
+            queue,
+            batch,
+            now,
+            obstacle=self.obstacle(queue.topic.name, queue.index),
+            identified=batch.producer_id >= 0 or not self.numbering.wants_producer_id,
+        )
+
+    def _expired(self, queue: PartitionQueue, batch: Batch, reason: str) -> None:
         self.statistics.expired_records += len(batch.records)
-        error = self._timed_out(f"{queue.topic.name}-{queue.index}")
+        error = self._timed_out(f"{queue.topic.name}-{queue.index}", reason)
         batch.failed(error)
         self._missing(queue.topic, batch.records, error)
         self._resolved(queue, batch.records)
 
-    def _timed_out(self, where: str) -> KafkaError:
-        text = f"{where}: not stored within {self.config.delivery_timeout_ms} ms"
+    def _timed_out(self, where: str, reason: str) -> KafkaError:
+        text = f"{where}: not stored within {self.config.delivery_timeout_ms} ms: {reason}"
         return KafkaError(ErrorCode.REQUEST_TIMED_OUT, text)
 
     def _fail(self, records: Sequence[Record], error: Exception) -> None:

@@ -328,16 +328,16 @@ class Producer:
     ) -> asyncio.Future[RecordMetadata]:
         """The slow way in: wait for the topic's metadata, then for room, first come, first served."""
         self._check_running()
+        deadline = self._loop.time() + self._config.max_block_ms / 1000
+        queues = await self._topic(topic)
+        if queues.starved:
+            check_ready(queues, route_of(key, partition))
         try:
-            async with asyncio.timeout(self._config.max_block_ms / 1000):
-                queues = await self._topic(topic)
-                if queues.starved:
-                    check_ready(queues, route_of(key, partition))
-                async with self._entrance.turn():
-                    self._check_running()
-                    return self._append(queues, value, key, partition, timestamp_ms, headers)
+            async with asyncio.timeout_at(deadline), self._entrance.turn():
+                self._check_running()
+                return self._append(queues, value, key, partition, timestamp_ms, headers)
         except TimeoutError:
-            text = f"{topic}: no metadata and room in the buffer within {self._config.max_block_ms} ms"
+            text = f"{topic}: no room in the buffer within {self._config.max_block_ms} ms"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text) from None
 
     def _check_running(self) -> None:
@@ -347,20 +347,18 @@ class Producer:
             raise RuntimeError(f"the producer is {self._state}")
 
     async def _topic(self, topic: str) -> TopicQueues:
+        """The queues of a topic, once it can be used; `KafkaError` says what was the matter with it all that time."""
         queues = self._ready.get(topic)
         if queues is not None:
             return queues
-        self._network.follow(topic)
         self._accumulator.topic(topic)
-
-        def known(metadata: ClusterMetadata) -> bool:
-            refused = metadata.errors.get(topic, ErrorCode.NONE)
-            if not refused.retriable and refused != ErrorCode.NONE:
-                raise KafkaError(refused, topic)
-            return topic in self._ready
-
         self._on_metadata(self._network.metadata)
-        await self._network.wait_for(known)
+        try:
+            await self._network.wait_for_topic(
+                topic, lambda metadata: topic in self._ready, timeout_ms=self._config.max_block_ms
+            )
+        except TimeoutError as error:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{topic}: {error}") from None
         return self._ready[topic]
 
     def _on_metadata(self, metadata: ClusterMetadata) -> None:

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from protocol.errors import ErrorCode
 from protocol.lineage import Lineage
 from protocol.linear_hashing import EVERY_KEY, KeyClass, addressing, key_class
 from protocol.records.batch import SEQUENCES
@@ -93,6 +94,7 @@ class Batch:
         "done",
         "doubtful",
         "key_class",
+        "last_error",
         "marked",
         "on_wire",
         "ordinal",
@@ -122,6 +124,8 @@ class Batch:
         """The how-manieth batch of its partition it is, from its first transmission on."""
         self.attempts = 0
         self.retry_at = 0.0
+        self.last_error: ErrorCode | None = None
+        """What its leader answered when it was asked last; None when nothing came."""
         self.on_wire = False
         self.done = False
         self.doubtful = False
@@ -179,6 +183,7 @@ class PartitionQueue:
     """The batches of one partition and this producer's sequence in it."""
 
     __slots__ = (
+        "blocked_since",
         "established",
         "fence",
         "give_up",
@@ -211,6 +216,8 @@ class PartitionQueue:
         self.next_sequence = 0
         self.transmitted = 0
         """How many batches have been transmitted, retries not counted."""
+        self.blocked_since: float | None = None
+        """Since when a batch whose turn it is has had no leader that it could be sent to."""
         self.established = False
         """Whether the leader has acknowledged a batch, and so checks the sequence of the next one (E6)."""
         self.restart = False

@@ -66,6 +66,7 @@ class Sender:
     def start(self) -> None:
         """Begin to send."""
         self._running = True
+        self._accumulator.obstacle = self._network.obstacle
         self._network.on_connection(lambda node_id: self.wake())
         self._task = self._loop.create_task(self._run(), name="producer sender")
 

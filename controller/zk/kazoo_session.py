@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, assert_never
 
 from kazoo import exceptions as kz
+from kazoo.hosts import collect_hosts
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 
@@ -63,6 +64,7 @@ WATCH_KINDS: Final[dict[str, Literal["created", "deleted", "changed", "children"
 }
 
 
+PROBE_S: Final = 1.0
 MULTI_READS_LOST_MAX: Final = 2
 """So many in a row without an answer mean that the server does not know them."""
 
@@ -140,10 +142,21 @@ class KazooSession:
                     await self._create_root()
         except TimeoutError:
             await self.close()
-            raise zk.ConnectionLoss(f"no ZooKeeper answered at {self._servers} within {timeout_s:g} s") from None
+            text = f"no ZooKeeper answered at {self._servers} within {timeout_s:g} s"
+            raise (zk.ConnectionLoss if await self._somebody_listens() else zk.NobodyListens)(text) from None
         except BaseException:
             await self.close()
             raise
+
+    async def _somebody_listens(self) -> bool:
+        """Whether any server takes connections: one that stalls does, for its operating system takes them."""
+        for host, port in collect_hosts(self._servers)[0]:
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(PROBE_S):
+                    _, writer = await asyncio.open_connection(host, port)
+                writer.close()
+                return True
+        return False
 
     async def _create_root(self) -> None:
         with contextlib.suppress(zk.NodeExists):

@@ -83,6 +83,10 @@ class ConnectionLoss(ZkError):
     """The connection broke while the request was under way: it may or may not have been carried out."""
 
 
+class NobodyListens(ConnectionLoss):
+    """No server took a first connection within the time: there is none at these addresses, or none yet."""
+
+
 class Unimplemented(ZkError):
     """The server does not know this kind of request."""
 

@@ -19,6 +19,7 @@ from broker.handlers.partition_leader_epochs_for_partitions import epochs_of
 from broker.handlers.update_metadata import update_metadata
 from broker.metadata_cache import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from broker.services import Services
+from controller.zk.memory import MemoryZooKeeper
 from protocol import codec
 from protocol.apis.describe_cluster import DescribeClusterRequest
 from protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -102,6 +103,40 @@ def test_all_topics_and_none() -> None:
     assert everything.max_partition_epoch == 9
     assert ask(metadata, MetadataRequest(topics=[]), 1).topics == []
     assert len(ask(metadata, MetadataRequest(topics=[]), 0).topics) == 2
+
+
+CREATING = BrokerSettings(port=0, auto_create_topics_enable=True)
+
+
+def test_a_broker_that_has_heard_nothing_yet_creates_nothing() -> None:
+    """What it does not know may exist; INVALID_REPLICATION_FACTOR, for want of brokers, would end some clients."""
+
+    async def scenario() -> None:
+        services = await lone_services(CREATING)
+        response = await metadata(context(services, 12), names("t", "no/topic"))
+        assert [row.error_code for row in response.topics] == [
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ]
+        assert response.brokers == []
+        services.metadata.image = ClusterImage(brokers=IMAGE.brokers, controller_id=2)
+        services.settings = BrokerSettings(port=0, auto_create_topics_enable=True, default_replication_factor=3)
+        (row,) = (await metadata(context(services, 12), names("t"))).topics
+        assert row.error_code == ErrorCode.INVALID_REPLICATION_FACTOR, "as Kafka, once it knows"
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_whose_creation_has_no_known_outcome_is_not_usable_yet() -> None:
+    async def scenario() -> None:
+        zookeeper = MemoryZooKeeper()
+        services = await lone_services(CREATING, zookeeper)
+        services.metadata.image = IMAGE
+        zookeeper.expire(services.session)  # type: ignore[arg-type]
+        rows = (await metadata(context(services, 12), names("t", "new"))).topics
+        assert [(row.name, row.error_code) for row in rows] == [("t", 0), ("new", ErrorCode.LEADER_NOT_AVAILABLE)]
+
+    asyncio.run(scenario())
 
 
 def test_a_partition_without_a_live_leader_keeps_its_epoch() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from broker.api import CloseConnection, RequestContext
+from controller.zk.session import ConnectionLoss
 from protocol import codec
 from protocol.apis.api_versions import ApiVersionsResponse
 from protocol.apis.heartbeat import HeartbeatResponse
@@ -132,6 +133,24 @@ def test_a_bug_is_answered_where_possible_and_closes_one_connection(caplog: pyte
         asyncio.run(scenario())
     assert "bug in the handler of Heartbeat v0" in caplog.text
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_zookeeper_that_does_not_answer_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
+    async def silent(ctx: RequestContext, request: Any) -> Any:
+        raise ConnectionLoss("/brokers")
+
+    async def scenario() -> None:
+        async with serving({"Heartbeat": silent, "Metadata": silent}) as server, peer(server.port) as one:
+            one.send(heartbeat(7))
+            response, _ = codec.decode(HeartbeatResponse, 0, await one.frame(), 4)
+            assert response.error_code == ErrorCode.REQUEST_TIMED_OUT
+            one.send(request_frame(3, 0, struct.pack(">i", 0)))
+            assert await one.closed(), "Metadata v0 has no place for the error"
+
+    with caplog.at_level(logging.INFO, logger="broker"):
+        asyncio.run(scenario())
+    assert "bug" not in caplog.text
+    assert "ZooKeeper has not answered" in caplog.text
 
 
 def test_a_refusal_that_leaves_a_handler_becomes_the_top_level_code() -> None:

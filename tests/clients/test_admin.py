@@ -11,7 +11,12 @@ import pytest
 from anabranch.cluster import Cluster
 from clients import Admin, NewTopic
 from protocol.apis.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
-from protocol.apis.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from protocol.apis.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponseTopic,
+)
 from protocol.errors import ErrorCode, KafkaError
 from tests.clients.peer import Peer, serve
 
@@ -171,6 +176,35 @@ def test_a_topic_that_exists_after_a_lost_answer_was_created_by_us(answered: boo
             else:
                 with pytest.raises(KafkaError, match="ALREADY_EXISTS"):
                     await creating
+
+    peer = Peer()
+    asyncio.run(story())
+
+
+def test_a_node_that_knows_nothing_yet_is_not_believed_about_topics() -> None:
+    """It has just started; that a topic is missing in its answer means nothing."""
+    answers: list[MetadataResponse] = []
+
+    async def broker(request: MetadataRequest) -> MetadataResponse:
+        self = MetadataResponseBroker(node_id=1, host="127.0.0.1", port=peer.port)
+        asked = [one.name for one in request.topics or ()]
+        knows = not asked or bool(answers)
+        rows = [
+            MetadataResponseTopic(
+                error_code=ErrorCode.NONE if knows else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, partitions=[]
+            )
+            for name in asked
+        ]
+        answer = MetadataResponse(brokers=[self] if knows else [], controller_id=1, cluster_id="c", topics=rows)
+        if asked:
+            answers.append(answer)
+        return answer
+
+    async def story() -> None:
+        nonlocal peer
+        async with serve(broker) as peer, Admin(peer.address) as admin:
+            assert (await admin.describe_topic("t")).name == "t"
+        assert len(answers) == 2
 
     peer = Peer()
     asyncio.run(story())

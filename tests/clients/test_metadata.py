@@ -165,3 +165,21 @@ def test_snapshots_do_not_change() -> None:
     first.updated(response(topic(partition(0), partition(1), counts=(1, 2))), complete=False)
     assert first.topics["t"].generation == 0
     assert first.lineages[ID].generation == 0
+
+
+def test_errors_are_those_of_the_newest_answer() -> None:
+    refused = response(topic(error=ErrorCode.INVALID_REPLICATION_FACTOR))
+    assert after(refused).errors == {"t": ErrorCode.INVALID_REPLICATION_FACTOR}
+    assert after(refused, response()).errors == {}, "nobody asked for it"
+    assert after(response(topic(partition(0))), refused, response(nodes=())).errors == {}
+
+
+def test_obstacles_are_named() -> None:
+    assert after(response()).obstacle("t", 0) == "nothing is known of t"
+    unready = after(response(topic(error=ErrorCode.LEADER_NOT_AVAILABLE)))
+    assert unready.obstacle("t") == "the cluster answers LEADER_NOT_AVAILABLE for t"
+    known = after(response(topic(partition(0), partition(1, leader=-1), partition(2, leader=9))))
+    assert known.obstacle("t") == known.obstacle("t", 0) == ""
+    assert known.obstacle("t", 1) == "t-1 has no leader"
+    assert known.obstacle("t", 2) == "node 9, the leader of t-2, is not there"
+    assert known.obstacle("t", 3) == "t has no partition 3"

@@ -217,6 +217,63 @@ def test_leader_of_a_refused_topic_is_an_error() -> None:
     play(story)
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.POLICY_VIOLATION,
+    ],
+)
+def test_a_topic_that_is_not_usable_yet_is_asked_for_again(code: ErrorCode) -> None:
+    async def story(brokers: Brokers, network: Network) -> None:
+        brokers.topic_error = code
+        asking = asyncio.ensure_future(network.leader_of(TopicPartition("t", 0)))
+        while brokers.count(MetadataRequest) < 4:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert not asking.done()
+        brokers.topic_error = ErrorCode.NONE
+        assert await asking == 1
+
+    play(story)
+
+
+def test_a_wait_for_a_topic_that_ends_says_what_was_the_matter() -> None:
+    async def story(brokers: Brokers, network: Network) -> None:
+        brokers.topic_error = ErrorCode.INVALID_REPLICATION_FACTOR
+        with pytest.raises(TimeoutError, match="within 40 ms: the cluster answers INVALID_REPLICATION_FACTOR for t"):
+            await network.wait_for_topic("t", lambda metadata: False, timeout_ms=40)
+        brokers.topic_error, brokers.leader = ErrorCode.NONE, 7
+        with pytest.raises(TimeoutError, match="t is not as it is waited for"):
+            await network.wait_for_topic("t", lambda metadata: False, timeout_ms=40)
+        assert network.obstacle("t", 0) == "node 7, the leader of t-0, is not there"
+        brokers.leader = 2
+        await network.refresh()
+        assert network.obstacle("t", 0) == ""
+        brokers.peers[3], brokers.leader = Peer(port=1), 3
+        await network.refresh()
+        with pytest.raises(ConnectionError):
+            await network.call(3, heartbeat())
+        assert network.obstacle("t", 0).startswith("node 3 cannot be reached: ")
+
+    play(story)
+
+
+def test_what_refused_one_call_does_not_refuse_the_next() -> None:
+    async def story(brokers: Brokers, network: Network) -> None:
+        for code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION):
+            brokers.topic_error = code
+            with pytest.raises(KafkaError) as refused:
+                await network.leader_of(TopicPartition(code.name, 0))
+            assert refused.value.code == code
+            assert network.metadata.errors[code.name] == code
+            brokers.topic_error = ErrorCode.NONE
+            assert await network.leader_of(TopicPartition(code.name, 0)) == 1
+
+    play(story)
+
+
 def test_wait_for_gives_up_in_time() -> None:
     async def story(brokers: Brokers, network: Network) -> None:
         with pytest.raises(TimeoutError):

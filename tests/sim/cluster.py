@@ -22,7 +22,6 @@ from broker.replication.partition import Partition
 from controller.failpoints import step_of
 from controller.model import TopicBody
 from controller.zk import paths, znodes
-from controller.zk.session import ZkError
 from tests.sim.files import DiskView, SimDisk
 from tests.sim.history import EpochWritten, History, Published, StateWritten, ZnodeWritten
 from tests.sim.loop import Process, ProcessKilled, SimLoop, outside
@@ -166,7 +165,7 @@ class SimCluster:
                 return
             if process.alive:
                 error = task.exception()
-                if not isinstance(error, (ZkError, OSError, TimeoutError, DuplicateBroker)):
+                if not isinstance(error, (OSError, TimeoutError, DuplicateBroker)):
                     self.history.failures.append(f"{process.name} cannot start: {error!r}")
                     return
                 self.tell(f"{process.name} gives up: {error!r}")

@@ -252,3 +252,25 @@ def unflushed_leader(planter: Planter) -> None:
     from broker.replication.partition import Partition
 
     planter.replace(Partition, "propose_resign", lambda *_: None)
+
+
+@plant(
+    "found: a producer holds on to what was said of a topic that could not be used yet",
+    aim="a topic is first written to while brokers are away",
+)
+def poisoned(planter: Planter) -> None:
+    from clients.network import Network
+    from protocol.errors import ErrorCode, KafkaError
+
+    async def wait_for_topic(network: Any, topic: str, condition: Any, *, timeout_ms: float | None = None) -> Any:
+        network.follow(topic)
+
+        def reached(metadata: Any) -> bool:
+            refused = metadata.errors.get(topic, ErrorCode.NONE)
+            if refused != ErrorCode.NONE and not refused.retriable:
+                raise KafkaError(refused, topic)
+            return bool(condition(metadata))
+
+        return await network.wait_for(reached, timeout_ms=timeout_ms)
+
+    planter.replace(Network, "wait_for_topic", wait_for_topic)

@@ -13,8 +13,15 @@ import pytest
 
 from anabranch.cluster import Cluster
 from clients import Admin, Consumer, Producer, TopicPartition
+from protocol.apis.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponseTopic,
+)
 from protocol.errors import ErrorCode, KafkaError
 from tests.clients.consumer.groups import TOPIC, History, against_a_cluster, make_topic, readers, resize, send
+from tests.clients.peer import Peer, serve
 
 
 def test_without_a_group_order_is_kept_among_what_is_read() -> None:
@@ -83,6 +90,35 @@ def test_without_order_nothing_waits(ordered_topic: bool) -> None:
                 assert consumer.gates() == []
 
     against_a_cluster(story, brokers=1)
+
+
+def test_a_topic_that_is_refused_is_told_and_asked_for_again() -> None:
+    """Goal: whoever polls on after the refusal hears of the next answer, not of the old one."""
+    refusal = ErrorCode.LEADER_NOT_AVAILABLE
+
+    async def broker(request: MetadataRequest) -> MetadataResponse:
+        self = MetadataResponseBroker(node_id=1, host="127.0.0.1", port=peer.port)
+        rows = [MetadataResponseTopic(error_code=refusal, name=one.name, partitions=[]) for one in request.topics or ()]
+        return MetadataResponse(brokers=[self], controller_id=1, cluster_id="c", topics=rows)
+
+    async def story() -> None:
+        nonlocal peer, refusal
+        async with (
+            asyncio.timeout(60),
+            serve(broker) as peer,
+            Consumer("t", bootstrap_servers=peer.address) as consumer,
+        ):
+            assert await consumer.getmany(timeout_ms=500) == {}, "not usable yet"
+            refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            for _ in range(2):  # told again when it is answered again
+                with pytest.raises(KafkaError) as refused:
+                    await consumer.getmany(timeout_ms=60_000)
+                assert refused.value.code == refusal
+            refusal = ErrorCode.INVALID_REPLICATION_FACTOR
+            assert await consumer.getmany(timeout_ms=500) == {}, "the old answer does not count any more"
+
+    peer = Peer()
+    asyncio.run(story())
 
 
 def test_seeking_pausing_and_positions() -> None:

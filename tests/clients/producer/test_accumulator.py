@@ -194,6 +194,46 @@ def test_waiting_records_expire() -> None:
     assert bench.accumulator.outstanding == bench.accumulator.buffered_bytes == 0
 
 
+def test_what_is_given_up_says_what_it_waited_for() -> None:
+    bench = Bench(delivery_timeout_ms=10_000)
+
+    def late(receipt: Receipt) -> str:
+        bench.now += 10
+        bench.drain(leader=-1)
+        assert isinstance(receipt.error, KafkaError)
+        return receipt.error.message.removeprefix("t-0: not stored within 10000 ms: ")
+
+    receipt = bench.send()
+    bench.now = 4.0
+    bench.accumulator.obstacle = lambda topic, index: f"{topic}-{index} has no leader"
+    bench.drain(leader=-1)
+    bench.now = 6.0
+    bench.drain(leader=-1)
+    bench.now = 0.0
+    assert late(receipt) == "t-0 has no leader (for 6.0 s)"
+    bench.accumulator.obstacle = lambda topic, index: ""
+    receipt = bench.send()
+    bench.answer(bench.one(), ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert late(receipt) == "the last answer was NOT_ENOUGH_REPLICAS"
+    receipt = bench.send()
+    silent = bench.one()
+    assert late(receipt) == "its leader was asked and has not answered"
+    bench.accumulator.lost(silent, bench.now)
+    bench.accumulator.numbering.producer_id, bench.accumulator.numbering.wants_producer_id = -1, True
+    bench.topic.queue(0).restart = True
+    assert late(bench.send()) == "no broker has given out a producer id"
+
+
+def test_records_that_a_resize_holds_back_say_so() -> None:
+    bench = Bench(delivery_timeout_ms=1000)
+    receipt = bench.send(None)
+    bench.accumulator.complete(bench.one(), ErrorCode.INVALID_PARTITION_METADATA, bench.now, generation=1)
+    bench.now = 1.0
+    bench.drain()
+    assert isinstance(receipt.error, KafkaError)
+    assert receipt.error.message.endswith("partition 0 was resized, and no metadata shows to what")
+
+
 def test_giving_up_a_transmitted_batch_waits_for_the_others_and_begins_a_new_epoch() -> None:
     bench = Bench(batch_bytes=1, delivery_timeout_ms=1000)
     bench.establish()

@@ -277,6 +277,55 @@ def test_nobody_waits_longer_than_max_block_ms() -> None:
     against_a_cluster(story, brokers=1)
 
 
+def test_a_topic_that_too_few_brokers_are_there_for_is_usable_once_they_are_back() -> None:
+    """Goal: the answer to the first look, INVALID_REPLICATION_FACTOR, is not held against the topic."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        for node_id in (2, 3):
+            await cluster.stop_broker(node_id)
+        async with Producer(cluster.bootstrap_servers) as producer:
+            refused = asyncio.Event()
+            producer._network.on_metadata(lambda metadata: refused.set() if "new" in metadata.errors else None)
+            sending = asyncio.ensure_future(producer.send_and_wait("new", b"x", b"k"))
+            await refused.wait()
+            assert producer.metadata.errors == {"new": ErrorCode.INVALID_REPLICATION_FACTOR}
+            producer._config = replace(producer._config, max_block_ms=100)
+            with pytest.raises(KafkaError, match="within 100 ms: the cluster answers INVALID_REPLICATION_FACTOR for"):
+                await producer.send("new", b"y")
+            assert not sending.done()
+            for node_id in (2, 3):
+                await cluster.start_broker(node_id)
+            assert (await sending).offset == 0
+
+    against_a_cluster(story)
+
+
+def test_a_topic_that_can_never_be_is_refused_at_once() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        async with Producer(cluster.bootstrap_servers) as producer:
+            for _ in range(2):
+                with pytest.raises(KafkaError) as refused:
+                    await producer.send("no/topic", b"x")
+                assert refused.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_a_delivery_that_times_out_names_the_leader_that_was_away() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await admin.create_topics([NewTopic(name="t", assignments={0: [1], 1: [2]})])
+        await admin.wait_for_topic("t")
+        async with Producer(cluster.bootstrap_servers, delivery_timeout_ms=2000) as producer:
+            await producer.send_and_wait("t", b"x", partition=1)
+            await cluster.stop_broker(2)
+            late = await producer.send("t", b"x", partition=1)
+            with pytest.raises(KafkaError, match=r"t-1: not stored within 2000 ms: t-1 has no leader \(for \d") as told:
+                await late
+            assert told.value.code == ErrorCode.REQUEST_TIMED_OUT
+
+    against_a_cluster(story, brokers=2)
+
+
 def test_life() -> None:
     async def story(cluster: Cluster, admin: Admin) -> None:
         producer = Producer(cluster.bootstrap_servers)

@@ -1,0 +1,150 @@
+"""Goal: a node that starts while ZooKeeper is not itself comes up all the same, as soon as ZooKeeper is.
+
+Method: the session is taken away, or the connection lost, after the first request of a start, after the second, and so
+on to the last; and a real ZooKeeper is stopped by SIGSTOP while a node starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+
+from anabranch.cluster import Cluster
+from anabranch.zookeeper import LocalZooKeeper
+from broker.app import Node
+from controller.zk.memory import MemorySession, MemoryZooKeeper
+from controller.zk.session import NobodyListens
+from tests.broker.test_sessions import Ensemble
+
+T = TypeVar("T")
+Run = Callable[[Any], Any]
+
+
+class UnsteadySession(MemorySession):
+    """Tells its server of every request."""
+
+    async def _ask(self, request: Callable[[], T]) -> T:
+        self._server.asked(self)  # type: ignore[attr-defined]
+        return await super()._ask(request)
+
+
+class Unsteady(MemoryZooKeeper):
+    """Fails once: with the request of this number."""
+
+    def __init__(self, failing: int, how: str) -> None:
+        super().__init__()
+        self.requests = 0
+        self.sessions = 0
+        self.failing = failing
+        self._how = how
+
+    async def connect(self, session_timeout_ms: int = 18000) -> MemorySession:
+        self.sessions += 1
+        session = UnsteadySession(self, self.sessions, session_timeout_ms)
+        self._sessions[self.sessions] = session
+        return session
+
+    def asked(self, session: MemorySession) -> None:
+        self.requests += 1
+        if self.requests == self.failing:
+            asyncio.get_running_loop().call_soon(self._fail, session)
+
+    def _fail(self, session: MemorySession) -> None:
+        if self._how == "expired":
+            self.expire(session)
+        else:
+            self.suspend(session, carry_out=self._how == "answer lost")
+            self.resume(session)
+
+
+def at_home(zookeeper: MemoryZooKeeper, node: Node) -> bool:
+    """Whether the node is registered under its session and leads the cluster."""
+    znode = zookeeper.tree.nodes.get("/brokers/ids/1")
+    registered = None if znode is None else znode.stat()
+    return (
+        registered is not None
+        and registered.ephemeral_owner == node.session.session_id
+        and registered.czxid == node.services.fence.broker_epoch
+        and node.controller is not None
+        and node.controller.active
+    )
+
+
+@pytest.mark.parametrize("how", ["expired", "request lost", "answer lost"])
+def test_a_start_survives_the_loss_of_its_session_at_any_moment(
+    how: str, arun: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.app.RENEWAL_PAUSE_S", 0.001)
+
+    async def start(failing: int) -> Unsteady:
+        cluster = Cluster(1, seed=failing)
+        zookeeper = cluster.zookeeper = Unsteady(failing, how)
+        async with asyncio.timeout(60):
+            await cluster.start()
+            while not at_home(zookeeper, cluster.nodes[1]):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        zookeeper.failing = 0
+        await cluster.stop()
+        return zookeeper
+
+    async def story() -> None:
+        needed = (await start(0)).requests
+        assert needed > 20
+        renewed = 0
+        for failing in range(1, needed + 1):
+            renewed += (await start(failing)).sessions - 1
+        assert renewed > needed / 3
+
+    arun(story())
+
+
+@pytest.mark.zookeeper
+def test_a_start_waits_for_a_zookeeper_that_stalls(arun: Run) -> None:
+    async def story() -> None:
+        stalls = asyncio.Event()
+
+        class Heard(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                if "ZooKeeper stalls" in record.getMessage():
+                    stalls.set()
+
+        log = logging.getLogger("broker.app")
+        log.addHandler(heard := Heard())
+        zookeeper = LocalZooKeeper()
+        await zookeeper.start()
+        cluster = Cluster(1, properties={"zookeeper.session.timeout.ms": "1000"})
+        cluster.zookeeper = Ensemble(zookeeper.hosts)  # type: ignore[assignment]
+        try:
+            assert zookeeper.pid is not None
+            os.kill(zookeeper.pid, signal.SIGSTOP)
+            try:
+                starting = asyncio.ensure_future(cluster.start())
+                async with asyncio.timeout(60):
+                    await stalls.wait()
+                assert not starting.done()
+            finally:
+                os.kill(zookeeper.pid, signal.SIGCONT)
+            async with asyncio.timeout(60):
+                await starting
+            await cluster.stop()
+        finally:
+            log.removeHandler(heard)
+            await zookeeper.stop()
+
+    arun(story())
+
+
+def test_nobody_at_zookeepers_address_is_an_error(arun: Run) -> None:
+    async def story() -> None:
+        cluster = Cluster(1, properties={"zookeeper.session.timeout.ms": "300"})
+        cluster.zookeeper = Ensemble("127.0.0.1:1")  # type: ignore[assignment]
+        with pytest.raises(NobodyListens, match=r"no ZooKeeper answered at 127\.0\.0\.1:1"):
+            await cluster.start()
+
+    arun(story())
