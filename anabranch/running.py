@@ -15,6 +15,8 @@ from types import FrameType
 from typing import Any, Final
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+TRIM_FROM_S: Final = 5.0
+"""From when on memory is given back: not before a start is over."""
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]], *, log_level: str = "warning") -> None:
@@ -26,7 +28,14 @@ def run(main: Callable[[], Coroutine[Any, Any, None]], *, log_level: str = "warn
         loop = runner.get_loop()
         if threading.current_thread() is threading.main_thread():
             loop.add_signal_handler(signal.SIGQUIT, _tell_waits, loop)
+        loop.call_later(TRIM_FROM_S, _keep_trimming, loop)
         runner.run(main())
+
+
+def _keep_trimming(loop: asyncio.AbstractEventLoop) -> None:
+    from anabranch.memory import keep_trimming  # ctypes takes longer to import than a start may take
+
+    keep_trimming(loop)
 
 
 def _tell_waits(loop: asyncio.AbstractEventLoop) -> None:

@@ -128,6 +128,11 @@ class MemoryFile:
     def close(self) -> None:
         """Nothing is held beside the content."""
 
+    def drop(self) -> None:
+        """The file was removed: whoever still names it must not keep its content alive."""
+        self._content = bytearray()
+        self.size_bytes = 0
+
 
 class MemoryFiles:
     """A file system that dies with the process: some hundred bytes per file and nothing to start or clean up."""
@@ -181,14 +186,18 @@ class MemoryFiles:
         """See `Files`."""
         directory, _, name = path.rpartition("/")
         names = self._directories.get(directory, {})
-        if names.get(name) is not None:
+        file = names.get(name)
+        if file is not None:
+            file.drop()
             del names[name]
 
     def remove_directory(self, directory: str) -> None:
         """See `Files`."""
         if directory in self._directories:
             for path in self._with_inside(directory):
-                del self._directories[path]
+                for file in self._directories.pop(path).values():
+                    if file is not None:
+                        file.drop()
             parent, _, name = directory.rpartition("/")
             del self._directories[parent][name]
 

@@ -207,3 +207,15 @@ def test_memory_needs_no_lock() -> None:
     files.lock()
     files.unlock()
     assert files.names("") == []
+
+
+def test_what_is_removed_from_memory_is_not_kept_by_those_who_still_name_it() -> None:
+    """A deleted partition's log hangs in cycles, which the garbage collector may find much later."""
+    files = MemoryFiles()
+    files.make_directory("t-0/inner")
+    opened = [files.open(path) for path in ("a", "t-0/b", "t-0/inner/c")]
+    for file in opened:
+        file.append(bytes(1000))
+    files.remove("a")
+    files.remove_directory("t-0")
+    assert [(file.size_bytes, file.read(0, 10)) for file in opened] == [(0, b"")] * 3

@@ -1,0 +1,98 @@
+"""Gives memory that a burst of load has left free back to the system.
+
+glibc keeps what is freed below the last block in use, and after the first large blocks were freed it cuts all others
+from the same heap: some 300 MB of batches that were kept for seconds leave 370 MB with the process for good, whose logs
+hold 20. Smaller thresholds (`M_MMAP_THRESHOLD`) would give each block back at once, at three times the processor time,
+as growing logs are moved and cleared again and again. So the heap is trimmed now and then, when it pays and, as that
+takes some 0.3 ms a megabyte, when the process has little else to do; under endless load once a minute.
+
+The process is its command's own: a cluster inside somebody's tests leaves the heap of that process alone. Where the C
+library is another one there is nothing to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import time
+from collections.abc import Callable
+from typing import Final
+
+LOOK_INTERVAL_S: Final = 5.0
+WORTH_BYTES: Final = 16 << 20
+IDLE_SHARE: Final = 0.1
+"""Of a core: who uses less has time to trim."""
+BUSY_INTERVAL_S: Final = 60.0
+
+
+class _Mallinfo2(ctypes.Structure):
+    """`struct mallinfo2` of glibc 2.33 and later."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks")
+    ] + [("keepcost", ctypes.c_size_t)]
+
+
+class Heap:
+    """The C library's heap; `known` says whether it can be asked and trimmed."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(None)
+        self._info = getattr(library, "mallinfo2", None)
+        self._trim = getattr(library, "malloc_trim", None)
+        if self._info is not None:
+            self._info.restype = _Mallinfo2
+        self.known = self._info is not None and self._trim is not None
+
+    def free_bytes(self) -> int:
+        """What the heap holds and nobody uses."""
+        assert self._info is not None
+        free: int = self._info().fordblks
+        return free
+
+    def trim(self) -> None:
+        """Give free pages back to the system."""
+        assert self._trim is not None
+        self._trim(0)
+
+
+class Trimmer:
+    """Looks at the heap every few seconds; `looked(now)` decides whether it is trimmed."""
+
+    def __init__(self, heap: Heap, processor_s: Callable[[], float] = time.process_time) -> None:
+        self._heap = heap
+        self._processor_s = processor_s
+        self._looked_at: float | None = None
+        self._ran_s = 0.0
+        self._trimmed_at = 0.0
+
+    def looked(self, now: float) -> bool:
+        """Trim the heap if it is worth it by now; whether it was."""
+        ran_s = self._processor_s()
+        before, self._looked_at = self._looked_at, now
+        used_s, self._ran_s = ran_s - self._ran_s, ran_s
+        if before is None:
+            self._trimmed_at = now
+            return False
+        idle = used_s < (now - before) * IDLE_SHARE
+        if not idle and now - self._trimmed_at < BUSY_INTERVAL_S:
+            return False
+        free_bytes = self._heap.free_bytes()
+        if free_bytes < WORTH_BYTES:
+            return False
+        self._heap.trim()
+        self._trimmed_at = now
+        return True
+
+
+def keep_trimming(loop: asyncio.AbstractEventLoop) -> None:
+    """Give memory back for as long as the loop runs, from now on."""
+    heap = Heap()
+    if heap.known:
+        _look(loop, Trimmer(heap))
+
+
+def _look(loop: asyncio.AbstractEventLoop, trimmer: Trimmer) -> None:
+    trimmer.looked(loop.time())
+    loop.call_later(LOOK_INTERVAL_S, _look, loop, trimmer)

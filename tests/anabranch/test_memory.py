@@ -1,0 +1,93 @@
+"""Goal: what a burst of load leaves free goes back to the system, and nobody waits for it who has work to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from anabranch.memory import BUSY_INTERVAL_S, LOOK_INTERVAL_S, WORTH_BYTES, Heap, Trimmer
+
+
+class PretendedHeap(Heap):
+    """Has as much free as a test says."""
+
+    def __init__(self) -> None:
+        self.free = 0
+        self.trims = 0
+
+    def free_bytes(self) -> int:
+        return self.free
+
+    def trim(self) -> None:
+        self.trims += 1
+        self.free = 0
+
+
+class Story:
+    """A process that looks every few seconds, and works as much as a test says."""
+
+    def __init__(self) -> None:
+        self.heap = PretendedHeap()
+        self.now = self.ran_s = 0.0
+        self.trimmer = Trimmer(self.heap, lambda: self.ran_s)
+        self.trimmer.looked(self.now)
+
+    def goes_on(self, seconds: float, *, busy: float, free_bytes: int) -> int:
+        """How often the heap was trimmed meanwhile."""
+        before, until = self.heap.trims, self.now + seconds
+        while self.now < until:
+            self.heap.free = free_bytes
+            self.now += LOOK_INTERVAL_S
+            self.ran_s += LOOK_INTERVAL_S * busy
+            self.trimmer.looked(self.now)
+        return self.heap.trims - before
+
+
+def test_the_heap_is_trimmed_when_the_load_is_over() -> None:
+    story = Story()
+    assert story.goes_on(40, busy=0.9, free_bytes=20 * WORTH_BYTES) == 0
+    assert story.goes_on(LOOK_INTERVAL_S, busy=0.01, free_bytes=20 * WORTH_BYTES) == 1
+
+
+def test_a_load_that_never_ends_is_interrupted_once_in_a_while() -> None:
+    assert Story().goes_on(10 * BUSY_INTERVAL_S, busy=0.9, free_bytes=20 * WORTH_BYTES) == 10
+
+
+def test_a_little_is_left_for_what_comes_next() -> None:
+    assert Story().goes_on(10 * BUSY_INTERVAL_S, busy=0, free_bytes=WORTH_BYTES - 1) == 0
+
+
+SCATTERED = """
+import asyncio
+from pathlib import Path
+import anabranch.memory, anabranch.running
+
+anabranch.running.TRIM_FROM_S = anabranch.memory.LOOK_INTERVAL_S = 0.1
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+async def main() -> None:
+    bytearray(30 << 20)  # freed: from here on large blocks are cut from the heap
+    kept, large = [], []
+    for _ in range(3000):
+        large.append(bytearray(40_000))
+        kept.append(bytearray(1000))
+    del large
+    before = resident()
+    async with asyncio.timeout(50):
+        while before - resident() < 60 << 20:
+            await asyncio.sleep(0.05)
+    print("given back")
+
+anabranch.running.run(main)
+"""
+
+
+@pytest.mark.skipif(not Heap().known, reason="the C library is not glibc")
+def test_a_command_gives_blocks_between_others_in_use_back() -> None:
+    """In a process of its own: what a heap holds depends on all that ever ran in it."""
+    done = subprocess.run([sys.executable, "-c", SCATTERED], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "given back\n", done
