@@ -17,7 +17,7 @@ from broker.handlers.leader_hints import HINTED, LeaderHints
 from broker.handlers.transactional_batches import check_no_transaction, verify
 from broker.replication.verification import NOTHING_TO_VERIFY, Verified
 from broker.replication.waiting import ReplicationWait
-from broker.storage.validation import RecordsRefused
+from broker.storage.inspection import RecordsRefused
 from protocol.apis.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,

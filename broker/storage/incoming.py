@@ -1,6 +1,7 @@
 """What becomes of a client's records before they are stored: converted from old formats, rewritten as the topic asks.
 
-Nearly all batches pass as they are. What differs is the codec that the topic prescribes, and who dates the records.
+Nearly all batches pass as they are. What differs is the codec that the topic prescribes, who dates the records, and a
+latest timestamp that is not that of any record: retention and searches go by it.
 Reference: `LogValidator` of Kafka.
 """
 
@@ -62,12 +63,16 @@ def converted(records: Buffer, settings: LogSettings) -> Buffer:
     return old_formats.converted(records, settings)
 
 
-def rewritten(records: Buffer, header: BatchHeader, settings: LogSettings, now_ms: int) -> bytearray:
-    """A batch with the codec and the timestamps the topic asks for."""
+def rewritten(
+    records: Buffer, header: BatchHeader, max_timestamp: int, settings: LogSettings, now_ms: int
+) -> bytearray:
+    """A batch with the codec and the timestamps the topic asks for; `max_timestamp` is that of the latest record."""
     codec = settings.codec
     if codec is not None and codec != header.codec and not header.is_control:
         try:
-            changed = recompress(records, header, codec, settings.compression_level)
+            changed = recompress(
+                records, header, codec, settings.compression_level, limit_bytes=settings.decompressed_bytes_max
+            )
         except DecodeError as reason:
             raise KafkaError(ErrorCode.INVALID_RECORD, str(reason)) from None
         header = read_header(changed)
@@ -79,6 +84,6 @@ def rewritten(records: Buffer, header: BatchHeader, settings: LogSettings, now_m
         changed = bytearray(records)
     if settings.stamps_time:
         stamp_log_append_time(changed, 0, header, now_ms)
-    elif header.is_log_append_time:
-        stamp_create_time(changed, 0, header)
+    elif header.is_log_append_time or header.max_timestamp != max_timestamp:
+        stamp_create_time(changed, 0, header, max_timestamp)
     return changed

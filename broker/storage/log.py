@@ -25,13 +25,14 @@ from broker.storage.durability import Durability
 from broker.storage.epochs import LeaderEpochCache
 from broker.storage.files import NO_ROOM, Files
 from broker.storage.incoming import AppendInfo
+from broker.storage.inspection import RecordsRefused
 from broker.storage.log_loader import LoadedLog, control_of, load_log, newest_snapshot, remove_snapshots, replay
 from broker.storage.producer_snapshot import encode_snapshot, snapshot_path
 from broker.storage.producer_state import ProducerStates, Verification
 from broker.storage.segments import Segments, TimestampedOffset
 from broker.storage.settings import LogSettings
 from broker.storage.transactions import AbortedTransaction, aborted_between, offset_behind
-from broker.storage.validation import Origin, RecordsRefused
+from broker.storage.validation import Origin
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.records.batch import HEADER_BYTES, MAGIC, NO_TIMESTAMP, BatchHeader, Buffer, iter_batches, read_header
 from protocol.records.control import ControlRecord
@@ -144,7 +145,7 @@ class PartitionLog:
             records = incoming.converted(records, settings)
             if not records:
                 return incoming.nothing(self.log_start_offset)
-        header = validation.check_produced(records, settings, now_ms, origin)
+        header, max_timestamp = validation.check_produced(records, settings, now_ms, origin)
         if header.size_bytes < len(records):
             records = records[: header.size_bytes]
         control: ControlRecord | None = None
@@ -161,8 +162,13 @@ class PartitionLog:
             )
         log_append_time_ms = NO_TIMESTAMP
         codec = settings.codec
-        if settings.stamps_time or header.is_log_append_time or (codec is not None and codec != header.codec):
-            records = incoming.rewritten(records, header, settings, now_ms)
+        if (
+            settings.stamps_time
+            or header.is_log_append_time
+            or max_timestamp != header.max_timestamp
+            or (codec is not None and codec != header.codec)
+        ):
+            records = incoming.rewritten(records, header, max_timestamp, settings, now_ms)
             header = read_header(records)
             log_append_time_ms = header.max_timestamp if header.is_log_append_time else NO_TIMESTAMP
         first_offset = self.log_end_offset

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from protocol.records.compression import Compression
+from protocol.records.compression import DECOMPRESSED_BYTES_MAX, Compression
 
 UNLIMITED: Final = -1
 INT64_MAX: Final = 2**63 - 1
 WEEK_MS: Final = 7 * 24 * 3600 * 1000
 DAY_MS: Final = 24 * 3600 * 1000
+EXPANSION_MAX: Final = 64
+"""How many times `max.message.bytes` (but at least that of 1 MiB) the records of a batch may be uncompressed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,11 @@ class LogSettings:
     message_downconversion_enable: bool = True
     flush_messages: int = INT64_MAX
     producer_id_expiration_ms: int = DAY_MS
+
+    @property
+    def decompressed_bytes_max(self) -> int:
+        """What the records of one batch may be uncompressed: far more than honest ones are, and what readers open."""
+        return min(max(self.max_message_bytes, 1 << 20) * EXPANSION_MAX, DECOMPRESSED_BYTES_MAX)
 
     @property
     def deletes(self) -> bool:

@@ -1,45 +1,43 @@
 """Whether a leader may append what somebody produced: one sound batch, within the topic's rules.
 
-Everything is read from the batch's header. Records are looked into only if the topic asks for what the header cannot
-tell: keys of a compacted topic, the oldest timestamp. A refusal is a KafkaError with the code Kafka gives
-(`LogValidator`, `ProduceRequest.validateRecords`); the order of the checks decides which code wins, and is Kafka's.
-Producer sequences are `producer_state`'s question.
+A client's records are looked into by `inspection`; what coordinators of this cluster write is believed. A refusal is a
+KafkaError with the code Kafka gives (`LogValidator`, `ProduceRequest.validateRecords`); the order of the checks decides
+which code wins, and is Kafka's. Producer sequences are `producer_state`'s question.
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
-from broker.storage.settings import INT64_MAX, LogSettings
+from broker.storage.inspection import content_of, inspected
+from broker.storage.settings import LogSettings
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     MAGIC,
-    NO_TIMESTAMP,
     BatchHeader,
     Buffer,
     check_crc,
     read_header,
 )
 from protocol.records.compression import Compression
-from protocol.records.record import Record, iter_records
 
 Origin = Literal["client", "coordinator"]
 
 _CODEC_MAX: Final = max(Compression)
 
 
-class RecordsRefused(KafkaError):
-    """Some records of a batch break a rule; `record_errors` says which (Produce v8+)."""
+class Checked(NamedTuple):
+    """A batch that may be appended."""
 
-    def __init__(self, code: ErrorCode, record_errors: list[tuple[int, str]]) -> None:
-        super().__init__(code, f"record {record_errors[0][0]}: {record_errors[0][1]}")
-        self.record_errors = record_errors
+    header: BatchHeader
+    max_timestamp: int
+    """Of the latest record, whatever the header says."""
 
 
-def check_produced(records: Buffer, settings: LogSettings, now_ms: int, origin: Origin) -> BatchHeader:
-    """The header of the one batch that `records` has to be. Raises KafkaError."""
+def check_produced(records: Buffer, settings: LogSettings, now_ms: int, origin: Origin) -> Checked:
+    """What there is to know of the one batch that `records` has to be. Raises KafkaError."""
     header = _the_only_batch(records)
     if header.base_offset != 0 and origin == "client":
         raise _invalid(f"the base offset is {header.base_offset} instead of 0")
@@ -51,17 +49,16 @@ def check_produced(records: Buffer, settings: LogSettings, now_ms: int, origin: 
         )
     if not check_crc(records, 0, header):
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the checksum of the batch is wrong")
+    _check_header(header, origin)
+    max_timestamp = header.max_timestamp
+    if origin == "client":
+        max_timestamp = _check_records(records, header, settings, now_ms)
     if size_bytes > settings.segment_bytes:
         raise KafkaError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"the batch has {size_bytes} bytes, segment.bytes is {settings.segment_bytes}",
         )
-    _check_header(header, origin)
-    if origin == "client":
-        _check_timestamps(records, header, settings, now_ms)
-    if settings.compacts and not header.is_control:
-        _check_keys(records)
-    return header
+    return Checked(header, max_timestamp)
 
 
 def check_replicated(records: Buffer, position: int, header: BatchHeader, next_offset: int) -> None:
@@ -121,48 +118,14 @@ def _check_header(header: BatchHeader, origin: Origin) -> None:
         )
 
 
-def _check_timestamps(records: Buffer, header: BatchHeader, settings: LogSettings, now_ms: int) -> None:
-    if header.is_log_append_time and (settings.stamps_time or header.max_timestamp == NO_TIMESTAMP):
-        # Kafka has looked only here since 3.6: where the time itself is judged, the claim is just struck out.
-        reason = "log append time is the broker's to set"
-        _check_records(ErrorCode.INVALID_TIMESTAMP, [(index, reason) for index in range(header.record_count)])
-    if settings.stamps_time:
-        return
-    earliest_ms = now_ms - settings.message_timestamp_before_max_ms
-    latest_ms = now_ms + settings.message_timestamp_after_max_ms
-    if header.max_timestamp <= latest_ms and settings.message_timestamp_before_max_ms == INT64_MAX:
-        return
-    _check_records(
-        ErrorCode.INVALID_TIMESTAMP,
-        [
-            (index, f"timestamp {record.timestamp_ms} is not between {earliest_ms} and {latest_ms}")
-            for index, record in enumerate(_records(records))
-            if record.timestamp_ms != NO_TIMESTAMP and not earliest_ms <= record.timestamp_ms <= latest_ms
-        ],
-    )
-
-
-def _check_keys(records: Buffer) -> None:
-    _check_records(
-        ErrorCode.INVALID_RECORD,
-        [
-            (index, "a compacted topic cannot take a record without a key")
-            for index, record in enumerate(_records(records))
-            if record.key is None
-        ],
-    )
-
-
-def _check_records(code: ErrorCode, errors: list[tuple[int, str]]) -> None:
-    if errors:
-        raise RecordsRefused(code, errors)
-
-
-def _records(records: Buffer) -> list[Record]:
-    try:
-        return list(iter_records(records))
-    except DecodeError as reason:
-        raise _invalid(f"the records cannot be read: {reason}") from None
+def _check_records(records: Buffer, header: BatchHeader, settings: LogSettings, now_ms: int) -> int:
+    steps = inspected(content_of(records, header, settings), header, settings, now_ms)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            max_timestamp: int = end.value
+            return max_timestamp
 
 
 def _invalid(reason: str) -> KafkaError:

@@ -175,10 +175,11 @@ def stamp_log_append_time(buffer: bytearray | memoryview, position: int, header:
     seal(view, position, header.size_bytes)
 
 
-def stamp_create_time(buffer: bytearray | memoryview, position: int, header: BatchHeader) -> None:
-    """Leave the timestamps of a batch as they are, and say that they are its producer's."""
+def stamp_create_time(buffer: bytearray | memoryview, position: int, header: BatchHeader, max_timestamp: int) -> None:
+    """Leave the timestamps of a batch as they are, and say that they are its producer's, and which is the latest."""
     view = memoryview(buffer)
     struct.pack_into(">h", view, position + CRC_START, header.attributes & ~LOG_APPEND_TIME)
+    _I64.pack_into(view, position + 35, max_timestamp)
     seal(view, position, header.size_bytes)
 
 

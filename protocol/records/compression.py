@@ -26,6 +26,10 @@ DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
 """Far above any batch in use (1 MiB by default, 100 MiB per request), far below what hurts a node."""
 
 
+class TooMuchError(DecodeError):
+    """What is compressed is more than the limit."""
+
+
 class Compression(enum.IntEnum):
     """The codec ids in the lowest three bits of a batch's attributes."""
 
@@ -97,7 +101,7 @@ def _cramjam() -> Any:
 
 
 def _too_much(limit_bytes: int) -> DecodeError:
-    return DecodeError(f"records decompress to more than {limit_bytes} bytes")
+    return TooMuchError(f"records decompress to more than {limit_bytes} bytes")
 
 
 def _bounded(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from protocol.records.batch import stamp
+from protocol.records.batch import HEADER, HEADER_BYTES, MAGIC, seal, stamp
 from protocol.records.batch_builder import BatchBuilder
+from protocol.records.compression import Compression, compress
 
 NOW_MS = 1_700_000_000_000
 
@@ -28,3 +29,14 @@ def batch(
     if at is not None:
         stamp(built, 0, *at)
     return bytes(built)
+
+
+def batch_of(content: bytes, count: int, compression: str = "none", *, packed: bytes | None = None) -> bytes:
+    """A batch whose header and checksum are right, whatever its records are; `packed` is what they are compressed."""
+    codec = Compression.named(compression)
+    blob = compress(codec, content) if packed is None else packed
+    size = HEADER_BYTES + len(blob)
+    fields = (0, size - 12, -1, MAGIC, 0, codec, count - 1, NOW_MS, NOW_MS, -1, -1, -1, count)
+    buffer = bytearray(HEADER.pack(*fields) + blob)
+    seal(memoryview(buffer), 0, size)
+    return bytes(buffer)

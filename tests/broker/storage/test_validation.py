@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from broker.storage.inspection import RecordsRefused
 from broker.storage.settings import LogSettings
-from broker.storage.validation import Origin, RecordsRefused, check_produced, check_replicated
+from broker.storage.validation import Origin, check_produced, check_replicated
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import read_header, stamp_log_append_time
 from protocol.records.control import build_end_transaction
@@ -36,7 +37,7 @@ def verdict(records: bytes, origin: Origin = "client", **settings: Any) -> Error
 
 def test_a_good_batch() -> None:
     for buffer in (GOOD, bytearray(GOOD), memoryview(GOOD)):
-        assert check_produced(buffer, LogSettings(), NOW_MS, "client").record_count == 3
+        assert check_produced(buffer, LogSettings(), NOW_MS, "client").header.record_count == 3
     assert verdict(batch(2, producer=(1, 0, 0))) is ErrorCode.NONE
 
 

@@ -1,0 +1,163 @@
+"""What a client may put into a batch whose header and checksum are right."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.storage.files import MemoryFiles
+from broker.storage.inspection import RECORD_ERRORS_MAX, RecordsRefused
+from broker.storage.settings import LogSettings
+from broker.storage.validation import check_produced
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import HEADER_BYTES, iter_batches
+from protocol.records.compression import compress
+from protocol.records.record import iter_records
+from tests.broker.storage.batches import NOW_MS, batch, batch_of
+from tests.broker.storage.logs import append, code_of, opened
+from tests.broker.storage.test_validation import changed
+
+DEFAULTS = LogSettings()
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+RECORD = batch()[HEADER_BYTES:]
+TWO = batch(2)[HEADER_BYTES:]
+
+
+def refusal(records: bytes, settings: LogSettings = DEFAULTS) -> KafkaError:
+    with pytest.raises(KafkaError) as raised:
+        check_produced(records, settings, NOW_MS, "client")
+    return raised.value
+
+
+@pytest.mark.parametrize("compression", CODECS)
+@pytest.mark.parametrize(
+    ("content", "count"),
+    [
+        pytest.param(RECORD, 1000, id="a thousand declared, one there"),
+        pytest.param(RECORD, 2**31 - 1, id="as many as can be declared"),
+        pytest.param(RECORD + RECORD, 1, id="one declared, two there"),
+        pytest.param(b"\xff" * 70, 1, id="nonsense"),
+        pytest.param(RECORD[:-1], 1, id="cut off"),
+        pytest.param(RECORD + bytes(1), 1, id="a byte behind"),
+        pytest.param(b"", 1, id="empty"),
+    ],
+)
+def test_records_that_are_not_what_the_header_says(compression: str, content: bytes, count: int) -> None:
+    error = refusal(batch_of(content, count, compression))
+    fails_in_kafka = compression == "none" and content[:1] == b"\xff"
+    assert error.code is (ErrorCode.UNKNOWN_SERVER_ERROR if fails_in_kafka else ErrorCode.INVALID_RECORD)
+    assert not isinstance(error, RecordsRefused)
+
+
+@pytest.mark.parametrize("compression", CODECS[1:])
+@pytest.mark.parametrize("packed", [b"nonsense", b"\xff" * 70, compress(4, RECORD * 9)[:-5]])
+def test_records_that_do_not_decompress(compression: str, packed: bytes) -> None:
+    assert refusal(batch_of(b"", 1, compression, packed=packed)).code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize("compression", CODECS)
+def test_a_refused_batch_leaves_no_trace(compression: str) -> None:
+    log = opened(MemoryFiles(), LogSettings())
+    append(log)
+    assert code_of(append, log, batch_of(RECORD, 1000, compression)) is ErrorCode.INVALID_RECORD
+    assert (log.log_end_offset, len(log.read(0, 1 << 20))) == (1, len(batch()))
+    assert append(log).first_offset == 1
+
+
+@pytest.mark.parametrize("compression", CODECS)
+def test_offsets_out_of_sequence_name_their_records(compression: str) -> None:
+    error = refusal(batch_of(RECORD * 3, 3, compression))
+    assert isinstance(error, RecordsRefused)
+    assert error.code is ErrorCode.INVALID_RECORD
+    assert error.record_errors == [
+        (1, "the offset delta is 0 instead of 1"),
+        (2, "the offset delta is 0 instead of 2"),
+    ]
+
+
+def test_a_refusal_names_so_many_records_at_most() -> None:
+    error = refusal(batch_of(RECORD * 5000, 5000, "zstd"))
+    assert isinstance(error, RecordsRefused)
+    assert [index for index, _ in error.record_errors] == list(range(1, RECORD_ERRORS_MAX + 1))
+
+
+def test_timestamps_of_more_than_64_bits() -> None:
+    far = batch(2, timestamp_ms=2**63 - 2)
+    assert check_produced(far, LogSettings(), NOW_MS, "client").max_timestamp == 2**63 - 1
+    beyond = changed(far, 27, "q", 2**63 - 1)  # the base timestamp: the second record is one millisecond later
+    error = refusal(beyond)
+    assert isinstance(error, RecordsRefused)
+    assert (error.code, [index for index, _ in error.record_errors]) == (ErrorCode.INVALID_TIMESTAMP, [1])
+
+
+def test_the_first_objection_to_a_record_is_kafkas() -> None:
+    """Of key and timestamp the key; but one bad timestamp gives the whole batch its code."""
+    settings = LogSettings(cleanup_policy="compact", message_timestamp_before_max_ms=1)
+    keyless = batch(key=None, timestamp_ms=NOW_MS - 1000)
+    assert refusal(keyless, settings).code is ErrorCode.INVALID_RECORD
+    old = batch(timestamp_ms=NOW_MS - 1000)
+    assert refusal(old, settings).code is ErrorCode.INVALID_TIMESTAMP
+
+
+@pytest.mark.parametrize("compression", CODECS)
+def test_the_latest_timestamp_is_that_of_a_record(compression: str) -> None:
+    """Retention and searches go by what the header says, so a leader does not believe it."""
+    log = opened(MemoryFiles(), LogSettings())
+    info = append(log, batch_of(TWO, 2, compression))
+    assert info.max_timestamp == NOW_MS + 1
+    [(position, header)] = iter_batches(stored := log.read(0, 1 << 20))
+    assert header.max_timestamp == NOW_MS + 1
+    assert [record.timestamp_ms for record in iter_records(stored, position)] == [NOW_MS, NOW_MS + 1]
+    assert not header.is_log_append_time
+
+
+@pytest.mark.parametrize("compression", ["gzip", "lz4", "zstd"])
+def test_a_batch_that_swells(compression: str) -> None:
+    """A few kilobytes that are hundreds of megabytes uncompressed (snappy packs 1 to 21 at best)."""
+    settings = LogSettings(max_message_bytes=1 << 20)
+    limit = settings.decompressed_bytes_max
+    assert limit == 64 << 20
+    error = refusal(batch_of(bytes(limit + 1), 1, compression), settings)
+    assert error.code is ErrorCode.MESSAGE_TOO_LARGE
+    assert str(limit) in str(error)
+
+
+def test_the_limit_follows_the_topics() -> None:
+    assert LogSettings(max_message_bytes=1000).decompressed_bytes_max == 64 << 20
+    assert LogSettings(max_message_bytes=2 << 20).decompressed_bytes_max == 128 << 20
+    assert LogSettings(max_message_bytes=1 << 30).decompressed_bytes_max == 256 << 20
+
+
+REFUSALS = {ErrorCode.INVALID_RECORD, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_TIMESTAMP}
+CONTENT = batch(5)[HEADER_BYTES:]
+
+
+@given(
+    st.sampled_from(CODECS),
+    st.integers(0, len(CONTENT) - 1),
+    st.integers(0, 255),
+    st.sampled_from([5, 4, 6, 2**31 - 1]),
+)
+def test_what_is_let_in_can_be_read_to_its_end(compression: str, position: int, byte: int, count: int) -> None:
+    content = CONTENT[:position] + bytes((byte,)) + CONTENT[position + 1 :]
+    check_readable(batch_of(content, count, compression))
+
+
+@given(st.sampled_from(CODECS[1:]), st.data())
+def test_damage_under_compression(compression: str, data: st.DataObject) -> None:
+    packed = bytearray(batch_of(CONTENT, 5, compression)[HEADER_BYTES:])
+    packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
+    check_readable(batch_of(b"", 5, compression, packed=bytes(packed)))
+
+
+def check_readable(records: bytes) -> None:
+    """Either the batch is refused with one of the right codes, or a consumer gets every record of it."""
+    try:
+        header, max_timestamp = check_produced(records, LogSettings(), NOW_MS, "client")
+    except KafkaError as error:
+        assert error.code in REFUSALS
+        return
+    found = list(iter_records(records))
+    assert [record.offset for record in found] == list(range(header.record_count))
+    assert max_timestamp == max(-1, *(record.timestamp_ms for record in found))
