@@ -5,7 +5,8 @@ acks=1 answers after the local append, acks=-1 when every in-sync replica has th
 
 The batches of a request are appended in one synchronous section, each in the order of rule R5; only then may the
 request wait. A batch of another generation is refused with INVALID_PARTITION_METADATA and our generation in the answer
-(KIP-253). Only a request that begins a transaction waits before, for the word of its coordinator. Versions 0 to 11.
+(KIP-253). What waits before is a request that begins a transaction, for the word of its coordinator, and one whose
+records take long to look at (`inspector`). Versions 0 to 11.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from broker.api import INTERNAL_TOPICS, CloseConnection, RequestContext, handles
 from broker.handlers.leader_hints import HINTED, LeaderHints
 from broker.handlers.transactional_batches import check_no_transaction, verify
+from broker.replication.inspector import NOTHING_FOUND, is_long
 from broker.replication.verification import NOTHING_TO_VERIFY, Verified
 from broker.replication.waiting import ReplicationWait
 from broker.storage.inspection import RecordsRefused
@@ -33,6 +35,7 @@ from protocol.records.batch import MAGIC
 
 if TYPE_CHECKING:
     from broker.replication.replica_manager import ReplicaManager
+    from broker.storage.inspection import Inspected
     from protocol.records.batch import Buffer
 
 ADMIN_CLIENT: Final = "__admin_client"
@@ -74,6 +77,9 @@ async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceRespon
             verified = await verify(replicas, request, ctx.version)
     except KafkaError as error:
         return refuse_all(ctx, request, hints, error)
+    found = NOTHING_FOUND
+    if is_long(request):
+        found = await replicas.inspector.inspect(request, message_sets=ctx.version < FIRST_VERSION_WITH_BATCHES)
     waiting: Waiting = []
     responses = []
     for topic in request.topic_data:
@@ -87,7 +93,7 @@ async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceRespon
                 rows.append(refuse(ctx, hints, topic.name, data.index, error))
                 continue
             try:
-                rows.append(append(replicas, request.acks, topic.name, data, verified, waiting))
+                rows.append(append(replicas, request.acks, topic.name, data, verified, found.get(id(data)), waiting))
             except KafkaError as error:
                 row = refuse(ctx, hints, topic.name, data.index, error)
                 if error.code not in WITHOUT_LOG_START:
@@ -137,7 +143,13 @@ def check_format(version: int, records: Buffer | None) -> None:
 
 
 def append(
-    replicas: ReplicaManager, acks: int, topic: str, data: PartitionProduceData, verified: Verified, waiting: Waiting
+    replicas: ReplicaManager,
+    acks: int,
+    topic: str,
+    data: PartitionProduceData,
+    verified: Verified,
+    found: Inspected | None,
+    waiting: Waiting,
 ) -> PartitionProduceResponse:
     """Append to one partition; joins `waiting` when the answer has to wait for other replicas."""
     partition = replicas.leader_of(topic, data.index)
@@ -147,6 +159,7 @@ def append(
         acks=acks,
         generation=data.generation,
         verification=verified.begun.get(partition),
+        found=found,
     )
     row = PartitionProduceResponse(
         index=data.index,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from broker.replication import fitness
 from broker.replication.fetchers import Fetchers
 from broker.replication.housekeeping import Housekeeping
+from broker.replication.inspector import Inspector
 from broker.replication.isr_changes import AskController, IsrChanges
 from broker.replication.log_moves import LogMoves
 from broker.replication.partition import Partition, ReplicaRules, Role
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from broker.lasting import Died
     from broker.metadata_cache import MetadataCache
     from broker.storage.files import Files
+    from broker.storage.inspection import Inspected
     from broker.storage.log import AppendInfo
     from broker.storage.producer_state import Verification
     from broker.storage.validation import Origin
@@ -78,6 +80,7 @@ class ReplicaManager:
         self.logs = LogManager(files, settings, topic_config, clock_ms)
         self.moves = LogMoves(self.logs)
         self.verifier = TransactionVerifier(lambda: self.settings, metadata, clock_ms, died)
+        self.inspector = Inspector(self.replica, clock_ms)
         self.rooms = WaitingRooms()
         self.produces = self.rooms.produces
         self.fetches = self.rooms.fetches
@@ -184,20 +187,21 @@ class ReplicaManager:
         generation: int | None,
         origin: Origin = "client",
         verification: Verification | None = None,
+        found: Inspected | None = None,
     ) -> AppendInfo:
         """Append as the leader, in the order of rule R5; `generation` None (coordinators) is not compared.
 
         A batch that is here already is answered with its old offset even when it was partitioned for a generation that
         has ended: the producer's order depends on learning where its batch went. The first batch of a transaction comes
-        with the `verification` that the transaction's coordinator has confirmed.
+        with the `verification` that the transaction's coordinator has confirmed. `found` is the inspector's.
         """
         if partition.role is not Role.LEADER:
             partition.check_leader()
         if acks == ALL_REPLICAS:
             partition.check_min_isr()
-        found = partition.log.find_duplicate(records)
-        if found is not None:
-            return found
+        duplicate = partition.log.find_duplicate(records)
+        if duplicate is not None:
+            return duplicate
         if generation is not None:
             partition.check_generation(generation)
         info = partition.log.append_as_leader(
@@ -207,6 +211,7 @@ class ReplicaManager:
             origin=origin,
             verification=verification,
             verified_only=self.settings.transaction_partition_verification_enable,
+            found=found,
         )
         if partition.advance_high_watermark(self._loop.time() * 1000):
             self.produces.check(partition)

@@ -63,23 +63,33 @@ def converted(records: Buffer, settings: LogSettings) -> Buffer:
     return old_formats.converted(records, settings)
 
 
+def changes_codec(header: BatchHeader, settings: LogSettings) -> bool:
+    """Whether the topic prescribes another codec than the batch has."""
+    return settings.codec is not None and settings.codec != header.codec and not header.is_control
+
+
+def recompressed(records: Buffer, header: BatchHeader, settings: LogSettings) -> bytearray:
+    """A sound batch with the codec of the topic. Raises KafkaError if that makes it too large."""
+    codec = settings.codec
+    assert codec is not None
+    try:
+        changed = recompress(
+            records, header, codec, settings.compression_level, limit_bytes=settings.decompressed_bytes_max
+        )
+    except DecodeError as reason:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(reason)) from None
+    if len(changed) > settings.max_message_bytes:
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {len(changed)} bytes as {codec.name.lower()}")
+    return changed
+
+
 def rewritten(
     records: Buffer, header: BatchHeader, max_timestamp: int, settings: LogSettings, now_ms: int
 ) -> bytearray:
     """A batch with the codec and the timestamps the topic asks for; `max_timestamp` is that of the latest record."""
-    codec = settings.codec
-    if codec is not None and codec != header.codec and not header.is_control:
-        try:
-            changed = recompress(
-                records, header, codec, settings.compression_level, limit_bytes=settings.decompressed_bytes_max
-            )
-        except DecodeError as reason:
-            raise KafkaError(ErrorCode.INVALID_RECORD, str(reason)) from None
+    if changes_codec(header, settings):
+        changed = recompressed(records, header, settings)
         header = read_header(changed)
-        if header.size_bytes > settings.max_message_bytes:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {header.size_bytes} bytes as {codec.name.lower()}"
-            )
     else:
         changed = bytearray(records)
     if settings.stamps_time:

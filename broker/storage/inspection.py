@@ -13,12 +13,12 @@ batches.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.storage.settings import INT64_MAX, LogSettings
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.records.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, Buffer
-from protocol.records.compression import Compression, TooMuchError, decompress
+from protocol.records.compression import Compression, TooMuchError, decompress_view
 from protocol.records.walk import STEP_RECORDS, Outline, RecordLengthError, Walked, iter_outlines, iter_walk
 
 RECORD_ERRORS_MAX: Final = 1000
@@ -33,13 +33,24 @@ class RecordsRefused(KafkaError):
         self.record_errors = record_errors
 
 
+class Inspected(NamedTuple):
+    """What a look at a batch has found, for an append that need not look again."""
+
+    max_timestamp: int = NO_TIMESTAMP
+    """Of the latest record, whatever the header says."""
+    error: KafkaError | None = None
+    """Why the records cannot be taken."""
+    instead: Buffer | None = None
+    """The batch that is to be stored: converted from a message set, or compressed as the topic asks."""
+
+
 def content_of(records: Buffer, header: BatchHeader, settings: LogSettings) -> Buffer:
     """The records of a batch, uncompressed. Raises KafkaError."""
     blob = memoryview(records)[HEADER_BYTES : header.size_bytes]
     if header.codec == Compression.NONE:
         return blob
     try:
-        return decompress(header.codec, blob, settings.decompressed_bytes_max)
+        return decompress_view(header.codec, blob, settings.decompressed_bytes_max)
     except TooMuchError:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,

@@ -25,7 +25,7 @@ from broker.storage.durability import Durability
 from broker.storage.epochs import LeaderEpochCache
 from broker.storage.files import NO_ROOM, Files
 from broker.storage.incoming import AppendInfo
-from broker.storage.inspection import RecordsRefused
+from broker.storage.inspection import Inspected, RecordsRefused
 from broker.storage.log_loader import LoadedLog, control_of, load_log, newest_snapshot, remove_snapshots, replay
 from broker.storage.producer_snapshot import encode_snapshot, snapshot_path
 from broker.storage.producer_state import ProducerStates, Verification
@@ -135,17 +135,23 @@ class PartitionLog:
         origin: Origin = "client",
         verification: Verification | None = None,
         verified_only: bool = False,
+        found: Inspected | None = None,
     ) -> AppendInfo:
         """Check one batch, give it the next offsets and store it. A duplicate is answered and not stored again.
 
         `verified_only`: the first batch of a transaction needs the `verification` that its coordinator has confirmed.
+        `found`: what a look at the records has found already.
         """
         settings = self.settings
+        if found is not None and found.instead is not None:
+            records = found.instead
         if len(records) > 16 and records[16] < MAGIC:
+            if found is not None and found.error is not None:
+                raise found.error
             records = incoming.converted(records, settings)
             if not records:
                 return incoming.nothing(self.log_start_offset)
-        header, max_timestamp = validation.check_produced(records, settings, now_ms, origin)
+        header, max_timestamp = validation.check_produced(records, settings, now_ms, origin, found)
         if header.size_bytes < len(records):
             records = records[: header.size_bytes]
         control: ControlRecord | None = None
@@ -161,12 +167,11 @@ class PartitionLog:
                 header, from_client=origin == "client", verification=verification, verified_only=verified_only
             )
         log_append_time_ms = NO_TIMESTAMP
-        codec = settings.codec
         if (
             settings.stamps_time
             or header.is_log_append_time
             or max_timestamp != header.max_timestamp
-            or (codec is not None and codec != header.codec)
+            or (settings.codec is not None and incoming.changes_codec(header, settings))
         ):
             records = incoming.rewritten(records, header, max_timestamp, settings, now_ms)
             header = read_header(records)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-from broker.storage.inspection import content_of, inspected
+from broker.storage.inspection import Inspected, content_of, inspected
 from broker.storage.settings import LogSettings
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.records.batch import (
@@ -36,8 +36,13 @@ class Checked(NamedTuple):
     """Of the latest record, whatever the header says."""
 
 
-def check_produced(records: Buffer, settings: LogSettings, now_ms: int, origin: Origin) -> Checked:
-    """What there is to know of the one batch that `records` has to be. Raises KafkaError."""
+def check_produced(
+    records: Buffer, settings: LogSettings, now_ms: int, origin: Origin, found: Inspected | None = None
+) -> Checked:
+    """What there is to know of the one batch that `records` has to be. Raises KafkaError.
+
+    `found` is what a look at its records has found already.
+    """
     header = _the_only_batch(records)
     if header.base_offset != 0 and origin == "client":
         raise _invalid(f"the base offset is {header.base_offset} instead of 0")
@@ -51,7 +56,11 @@ def check_produced(records: Buffer, settings: LogSettings, now_ms: int, origin: 
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the checksum of the batch is wrong")
     _check_header(header, origin)
     max_timestamp = header.max_timestamp
-    if origin == "client":
+    if found is not None:
+        if found.error is not None:
+            raise found.error
+        max_timestamp = found.max_timestamp
+    elif origin == "client":
         max_timestamp = _check_records(records, header, settings, now_ms)
     if size_bytes > settings.segment_bytes:
         raise KafkaError(

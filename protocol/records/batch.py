@@ -138,6 +138,12 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     return BatchHeader._make(HEADER.unpack_from(buffer, position))
 
 
+def record_count_of(buffer: Buffer) -> int:
+    """How many records the first batch declares, of which 61 bytes are there."""
+    count: int = _I32.unpack_from(buffer, HEADER_BYTES - 4)[0]
+    return count
+
+
 def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of every whole batch. An incomplete tail, as fetch answers may have one, is left out."""
     end = len(buffer)

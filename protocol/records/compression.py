@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from protocol.errors import DecodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 Buffer = bytes | bytearray | memoryview
 
@@ -66,9 +66,14 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 def decompress(codec: int, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
     """The records of a batch as they were before compression. Raises DecodeError."""
+    return bytes(decompress_view(codec, data, limit_bytes))
+
+
+def decompress_view(codec: int, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
+    """The same where the library has put it: copying megabytes would hold up the other threads. Raises DecodeError."""
     match codec:
         case Compression.NONE:
-            content = bytes(data)
+            content = data
         case Compression.GZIP:
             content = _gunzip(data, limit_bytes)
         case Compression.SNAPPY:
@@ -86,6 +91,20 @@ def decompress(codec: int, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_M
     if len(content) > limit_bytes:
         raise _too_much(limit_bytes)
     return content
+
+
+def content_max(codec: int, data: Buffer) -> int:
+    """No more than that can come out, as its frames and blocks tell without being opened. Raises DecodeError."""
+    match codec:
+        case Compression.GZIP:
+            return len(data) * _DEFLATE_RATIO_MAX
+        case Compression.SNAPPY:
+            return sum(map(_snappy_block_bytes, _snappy_blocks(data)))
+        case Compression.LZ4:
+            return _lz4_content_max(data)
+        case Compression.ZSTD:
+            return _zstd_content_max(data)
+    return len(data)
 
 
 _library: Any = None
@@ -106,14 +125,14 @@ def _too_much(limit_bytes: int) -> DecodeError:
 
 def _bounded(
     plain: Callable[..., Any], into: Callable[..., int], data: Buffer, content_max: int, limit_bytes: int
-) -> bytes:
+) -> Buffer:
     """Decompress with the frame's own bound if that is within the limit, else into a buffer of the limit's size."""
     error = _cramjam().DecompressionError
     try:
         if content_max <= limit_bytes:
-            return bytes(plain(data))
+            return memoryview(plain(data))
         buffer = bytearray(limit_bytes)
-        return bytes(memoryview(buffer)[: into(data, buffer)])
+        return memoryview(buffer)[: into(data, buffer)]
     except error as reason:
         if "whole buffer" in str(reason):
             raise _too_much(limit_bytes) from None
@@ -124,6 +143,7 @@ def _bounded(
 
 _GZIP_WINDOW: Final = 31  # the largest window, in gzip's own framing
 _GZIP_LEVEL: Final = 6
+_DEFLATE_RATIO_MAX: Final = 1032
 
 
 def _gzip(data: Buffer, level: int) -> bytes:
@@ -176,11 +196,26 @@ def _snappy(data: Buffer) -> bytes:
 
 
 def _unsnappy(data: Buffer, limit_bytes: int) -> bytes:
-    view = memoryview(data)
-    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _unsnappy_block(view, limit_bytes, limit_bytes)
+    decompress_raw = _cramjam().snappy.decompress_raw
     blocks: list[bytes] = []
     room = limit_bytes
+    for block in _snappy_blocks(data):
+        room -= _snappy_block_bytes(block)
+        if room < 0:
+            raise _too_much(limit_bytes)
+        try:
+            blocks.append(bytes(decompress_raw(block)))
+        except _cramjam().DecompressionError as reason:
+            raise DecodeError(f"records do not decompress: {reason}") from None
+    return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+
+
+def _snappy_blocks(data: Buffer) -> Iterator[memoryview]:
+    """The blocks of xerial framing, or the one block that stands without."""
+    view = memoryview(data)
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        yield view
+        return
     position = _XERIAL_HEADER_BYTES
     while position < len(view):
         start = position + _XERIAL_LENGTH.size
@@ -189,21 +224,17 @@ def _unsnappy(data: Buffer, limit_bytes: int) -> bytes:
         (size,) = _XERIAL_LENGTH.unpack_from(view, position)
         if size < 0 or start + size > len(view):
             raise DecodeError(f"a snappy block of {size} bytes does not fit", buffer=view, position=position)
-        block = _unsnappy_block(view[start : start + size], room, limit_bytes)
-        blocks.append(block)
-        room -= len(block)
+        yield view[start : start + size]
         position = start + size
-    return b"".join(blocks)
 
 
-def _unsnappy_block(block: memoryview, room: int, limit_bytes: int) -> bytes:
+def _snappy_block_bytes(block: memoryview) -> int:
     library = _cramjam()
     try:
-        if library.snappy.decompress_raw_len(block) > room:
-            raise _too_much(limit_bytes)
-        return bytes(library.snappy.decompress_raw(block))
+        size: int = library.snappy.decompress_raw_len(block)
     except library.DecompressionError as reason:
         raise DecodeError(f"records do not decompress: {reason}") from None
+    return size
 
 
 # ----------------------------------------------------------------------------------------------------------------- lz4

@@ -1,0 +1,172 @@
+"""Looks at what takes long to look at before it is appended, while the node goes on with other things.
+
+An append is one synchronous step, and the look at an ordinary batch is part of it. A request that has more records
+than one step of a walk, or compressed ones, is looked at here first: what unpacks to much, or has to be compressed
+anew, goes through a worker thread, one batch of the whole node at a time, which bounds the memory too; the walk lets
+others have their turn after each step. The connection's next request waits meanwhile, as it does for acks, so order is
+kept. What was found goes along to the append, which decides as if it had looked itself.
+
+Message sets are converted in the same thread if they are long: there is no format in which they could be stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from broker.storage import incoming
+from broker.storage.inspection import Inspected, content_of, inspected
+from protocol.errors import DecodeError, KafkaError
+from protocol.records.batch import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    MAGIC,
+    BatchHeader,
+    Buffer,
+    check_crc,
+    read_header,
+    record_count_of,
+)
+from protocol.records.compression import Compression, content_max
+from protocol.records.walk import STEP_RECORDS
+
+if TYPE_CHECKING:
+    from broker.replication.partition import Partition
+    from broker.storage.settings import LogSettings
+    from protocol.apis.produce import ProduceRequest
+
+Result = TypeVar("Result")
+Findings = dict[int, Inspected]
+"""By the id of what stands in the request for a partition."""
+
+NOTHING_FOUND: Final[Findings] = {}
+AT_ONCE_BYTES: Final = 1 << 20
+"""What may be unpacked at once: some two milliseconds of work."""
+PACKED_AT_ONCE_BYTES: Final = 1 << 16
+"""What may be packed at once; gzip takes ten times as long for it as the others."""
+MESSAGES_AT_ONCE_BYTES: Final = 1 << 15
+"""How long a message set may be that is converted at once: there may be a thousand messages in it."""
+_MAGIC_POSITION: Final = 16
+_ATTRIBUTES_POSITION: Final = 22
+
+
+def is_long(request: ProduceRequest) -> bool:
+    """Whether to look at the records of a request before it is appended."""
+    count = 0
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if records is None or len(records) < HEADER_BYTES:
+                continue
+            if records[_MAGIC_POSITION] < MAGIC:
+                if len(records) > MESSAGES_AT_ONCE_BYTES or _is_wrapper(records):
+                    return True
+            elif records[_ATTRIBUTES_POSITION] & CODEC_MASK:
+                return True
+            else:
+                count += record_count_of(records)
+    return count > STEP_RECORDS
+
+
+class Inspector:
+    """The one of a node."""
+
+    def __init__(self, replica: Callable[[str, int], Partition | None], clock_ms: Callable[[], int]) -> None:
+        self._replica = replica
+        self._clock_ms = clock_ms
+        self._turn = asyncio.Lock()
+        self._spent = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether the thread or a walk over what it unpacked is at work."""
+        return self._turn.locked()
+
+    async def inspect(self, request: ProduceRequest, *, message_sets: bool) -> Findings:
+        """What there is to know of each batch that this broker may append; `message_sets`, whether they may come."""
+        found: Findings = {}
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                partition = self._replica(topic.name, data.index)
+                records = data.records
+                if partition is None or not partition.is_leader or records is None or len(records) < HEADER_BYTES:
+                    continue
+                settings = partition.log.settings
+                try:
+                    if records[_MAGIC_POSITION] == MAGIC:
+                        finding = await self._batch(records, settings)
+                    elif records[_MAGIC_POSITION] < MAGIC and message_sets:
+                        finding = await self._message_set(records, settings)
+                    else:
+                        continue
+                except KafkaError as error:
+                    finding = Inspected(error=error)
+                if finding is not None:
+                    found[id(data)] = finding
+        return found
+
+    async def _message_set(self, records: Buffer, settings: LogSettings) -> Inspected | None:
+        if len(records) <= MESSAGES_AT_ONCE_BYTES and not _is_wrapper(records):
+            return None
+        async with self._turn:
+            converted = await _in_thread(incoming.converted, records, settings)
+        if not converted:
+            return None
+        finding = await self._batch(converted, settings)
+        return Inspected(error=None, instead=converted) if finding is None else finding._replace(instead=converted)
+
+    async def _batch(self, records: Buffer, settings: LogSettings) -> Inspected | None:
+        """None where the append will find at once what is wrong. Raises KafkaError."""
+        header = read_header(records)
+        size_bytes = header.size_bytes
+        if (
+            not HEADER_BYTES <= size_bytes <= min(len(records), settings.max_message_bytes)
+            or header.codec > max(Compression)
+            or header.record_count <= 0
+            or not check_crc(records, 0, header)
+        ):
+            return None
+        if _unpacks_at_once(records, header):
+            content = content_of(records, header, settings)
+            if len(content) <= PACKED_AT_ONCE_BYTES or not incoming.changes_codec(header, settings):
+                return Inspected(await self._walk(content, header, settings))
+        async with self._turn:
+            content = await _in_thread(content_of, records, header, settings)
+            latest = await self._walk(content, header, settings)
+            del content
+            if not incoming.changes_codec(header, settings):
+                return Inspected(latest)
+            return Inspected(latest, instead=await _in_thread(incoming.recompressed, records, header, settings))
+
+    async def _walk(self, content: Buffer, header: BatchHeader, settings: LogSettings) -> int:
+        steps = inspected(content, header, settings, self._clock_ms())
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                latest: int = end.value
+                break
+            await asyncio.sleep(0)
+        # Many short batches take as long as one with many records.
+        self._spent += header.record_count + len(content) * STEP_RECORDS // AT_ONCE_BYTES
+        if self._spent > STEP_RECORDS:
+            self._spent = 0
+            await asyncio.sleep(0)
+        return latest
+
+
+def _is_wrapper(records: Buffer) -> bool:
+    return bool(records[_MAGIC_POSITION + 1] & CODEC_MASK)
+
+
+def _unpacks_at_once(records: Buffer, header: BatchHeader) -> bool:
+    blob = memoryview(records)[HEADER_BYTES : header.size_bytes]
+    try:
+        return content_max(header.codec, blob) <= AT_ONCE_BYTES
+    except DecodeError:
+        return True  # it will not unpack at all
+
+
+async def _in_thread(function: Callable[..., Result], *args: Any) -> Result:
+    return await asyncio.get_running_loop().run_in_executor(None, function, *args)

@@ -1,0 +1,181 @@
+"""What takes long to look at is looked at before the append, and keeps nobody else waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from itertools import pairwise
+
+import pytest
+
+from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.errors import ErrorCode
+from protocol.records.batch import HEADER_BYTES, iter_batches
+from protocol.records.batch_builder import BatchBuilder
+from protocol.records.compression import Compression
+from protocol.records.message_set import Message, build_message, build_wrapper
+from protocol.records.record import iter_records
+from tests.broker.replication.replica_cluster import (
+    NOW_MS,
+    ReplicaCluster,
+    batch,
+    fetch_request,
+    log_values,
+    produce_request,
+    run,
+)
+from tests.broker.storage.batches import batch_of
+
+MANY = 200_000
+
+
+def long_batch(compression: str, count: int = MANY, *, key: bytes | None = b"key") -> bytes:
+    builder = BatchBuilder(compression, limit_bytes=1 << 30)
+    for _ in range(count):
+        builder.append(key, b"value", timestamp_ms=NOW_MS)
+    return builder.build()
+
+
+async def configure(cluster: ReplicaCluster, config: str) -> None:
+    await cluster.session.create(
+        "/config/topics/t", b'{"version":1,"config":{%s}}' % config.encode(), make_parents=True
+    )
+
+
+def test_a_long_batch_holds_nobody_up() -> None:
+    """Of all the time that the loop's thread works on it, no turn takes more than a small part."""
+    records = long_batch("zstd")
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        turns = [time.thread_time()]
+
+        async def tick() -> None:
+            while True:
+                await asyncio.sleep(0)
+                turns.append(time.thread_time())
+
+        ticking = asyncio.create_task(tick())
+        row = await cluster.produce(1, records)
+        ticking.cancel()
+        assert (row.error_code, row.base_offset) == (0, 0)
+        assert cluster.partition(1).log.log_end_offset == MANY
+        longest_s = max(after - before for before, after in pairwise(turns))
+        assert longest_s * 5 < turns[-1] - turns[0]
+
+    run(scenario, 1)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_order_is_kept(compression: str) -> None:
+    """What a connection sends behind a batch that takes long is appended behind it."""
+    count = 20_000 if compression == "none" else MANY
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        connection = await cluster[1].connect()
+        requests = [produce_request(one, acks=1) for one in (long_batch(compression, count), batch("a"), batch("b"))]
+        answers = await asyncio.gather(*(connection.call(one) for one in requests))
+        rows = [answer.responses[0].partition_responses[0] for answer in answers]
+        assert [(row.error_code, row.base_offset) for row in rows] == [(0, 0), (0, count), (0, count + 1)]
+        fetched = await connection.call(fetch_request(count))
+        assert len(list(iter_batches(fetched.responses[0].partitions[0].records))) == 2
+        await connection.close()
+
+    run(scenario, 1, message_max_bytes=4 << 20)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_what_is_refused(compression: str) -> None:
+    """The same codes as for a short batch, and each partition for itself."""
+    sound = long_batch("none", 20_000)[HEADER_BYTES:]
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await configure(cluster, '"cleanup.policy":"compact"')
+        await cluster.lead(1, replicas=(1,))
+        await cluster.lead(1, replicas=(1,), topic="u")
+        wrong = batch_of(sound, 20_001, compression)
+        assert (await cluster.produce(1, wrong)).error_code == ErrorCode.INVALID_RECORD
+        damaged = bytearray(batch_of(sound, 20_000, compression))
+        damaged[-1] ^= 1
+        assert (await cluster.produce(1, bytes(damaged))).error_code == ErrorCode.CORRUPT_MESSAGE
+        keyless = await cluster.produce(1, long_batch(compression, 20_000, key=None))
+        assert keyless.error_code == ErrorCode.INVALID_RECORD
+        assert len(keyless.record_errors) == 1000
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=records)])
+                for name, records in (("t", wrong), ("u", batch_of(sound, 20_000, compression)), ("v", wrong))
+            ],
+        )
+        answer = await cluster.call(cluster[1], request)
+        assert [topic.partition_responses[0].error_code for topic in answer.responses] == [
+            ErrorCode.INVALID_RECORD,
+            ErrorCode.NONE,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        assert (cluster.partition(1).log.log_end_offset, cluster.partition(1, "u").log.log_end_offset) == (0, 20_000)
+
+    run(scenario, 1)
+
+
+@pytest.mark.parametrize("compression", ["gzip", "lz4", "zstd"])
+def test_a_batch_that_swells(compression: str) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        row = await cluster.produce(1, batch_of(bytes(65 << 20), 1, compression))
+        assert row.error_code == ErrorCode.MESSAGE_TOO_LARGE
+        assert "send smaller batches" in (row.error_message or "")
+
+    run(scenario, 1)
+
+
+def test_the_leader_may_be_another_one_afterwards() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1, 2))
+        producing = asyncio.create_task(cluster.produce(1, long_batch("zstd"), acks=1))
+        inspector = cluster[1].replicas.inspector
+        while not inspector.busy:  # noqa: ASYNC110 -- there is no event for that
+            await asyncio.sleep(0)
+        await cluster.lead(2, replicas=(1, 2))
+        assert (await producing).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert cluster.partition(1).log.log_end_offset == 0
+
+    run(scenario, 2)
+
+
+@pytest.mark.parametrize("topic_codec", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
+def test_a_long_batch_gets_the_codec_of_its_topic(topic_codec: str) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await configure(cluster, f'"compression.type":"{topic_codec}"')
+        await cluster.lead(1, replicas=(1,))
+        count = 30_000
+        for number, compression in enumerate(("none", "lz4", "zstd")):
+            row = await cluster.produce(1, long_batch(compression, count))
+            assert (row.error_code, row.base_offset) == (0, number * count)
+        stored = cluster.partition(1).log.read(0, 1 << 30)
+        expected = Compression.NONE if topic_codec == "uncompressed" else Compression.named(topic_codec)
+        for position, header in iter_batches(stored):
+            assert (header.codec, header.record_count) == (expected, count)
+            assert len(list(iter_records(stored, position))) == count
+
+    run(scenario, 1)
+
+
+def test_long_message_sets() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        messages = [Message(index, 1, 0, NOW_MS, b"key", b"value") for index in range(2000)]
+        plain = b"".join(map(build_message, messages))
+        wrapped = build_wrapper(messages, Compression.GZIP)
+        for records in (plain, wrapped):
+            row = await cluster.produce(1, records, version=2)
+            assert row.error_code == 0
+            assert (await cluster.produce(1, records, version=3)).error_code == ErrorCode.INVALID_RECORD
+            broken = records[:-1] + bytes((records[-1] ^ 1,))
+            assert (await cluster.produce(1, broken, version=2)).error_code == ErrorCode.CORRUPT_MESSAGE
+        assert log_values(cluster.partition(1)) == ["value"] * 4000
+
+    run(scenario, 1)
