@@ -51,7 +51,9 @@ def test_records_that_are_not_what_the_header_says(compression: str, content: by
 
 
 @pytest.mark.parametrize("compression", CODECS[1:])
-@pytest.mark.parametrize("packed", [b"nonsense", b"\xff" * 70, compress(4, RECORD * 9)[:-5]])
+@pytest.mark.parametrize(
+    "packed", [b"nonsense", b"\xff" * 70, compress(4, RECORD * 9)[:-5]], ids=["text", "0xff", "cut off"]
+)
 def test_records_that_do_not_decompress(compression: str, packed: bytes) -> None:
     assert refusal(batch_of(b"", 1, compression, packed=packed)).code is ErrorCode.UNKNOWN_SERVER_ERROR
 
