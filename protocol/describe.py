@@ -100,7 +100,10 @@ def batches_tree(records: Buffer) -> Iterator[str]:
         for position, header in iter_batches(records):
             crc = "crc ok" if check_crc(records, position, header) else "CRC WRONG"
             yield f"batch {header.base_offset}..{header.last_offset}: {', '.join([*_header_parts(header), crc])}"
-            yield from _records(records, position, header.is_control)
+            try:
+                yield from _records(records, position, header.is_control)
+            except DecodeError as error:
+                yield f"  its records cannot be read: {error}"
     except DecodeError as error:
         yield f"not a batch: {error}"
 

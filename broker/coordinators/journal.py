@@ -13,11 +13,12 @@ kafka.coordinator.transaction.TransactionStateManager (appendTransactionToLog, l
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, decode_key
 from protocol.records.batch import NO_PRODUCER_ID, Buffer, iter_batches
 from protocol.records.batch_builder import BatchBuilder
@@ -26,6 +27,8 @@ from protocol.records.record import iter_records
 
 if TYPE_CHECKING:
     from broker.storage.producer_state import Verification
+
+log: Final = logging.getLogger(__name__)
 
 ACKS_ALL: Final = -1
 Origin = Literal["client", "coordinator"]
@@ -190,13 +193,16 @@ class Journal:
         """Tell all that a partition says, once it is replicated; returns the offset at its end.
 
         Markers may be written while the end is awaited: they are told too. Nothing can be written between the end of
-        the replay and what its caller does next without waiting. Raises KafkaError, DecodeError.
+        the replay and what its caller does next without waiting. Raises KafkaError.
         """
         offset = self.first_offset(partition)
         while True:
             entries, following = self.read(partition, offset)
             for entry in entries:
-                apply(entry)
+                try:
+                    apply(entry)
+                except DecodeError as reason:
+                    log.error("%s-%d: passed over, as it cannot be read: %s: %r", self.topic, partition, reason, entry)
             if following != offset:
                 offset = following
                 await asyncio.sleep(0)  # a long journal must not keep everybody else from being served
@@ -210,15 +216,23 @@ _NO_LIMIT: Final = 2**31 - 1
 
 
 def entries_of(data: Buffer, first_offset: int = 0, read_key: ReadKey = decode_key) -> Iterator[Put | Settle]:
-    """What the batches say, in order. Records of kinds that only newer software knows are skipped."""
+    """What the batches say, in order. Records of kinds that only newer software knows are skipped.
+
+    So is what cannot be read: a coordinator that does not get past it would be of no use to anybody.
+    """
     for position, header in iter_batches(data):
-        if header.is_control:
-            control = read_control(data, position)
-            if control.ends_transaction:
-                yield Settle(header.producer_id, control.type is ControlType.COMMIT)
-            continue
-        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
-        for record in iter_records(data, position):
-            key = None if record.key is None or record.offset < first_offset else read_key(record.key)
-            if key is not None:
-                yield Put(key, record.value, record.offset, producer_id)
+        offset = header.base_offset
+        try:
+            if header.is_control:
+                control = read_control(data, position)
+                if control.ends_transaction:
+                    yield Settle(header.producer_id, control.type is ControlType.COMMIT)
+                continue
+            producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+            for record in iter_records(data, position):
+                offset = record.offset
+                key = None if record.key is None or offset < first_offset else read_key(record.key)
+                if key is not None:
+                    yield Put(key, record.value, offset, producer_id)
+        except DecodeError as reason:
+            log.error("the batch at offset %d is passed over from %d on: %s", header.base_offset, offset, reason)

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from broker.storage import incoming
-from broker.storage.inspection import Inspected, content_of, inspected
+from broker.storage.inspection import Inspected, Refusal, content_of, inspected
 from protocol.errors import DecodeError, KafkaError
 from protocol.records.batch import (
     CODEC_MASK,
@@ -76,7 +77,13 @@ class Inspector:
         self._replica = replica
         self._clock_ms = clock_ms
         self._turn = asyncio.Lock()
+        self._worker: ThreadPoolExecutor | None = None
         self._spent = 0
+
+    def close(self) -> None:
+        """Let the thread end once it is through."""
+        if self._worker is not None:
+            self._worker.shutdown(wait=False, cancel_futures=True)
 
     @property
     def busy(self) -> bool:
@@ -101,7 +108,7 @@ class Inspector:
                     else:
                         continue
                 except KafkaError as error:
-                    finding = Inspected(error=error)
+                    finding = Inspected(refusal=Refusal.of(error))
                 if finding is not None:
                     found[id(data)] = finding
         return found
@@ -110,11 +117,11 @@ class Inspector:
         if len(records) <= MESSAGES_AT_ONCE_BYTES and not _is_wrapper(records):
             return None
         async with self._turn:
-            converted = await _in_thread(incoming.converted, records, settings)
+            converted = await self._in_thread(incoming.converted, records, settings)
         if not converted:
             return None
         finding = await self._batch(converted, settings)
-        return Inspected(error=None, instead=converted) if finding is None else finding._replace(instead=converted)
+        return Inspected(instead=converted) if finding is None else finding._replace(instead=converted)
 
     async def _batch(self, records: Buffer, settings: LogSettings) -> Inspected | None:
         """None where the append will find at once what is wrong. Raises KafkaError."""
@@ -132,12 +139,18 @@ class Inspector:
             if len(content) <= PACKED_AT_ONCE_BYTES or not incoming.changes_codec(header, settings):
                 return Inspected(await self._walk(content, header, settings))
         async with self._turn:
-            content = await _in_thread(content_of, records, header, settings)
+            content = await self._in_thread(content_of, records, header, settings)
             latest = await self._walk(content, header, settings)
             del content
             if not incoming.changes_codec(header, settings):
                 return Inspected(latest)
-            return Inspected(latest, instead=await _in_thread(incoming.recompressed, records, header, settings))
+            return Inspected(latest, instead=await self._in_thread(incoming.recompressed, records, header, settings))
+
+    async def _in_thread(self, function: Callable[..., Result], *args: Any) -> Result:
+        if self._worker is None:
+            # One thread, because the C library keeps what each of them has ever allocated.
+            self._worker = ThreadPoolExecutor(1, "inspector")
+        return await asyncio.get_running_loop().run_in_executor(self._worker, function, *args)
 
     async def _walk(self, content: Buffer, header: BatchHeader, settings: LogSettings) -> int:
         steps = inspected(content, header, settings, self._clock_ms())
@@ -166,7 +179,3 @@ def _unpacks_at_once(records: Buffer, header: BatchHeader) -> bool:
         return content_max(header.codec, blob) <= AT_ONCE_BYTES
     except DecodeError:
         return True  # it will not unpack at all
-
-
-async def _in_thread(function: Callable[..., Result], *args: Any) -> Result:
-    return await asyncio.get_running_loop().run_in_executor(None, function, *args)

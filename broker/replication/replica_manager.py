@@ -125,6 +125,7 @@ class ReplicaManager:
         await self.isr_changes.stop()
         await self.verifier.close()
         await self.fetchers.close()
+        self.inspector.close()
         self.rooms.close()
         try:
             self.housekeeping.checkpoint()

@@ -124,6 +124,13 @@ class Cleaning:
         one, dirt = self.log, self._dirt
         offsets = OffsetMap(dirt.start, dirt.start)
         yield from self._fill(offsets)
+        if offsets.unreadable:
+            log.error(
+                "%s: compaction leaves what it cannot read as it is: %d of its batches, the first %s",
+                one.directory,
+                offsets.unreadable_count,
+                offsets.unreadable,
+            )
         before_bytes = one.size_bytes
         keeper = BatchFilter(
             offsets.newest,

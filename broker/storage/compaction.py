@@ -7,10 +7,11 @@
     marker of a transaction of which no batch is left            stays until its delete horizon
     last batch of a live producer                                stays, without its records if need be
     record behind the map's end                                  stays
+    batch that cannot be read                                    stays as it is
 
 The delete horizon is set by the first pass that finds a tombstone or such a marker: now plus `delete.retention.ms`.
 Consumers that started before have that long to see it (KIP-534). Offsets, sequences, epochs and attributes of what
-stays are never changed. Source: `Cleaner` of Kafka.
+stays are never changed. Source: `Cleaner` of Kafka, which gives the whole log up where a batch cannot be read.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ from typing import Final
 from broker.storage.log_loader import control_of
 from broker.storage.producer_state import ProducerStates
 from broker.storage.transactions import CleanedTransactions
+from protocol.errors import DecodeError
 from protocol.records.batch import BatchHeader
 from protocol.records.batch_builder import with_records
 from protocol.records.record import Record, iter_records
 
 _NO_BATCH: Final = -1
+_TIMESTAMP_MAX: Final = 1 << 62
+"""Beyond, what is between a timestamp and a delete horizon may not have room in a record."""
 LastOfProducer = tuple[int, int]
 """(last offset of its last batch, or -1 if it only has a marker; epoch)."""
 
@@ -40,17 +44,24 @@ class OffsetMap:
     """Records from here on were not looked at."""
     keys_max: int = 1_000_000
     newest: dict[bytes, int] = field(default_factory=dict)
+    unreadable: str = ""
+    """The first batch that cannot be read, and why."""
+    unreadable_count: int = 0
 
     def add(self, batch: bytes, header: BatchHeader, transactions: CleanedTransactions) -> bool:
         """Take in a batch; False if there was no room for all of its keys, and then the map ends before it."""
-        if header.is_control:
-            transactions.discards_marker(header, control_of(batch, header))
-        elif not transactions.discards(header):
-            if len(self.newest) + header.record_count > self.keys_max and self.newest:
-                return False
-            for record in iter_records(batch):
-                if record.key is not None and record.offset >= self.start:
-                    self.newest[record.key] = record.offset
+        try:
+            if header.is_control:
+                transactions.discards_marker(header, control_of(batch, header))
+            elif not transactions.discards(header):
+                if len(self.newest) + header.record_count > self.keys_max and self.newest:
+                    return False
+                for record in _records(batch, header):
+                    if record.key is not None and record.offset >= self.start:
+                        self.newest[record.key] = record.offset
+        except DecodeError as reason:
+            self.unreadable_count += 1
+            self.unreadable = self.unreadable or f"at offset {header.base_offset}: {reason}"
         self.end = header.next_offset
         return True
 
@@ -68,13 +79,19 @@ class BatchFilter:
 
     def keep(self, batch: bytes, header: BatchHeader) -> bytes | None:
         """The batch as it is from now on: unchanged, with fewer records, or None."""
-        if header.is_control:
-            return self._keep_marker(batch, header)
-        if self.transactions.discards(header):
-            return self._emptied(batch, header)
+        try:
+            if header.is_control:
+                return self._keep_marker(batch, header)
+            if self.transactions.discards(header):
+                return self._emptied(batch, header)
+            return self._keep_records(batch, header)
+        except DecodeError:
+            return batch
+
+    def _keep_records(self, batch: bytes, header: BatchHeader) -> bytes | None:
         horizon_ms = header.delete_horizon_ms
         expired = horizon_ms is not None and horizon_ms <= self.now_ms
-        records = list(iter_records(batch))
+        records = _records(batch, header)
         kept = [record for record in records if self._keeps(record, expired)]
         if not kept:
             return self._emptied(batch, header)
@@ -112,6 +129,19 @@ class BatchFilter:
     @property
     def _horizon_ms(self) -> int:
         return self.now_ms + self.delete_retention_ms
+
+
+def _records(batch: bytes, header: BatchHeader) -> list[Record]:
+    """All records. Raises DecodeError also where they could be read, but not written again."""
+    records = list(iter_records(batch))
+    next_offset = header.base_offset
+    for record in records:
+        if not next_offset <= record.offset <= header.last_offset:
+            raise DecodeError(f"offset {record.offset} is not in {next_offset}..{header.last_offset}", buffer=batch)
+        if not -_TIMESTAMP_MAX <= record.timestamp_ms <= _TIMESTAMP_MAX:
+            raise DecodeError(f"timestamp {record.timestamp_ms}", buffer=batch)
+        next_offset = record.offset + 1
+    return records
 
 
 def last_of_producers(producers: ProducerStates) -> dict[int, LastOfProducer]:

@@ -33,12 +33,31 @@ class RecordsRefused(KafkaError):
         self.record_errors = record_errors
 
 
+class Refusal(NamedTuple):
+    """An error without the stack it came through, which would keep megabytes alive for as long as the error."""
+
+    code: ErrorCode
+    message: str
+    record_errors: list[tuple[int, str]] | None
+
+    @classmethod
+    def of(cls, error: KafkaError) -> Refusal:
+        """What an error says."""
+        return cls(error.code, error.message, error.record_errors if isinstance(error, RecordsRefused) else None)
+
+    def error(self) -> KafkaError:
+        """To be raised."""
+        if self.record_errors is not None:
+            return RecordsRefused(self.code, self.record_errors)
+        return KafkaError(self.code, self.message)
+
+
 class Inspected(NamedTuple):
     """What a look at a batch has found, for an append that need not look again."""
 
     max_timestamp: int = NO_TIMESTAMP
     """Of the latest record, whatever the header says."""
-    error: KafkaError | None = None
+    refusal: Refusal | None = None
     """Why the records cannot be taken."""
     instead: Buffer | None = None
     """The batch that is to be stored: converted from a message set, or compressed as the topic asks."""

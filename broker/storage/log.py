@@ -26,7 +26,15 @@ from broker.storage.epochs import LeaderEpochCache
 from broker.storage.files import NO_ROOM, Files
 from broker.storage.incoming import AppendInfo
 from broker.storage.inspection import Inspected, RecordsRefused
-from broker.storage.log_loader import LoadedLog, control_of, load_log, newest_snapshot, remove_snapshots, replay
+from broker.storage.log_loader import (
+    LoadedLog,
+    control_of,
+    load_log,
+    newest_snapshot,
+    remove_snapshots,
+    replay,
+    stored_control_of,
+)
 from broker.storage.producer_snapshot import encode_snapshot, snapshot_path
 from broker.storage.producer_state import ProducerStates, Verification
 from broker.storage.segments import Segments, TimestampedOffset
@@ -146,8 +154,8 @@ class PartitionLog:
         if found is not None and found.instead is not None:
             records = found.instead
         if len(records) > 16 and records[16] < MAGIC:
-            if found is not None and found.error is not None:
-                raise found.error
+            if found is not None and found.refusal is not None:
+                raise found.refusal.error()
             records = incoming.converted(records, settings)
             if not records:
                 return incoming.nothing(self.log_start_offset)
@@ -156,7 +164,10 @@ class PartitionLog:
             records = records[: header.size_bytes]
         control: ControlRecord | None = None
         if header.is_control:
-            control = control_of(records, header)
+            try:
+                control = control_of(records, header)
+            except DecodeError as reason:
+                raise KafkaError(ErrorCode.INVALID_RECORD, str(reason)) from None
             if control is not None and control.ends_transaction:
                 self.producers.check_marker(header, control)
         elif header.producer_id >= 0:
@@ -214,7 +225,7 @@ class PartitionLog:
             if not record_count:
                 first_offset = header.base_offset
             batch = view[position : position + header.size_bytes]
-            control = control_of(batch, header) if header.is_control else None
+            control = stored_control_of(batch, header) if header.is_control else None
             self._write(header, header.base_offset, header.partition_leader_epoch, batch)
             self._note(header, header.base_offset, control)
             if self.durability.unflushed >= self.settings.flush_messages:

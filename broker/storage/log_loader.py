@@ -26,7 +26,7 @@ from broker.storage.segment import SUFFIXES, Segment, segment_path
 from broker.storage.segments import Segments
 from broker.storage.settings import LogSettings
 from broker.storage.transactions import AbortedTransaction
-from protocol.errors import DecodeError, ErrorCode, KafkaError
+from protocol.errors import DecodeError
 from protocol.records.batch import BatchHeader, Buffer
 from protocol.records.control import ControlRecord, read_control
 
@@ -121,18 +121,22 @@ def replay(producers: ProducerStates, segments: Segments, start_offset: int, abo
 def note_stored(producers: ProducerStates, segment: Segment, position: int, header: BatchHeader) -> None:
     """Remember the producer of a batch that was read back."""
     if header.producer_id >= 0:
-        control = control_of(segment.read_batch(position, header), header) if header.is_control else None
+        control = stored_control_of(segment.read_batch(position, header), header) if header.is_control else None
         producers.note(header, header.base_offset, control)
 
 
 def control_of(batch: Buffer, header: BatchHeader) -> ControlRecord | None:
-    """What a control batch says; None if compaction has emptied it. Raises KafkaError(INVALID_RECORD)."""
-    if not header.record_count:
-        return None
+    """What a control batch says; None if compaction has emptied it. Raises DecodeError."""
+    return read_control(batch) if header.record_count else None
+
+
+def stored_control_of(batch: Buffer, header: BatchHeader) -> ControlRecord | None:
+    """The same of a batch that is in some log already: one that cannot be read says nothing, and nobody can help it."""
     try:
-        return read_control(batch)
+        return control_of(batch, header)
     except DecodeError as reason:
-        raise KafkaError(ErrorCode.INVALID_RECORD, str(reason)) from None
+        log.error("the control batch at offset %d is passed over, it cannot be read: %s", header.base_offset, reason)
+        return None
 
 
 class _Loader:

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from broker.storage.files import Files
 from broker.storage.segment import Segment
-from broker.storage.settings import UNLIMITED, LogSettings
+from broker.storage.settings import INT64_MAX, UNLIMITED, LogSettings
+from protocol.errors import DecodeError
 from protocol.records.batch import BatchHeader
 from protocol.records.record import iter_records
 
@@ -148,9 +149,14 @@ class Segments:
             for position, header in segment.headers(start):
                 if header.max_timestamp < timestamp_ms or header.last_offset < start_offset:
                     continue
-                for record in iter_records(segment.read_batch(position, header)):
-                    if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
-                        return TimestampedOffset(record.timestamp_ms, record.offset, header.partition_leader_epoch)
+                epoch = header.partition_leader_epoch
+                try:
+                    for record in iter_records(segment.read_batch(position, header)):
+                        if timestamp_ms <= record.timestamp_ms <= INT64_MAX and record.offset >= start_offset:
+                            return TimestampedOffset(record.timestamp_ms, record.offset, epoch)
+                except DecodeError:
+                    # It may be any of them, and whoever begins at the first one misses nothing.
+                    return TimestampedOffset(header.max_timestamp, max(header.base_offset, start_offset), epoch)
         return None
 
     def expired(self, settings: LogSettings, now_ms: int, *, log_end: int, bound: int) -> int:

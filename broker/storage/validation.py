@@ -57,8 +57,8 @@ def check_produced(
     _check_header(header, origin)
     max_timestamp = header.max_timestamp
     if found is not None:
-        if found.error is not None:
-            raise found.error
+        if found.refusal is not None:
+            raise found.refusal.error()
         max_timestamp = found.max_timestamp
     elif origin == "client":
         max_timestamp = _check_records(records, header, settings, now_ms)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from protocol.apis.fetch import AbortedTransaction
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.lineage import Segment
 from protocol.records.batch import BatchHeader, check_crc, iter_batches
 from protocol.records.control import ControlType, read_control
@@ -163,8 +163,15 @@ class PartitionProgress:
                 raise self._corrupt(f"batch at offset {batch.header.base_offset}", f"to offset {batch.next_offset}")
             skip = self.position
             hidden = batch.header.is_control or batch.aborted
-            visible: Iterable[Record] = () if hidden else iter_records(batch.data)
-            batch.records = iter([record for record in visible if record.offset >= skip])
+            try:
+                visible: Iterable[Record] = () if hidden else iter_records(batch.data)
+                records = [record for record in visible if record.offset >= skip]
+                if records and records[-1].offset >= batch.next_offset:
+                    raise DecodeError(f"a record at offset {records[-1].offset}")
+            except DecodeError as reason:
+                what = f"batch at offset {batch.header.base_offset} ({reason})"
+                raise self._corrupt(what, f"to offset {batch.next_offset}") from None
+            batch.records = iter(records)
         taken = list(itertools.islice(batch.records, limit))
         if taken:
             self.handed_out = taken[-1].offset + 1
@@ -209,9 +216,16 @@ class _Aborted:
             self._open.add(self._to_come.popleft().producer_id)
         if header.producer_id not in self._open or not header.is_transactional:
             return False
-        if header.is_control and read_control(batch.data).type is ControlType.ABORT:
+        if header.is_control and _is_abort(batch):
             self._open.discard(header.producer_id)
         return not header.is_control
+
+
+def _is_abort(batch: FetchedBatch) -> bool:
+    try:
+        return read_control(batch.data).type is ControlType.ABORT
+    except DecodeError:
+        return False  # whatever it was meant to say
 
 
 class Assignment:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from protocol.errors import DecodeError
 from protocol.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader, Buffer
 from protocol.records.batch_builder import BatchBuilder
 from protocol.records.compression import Compression
@@ -19,6 +20,7 @@ from protocol.records.message_set import Message, build_message, build_wrapper
 from protocol.records.record import iter_records
 
 _UNLIMITED: Final = 1 << 62
+_INT64_MAX: Final = (1 << 63) - 1
 
 
 def up_convert(messages: Iterable[Message]) -> bytes:
@@ -50,6 +52,9 @@ def down_convert(batch: Buffer, position: int, header: BatchHeader, magic: int, 
         for record in iter_records(batch, position)
         if header.codec or record.offset >= first_offset
     ]
+    for message in messages:
+        if not -_INT64_MAX - 1 <= message.timestamp_ms <= _INT64_MAX:
+            raise DecodeError(f"timestamp {message.timestamp_ms}", buffer=batch, position=position)
     if not messages:
         return b""
     if header.codec == Compression.NONE:

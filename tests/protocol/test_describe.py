@@ -19,6 +19,7 @@ from protocol.describe import (
 from protocol.errors import DecodeError
 from protocol.records.control import build_end_transaction
 from protocol.registry import BY_NAME
+from tests.broker.storage.unreadable import UNREADABLE
 from tests.protocol.messages import MESSAGES
 from tests.protocol.test_codec import smallest
 from tests.protocol.test_golden import AIOKAFKA_BATCH, CAPTURED, EVERYTHING, RDKAFKA_BATCH
@@ -98,6 +99,9 @@ def test_a_broken_checksum_is_said() -> None:
     broken[-2] ^= 1
     assert any("CRC WRONG" in line for line in batches_tree(broken))
     assert any(line.startswith("not a batch") for line in batches_tree(b"\xff" * 100))
+    lines = list(batches_tree(UNREADABLE["nonsense"] + RDKAFKA_BATCH))
+    assert sum("records cannot be read" in line for line in lines) == 1
+    assert sum(line.startswith("batch ") for line in lines) == 2
 
 
 def test_a_transaction_marker_says_what_it_ends() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from broker.coordinators.journal import COMMIT_ERRORS, GROUP_ERRORS, Journal, Put, Settle, entries_of
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_key
 from protocol.records.batch_builder import BatchBuilder
 from protocol.records.control import build_end_transaction
 from tests.broker.coordinators.world import GroupWorld, run
+from tests.broker.storage.unreadable import UNREADABLE, stored_at
 
 OFFSET_KEY = OffsetCommitKey(group="g", topic="t", partition=1)
 GROUP_KEY = GroupMetadataKey(group="g")
@@ -81,6 +82,33 @@ def test_transactions_and_the_unknown() -> None:
     marker = build_end_transaction(commit=True, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0)
     data = staged.build(7, 0, 0, transactional=True) + future.build(base_offset=1) + marker
     assert list(entries_of(data)) == [Put(OFFSET_KEY, b"v", 0, producer_id=7), Settle(7, commit=True)]
+
+
+@pytest.mark.parametrize("records", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_what_cannot_be_read_is_passed_over(records: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """A coordinator that does not get past it would be of no use to anybody."""
+
+    async def scenario(world: GroupWorld) -> None:
+        mine = journal(world)
+        await mine.append(0, [(encode_key(OFFSET_KEY), b"1")], {})
+        log = world[1].replicas.partition(mine.topic, 0).log
+        log.append_as_follower(stored_at(records, 1))
+        junk = BatchBuilder()
+        junk.append(b"\0", b"a key that is none", timestamp_ms=0)
+        log.append_as_follower(stored_at(junk.build(), log.log_end_offset))
+        last = await mine.append(0, [(encode_key(OFFSET_KEY), b"2")], {})
+        told: list[Put | Settle] = []
+        assert await mine.replay(0, told.append) == last + 1
+        assert told == [Put(OFFSET_KEY, b"1", 0), Put(OFFSET_KEY, b"2", last)]
+        assert "passed over" in caplog.text
+
+        def refuse(_: Put | Settle) -> None:
+            raise DecodeError("no such value")
+
+        assert await mine.replay(0, refuse) == last + 1
+        assert caplog.text.count("no such value") == 2
+
+    run(scenario)
 
 
 def test_loading_takes_several_reads(monkeypatch: pytest.MonkeyPatch) -> None:

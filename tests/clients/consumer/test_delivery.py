@@ -17,6 +17,7 @@ from clients.consumer.positions import Assignment
 from clients.network import Network
 from clients.streams.changelog_reader import ChangelogReader
 from protocol.errors import ErrorCode, KafkaError
+from tests.broker.storage.unreadable import UNREADABLE, stored_at
 from tests.clients.consumer.groups import TOPIC, make_topic
 from tests.clients.consumer.test_positions import batch
 
@@ -55,6 +56,29 @@ def test_what_was_taken_before_the_damage_is_handed_out(second: str) -> None:
         assert assignment[rotten].position == 1
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("records", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_a_batch_that_cannot_be_read_is_told_of_and_passed_by_a_seek(records: bytes) -> None:
+    assignment = Assignment()
+    where = TopicPartition(TOPIC, 3)
+    assignment.replace([where])
+    progress = assignment[where]
+    progress.begin(0)
+    progress.receive(batch(0, [b"a"]) + stored_at(records, 1), 0)
+    assert [record.value for record in progress.take(9)] == [b"a"]
+    if records is UNREADABLE["an unknown marker"]:
+        assert progress.take(9) == []  # markers are not for the application
+        return
+    after = progress.buffered[-1].next_offset
+    for _ in range(2):
+        with pytest.raises(KafkaError, match=rf"{TOPIC}-3.*offset 1 .*; seek to offset {after}") as told:
+            progress.take(9)
+        assert told.value.code is ErrorCode.CORRUPT_MESSAGE
+        assert progress.position == 1
+    progress.seek(after)
+    progress.receive(batch(after, [b"b"]), after)
+    assert [record.value for record in progress.take(9)] == [b"b"]
 
 
 def test_a_damaged_record_is_told_of_and_passed_by_a_seek(tmp_path: Path) -> None:

@@ -1,0 +1,90 @@
+"""What a log may hold that was written before anybody looked into batches does no harm to those who come across it."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from broker.storage.cleaner import Cleaning, dirt_of
+from broker.storage.files import MemoryFiles
+from broker.storage.log import LogSettings, PartitionLog
+from protocol.errors import DecodeError
+from protocol.records.batch import iter_batches, read_header
+from protocol.records.record import iter_records
+from tests.broker.storage.batches import NOW_MS, batch
+from tests.broker.storage.logs import append, everything
+from tests.broker.storage.unreadable import FAR_OFFSETS, FAR_TIMESTAMPS, UNREADABLE, stored_at
+
+COMPACT = LogSettings(segment_bytes=400, cleanup_policy="compact")
+ALL = {**UNREADABLE, "timestamps of 65 bits": FAR_TIMESTAMPS, "an offset far away": FAR_OFFSETS}
+cases = pytest.mark.parametrize("records", ALL.values(), ids=ALL.keys())
+
+
+def holding(files: MemoryFiles, records: bytes, settings: LogSettings) -> PartitionLog:
+    """A log with such a batch among sound ones; it came as a follower gets it, which takes what its leader has."""
+    log = PartitionLog.open(files, "t-0", settings, NOW_MS)
+    for key in (b"a", b"b", b"a", b"b"):
+        append(log, batch(key=key), epoch=0)
+    log.append_as_follower(stored_at(records, log.log_end_offset))
+    for key in (b"a", b"c", b"a", b"c"):
+        append(log, batch(key=key), epoch=0)
+    return log
+
+
+@cases
+def test_recovery(records: bytes) -> None:
+    files = MemoryFiles()
+    log = holding(files, records, LogSettings(segment_bytes=400))
+    before = everything(log)
+    again = PartitionLog.open(files, "t-0", LogSettings(segment_bytes=400), NOW_MS)
+    assert again.scanned_segments > 1
+    assert everything(again) == before
+    assert again.truncate_to(5)
+    assert append(again).first_offset <= 5
+
+
+@cases
+def test_searches_by_time(records: bytes) -> None:
+    log = holding(MemoryFiles(), records, LogSettings())
+    for timestamp_ms in (0, NOW_MS, NOW_MS + 1):
+        found = log.offset_for_timestamp(timestamp_ms)
+        assert found is None or (found.offset <= 5 and abs(found.timestamp_ms) < 2**63)
+    latest = log.offset_of_max_timestamp()
+    assert latest is not None and latest.timestamp_ms < 2**63
+
+
+@cases
+def test_compaction(records: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """Such a batch stays byte for byte, what is around it is compacted, and it is said once."""
+    files = MemoryFiles()
+    log = holding(files, records, COMPACT)
+    caplog.clear()
+    for _ in range(2):
+        cleaning = Cleaning(files, log, dirt_of(log, log.log_end_offset, NOW_MS), NOW_MS)
+        with caplog.at_level(logging.ERROR):
+            while cleaning.step():
+                pass
+        assert log.cleaned_to == log.segments.active.base_offset
+        log.roll(log.log_end_offset)
+    kept: dict[int, bytes] = {}
+    offset = 0
+    while offset < log.log_end_offset:
+        one = bytes(log.read(offset, 1))
+        header = read_header(one)
+        kept[header.base_offset] = one
+        offset = header.next_offset
+    assert kept.pop(4) == stored_at(records, 4)
+    assert [next(iter_records(one)).key for one in kept.values()] == [b"b", b"a", b"c"]
+    unreadable = records is not FAR_OFFSETS
+    assert len(caplog.messages) == unreadable
+    assert not unreadable or "at offset 4" in caplog.text
+
+
+def test_these_cannot_be_read() -> None:
+    """Else the rest of these tests would show nothing."""
+    for name, records in UNREADABLE.items():
+        if name not in ("an unknown marker", "offsets beyond the batch"):
+            with pytest.raises(DecodeError):
+                list(iter_records(records))
+    assert [header.size_bytes for _, header in iter_batches(FAR_TIMESTAMPS)] == [len(FAR_TIMESTAMPS)]
