@@ -15,7 +15,7 @@ from typing import Final
 from benchmarks.report import Figure, console, summary
 
 NAMES: Final = (
-    *("startup", "codec", "request_path", "log", "latency", "throughput"),
+    *("startup", "codec", "request_path", "inspection", "log", "latency", "throughput"),
     *("failover", "resize", "handoff", "streams", "streams_sizes", "audit", "audit_cost"),
 )
 MUST_HOLD: Final = frozenset({"codec"})

@@ -22,6 +22,7 @@ from typing import Final
 from benchmarks.report import Figure, percentile, summary, table, times, working
 from broker.storage.cleaner import Cleaning, dirt_of
 from broker.storage.files import Files, MemoryFiles, OsFiles
+from broker.storage.inspection import Inspected
 from broker.storage.log import LogSettings, PartitionLog
 from protocol.records.batch import iter_batches, read_header
 from protocol.records.batch_builder import BatchBuilder
@@ -103,7 +104,11 @@ def log_table(batch: bytes, directory: Path) -> list[Figure]:
     for name, files, floor in kinds:
         log = PartitionLog.open(files, "t-0", LogSettings(), 0)
         floor_us = each_us(BATCHES, floor)
-        append_us = each_us(BATCHES, lambda log=log: log.append_as_leader(batch, leader_epoch=1, now_ms=1))  # type: ignore[misc]
+        looked_at = Inspected(read_header(batch).max_timestamp)  # what that takes is `inspection`'s question
+        append_us = each_us(
+            BATCHES,
+            lambda log=log, found=looked_at: log.append_as_leader(batch, leader_epoch=1, now_ms=1, found=found),  # type: ignore[misc]
+        )
         read_us = each_us(BATCHES, sequential_read(log, len(batch)))
         added_us = append_us - floor_us
         rows.append(

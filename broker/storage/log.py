@@ -1,8 +1,8 @@
 """The log of one partition: append, read, roll, truncate, retain, flush.
 
 Batches are stored and served as the bytes that came in. A leader's append checks one batch (`validation`,
-`producer_state`), and writes it with 16 fresh bytes in front: base offset, length and leader epoch; records are never
-looked into, unless the topic's rules need it. Everything is synchronous and ends in the page cache.
+`producer_state`), and writes it with 16 fresh bytes in front: base offset, length and leader epoch. A client's records
+are walked over, a leader's are believed. Everything is synchronous and ends in the page cache.
 
 Invariants: log start <= log end; segments are contiguous, the last one is the only one that grows; offsets grow; the
 epoch cache and the producer states say what the batches say. A KafkaError leaves the log as it was.

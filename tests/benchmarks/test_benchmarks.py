@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import codec, latency, request_path, startup, streams_sizes
+from benchmarks import codec, inspection, latency, request_path, startup, streams_sizes
 from benchmarks.__main__ import main
 from benchmarks.report import curve, distribution, percentile
 
@@ -17,6 +17,11 @@ def test_generated_codecs_are_ten_times_faster_than_the_reference() -> None:
 def test_both_requests_pass_through_a_node() -> None:
     figures = request_path.measure(requests=70)
     assert [figure.what for figure in figures] == ["Python time of a small Produce", "Python time of a small Fetch"]
+
+
+def test_batches_are_looked_into() -> None:
+    (figure,) = inspection.measure(requests=7)
+    assert figure.what == "a look at a record of 100 B"
 
 
 def test_a_dictionary_of_topics_makes_assignments_smaller() -> None:
