@@ -38,7 +38,8 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "A coordinator that takes over answers COORDINATOR_LOAD_IN_PROGRESS until what it has loaded is replicated; "
-        "Kafka serves it before.",
+        "Kafka serves it before. Heartbeats get COORDINATOR_NOT_AVAILABLE meanwhile, where Kafka tells everybody that "
+        "they are members.",
         "tests/broker/coordinators/test_group_coordinator.py::"
         "test_what_was_loaded_is_served_when_all_of_it_is_replicated",
     ),

@@ -1,5 +1,7 @@
 """The time of day, for timestamps that leave the process. Everything that waits uses the loop's clock instead.
 
+What others may have done meanwhile is measured by `elapsed_clock`, which stands still for nothing.
+
 Where a loop runs, the time of day is taken once and goes on with the loop's clock (`follow_loop_ms`): steps of the
 system's clock do not show in timestamps, and a simulated loop controls them like everything else (D8).
 """
@@ -7,6 +9,7 @@ system's clock do not show in timestamps, and a simulated loop controls them lik
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable
 
@@ -21,3 +24,20 @@ def follow_loop_ms() -> Callable[[], int]:
     loop_time = asyncio.get_running_loop().time
     offset_s = wall_clock_ms() / 1000 - loop_time()
     return lambda: int((loop_time() + offset_s) * 1000)
+
+
+def elapsed_clock() -> Callable[[], float]:
+    """Seconds that go by also while this process is stopped, its loop is blocked, or the machine is suspended.
+
+    For what others do to us when they hear nothing: their time goes on. A loop's own clock need not (on Linux it leaves
+    out suspension, others look at theirs once in a turn). A loop with a time of its own, as in a simulation, has
+    `elapsed_s`.
+    """
+    own: Callable[[], float] | None = getattr(asyncio.get_running_loop(), "elapsed_s", None)
+    return own or _elapsed_s
+
+
+if hasattr(time, "CLOCK_BOOTTIME"):
+    _elapsed_s: Callable[[], float] = functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+else:
+    _elapsed_s = time.monotonic  # noqa: TID251 -- this module is where it is read

@@ -113,6 +113,32 @@ def a24_double_ownership(history: History) -> Iterator[str]:
             owners[one.place, one.group_generation] = one.consumer
 
 
+def a40_late_delivery(history: History) -> Iterator[str]:
+    """A member hands out a record of a partition that another one had begun to read in a later generation.
+
+    Repetitions count: the other may be past newer records of the same key by then, here or elsewhere.
+    """
+    newest: dict[Place, Begun] = {}
+    said: set[tuple[str, Place]] = set()
+    events: list[tuple[int, Delivery | Begun]] = [(one.order, one) for one in history.begun]
+    events += [(one.order, one) for one in history.deliveries]
+    for _, event in sorted(events, key=lambda one: one[0]):
+        owner = newest.get(event.place)
+        if isinstance(event, Begun):
+            if owner is None or owner.group_generation <= event.group_generation:
+                newest[event.place] = event
+            continue
+        if owner is None or owner.consumer == event.consumer or owner.group_generation <= event.group_generation:
+            continue
+        if (event.consumer, event.place) not in said:
+            said.add((event.consumer, event.place))
+            where = at(event.place, event.offset)
+            yield (
+                f"{event.consumer} of generation {event.group_generation} hands out {where}, "
+                f"and {owner.consumer} of generation {owner.group_generation} reads that partition"
+            )
+
+
 def _runs(history: History) -> Iterator[tuple[list[Delivery], int]]:
     """The deliveries of each run, in order, with where it began."""
     begun = {(one.consumer, one.run, one.place): one.offset for one in history.begun}
@@ -130,4 +156,5 @@ CHECKERS: Final[dict[str, Checker]] = {
     "A22 zombie-commit": a22_zombie_commit,
     "A23 skipped-delivery": a23_skipped_delivery,
     "A24 double-ownership": a24_double_ownership,
+    "A40 late-delivery": a40_late_delivery,
 }

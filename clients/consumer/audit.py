@@ -79,13 +79,18 @@ class DeliveryAudit:
                 await asyncio.wait([self._follower])
             await self._producer.stop()
 
-    async def write(self, records: Sequence[ConsumerRecord], *, owner: ConsumerGroupMetadata, now_ms: int) -> None:
-        """Note records of one partition; waits only while there is too much that could not be sent."""
+    def note(self, records: Sequence[ConsumerRecord], *, owner: ConsumerGroupMetadata, now_ms: int) -> None:
+        """Records of one partition are handed out at this moment: an event is of a record that the application got."""
         self._runs.note(records, owner, now_ms)
         if self._runs.waiting >= EVENTS_MAX:
-            await self._send()
+            self._due.set()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LINGER_S, self._due.set)
+
+    async def make_room(self) -> None:
+        """Wait while there is too much that could not be sent."""
+        if self._runs.waiting >= EVENTS_MAX:
+            await self._send()
 
     async def flush(self) -> None:
         """Return when every event written so far is stored. An event that could not be is an error, now and for ever:
@@ -100,7 +105,9 @@ class DeliveryAudit:
         while True:
             await self._due.wait()
             self._due.clear()
-            self._timer = None
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
             try:
                 await self._send()
             except (KafkaError, ConnectionError) as error:

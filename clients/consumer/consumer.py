@@ -10,11 +10,12 @@ on in between. A call that is cancelled, or in which a callback raises, is taken
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from clients.clock import follow_loop_ms
 from clients.config import NetworkConfig, parse_servers
@@ -42,10 +43,14 @@ from clients.consumer.positions import Assignment
 from clients.consumer.session import GroupSession
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.network import Network, make_rng
+from protocol.errors import KafkaError
 from protocol.lineage import Lineage, Segment
 from protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
+
+ASSURANCE_PATIENCE_S: Final = 2.0
+"""How long a consumer that stops waits to hear whether the group still takes its commit."""
 
 
 class Consumer:
@@ -213,6 +218,9 @@ class Consumer:
         self._started = False
         try:
             await self._ownership.close()
+            if self._session is not None:
+                with contextlib.suppress(KafkaError):  # then it is lost, and that is told
+                    await self._session.assured(timeout_s=ASSURANCE_PATIENCE_S)
             await self._handover.give_up()
         finally:
             self._fetcher.close()
@@ -243,8 +251,9 @@ class Consumer:
         limit = self._max_poll_records if max_records is None else max_records
         self._check_alive()
         taken = await self._polling.many(limit, timeout_ms)
-        await self._write_audit(taken)
-        self._delivered += sum(map(len, taken.values()))
+        for records in taken.values():
+            self._delivered += len(records)
+            self._note(records)
         return taken
 
     async def getone(self) -> ConsumerRecord:
@@ -252,9 +261,9 @@ class Consumer:
         if not self._started:
             self._check_alive()
         record = await self._polling.one(self._max_poll_records)
-        if self._audit is not None:
-            await self._write_audit({TopicPartition(record.topic, record.partition): [record]})
         self._delivered += 1
+        if self._audit is not None:
+            self._note((record,))
         return record
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
@@ -376,6 +385,7 @@ class Consumer:
         if self._session is None:
             raise ValueError("committing needs a group_id")
         await self._ownership.rebalanced(timeout_ms=self._network_config.request_timeout_ms)
+        await self.check_membership()
         await self._handover.commit(offsets)
         self._wake()
 
@@ -406,6 +416,26 @@ class Consumer:
         if self._session is None:
             raise ValueError("committed offsets need a group_id")
         return (await self._session.committed(sorted(partitions))).keys()
+
+    @property
+    def generation(self) -> int:
+        """The group's generation in which this member was last given partitions; -1 before that, and without a group.
+
+        Whoever is given these partitions next has a higher one. That makes it a fencing token for records that leave
+        the consumer's care: take it when you are given records, write it beside what they become, and have the store
+        refuse what comes with a lower one than it knows. So a process that was stopped with a record in its hands
+        overwrites nothing when it goes on (README, "Processes that stop"). Only who takes over a static member's place
+        may be in the same generation.
+        """
+        return -1 if self._session is None else self._session.membership.owner.generation_id
+
+    async def check_membership(self) -> None:
+        """KafkaError unless what this member was given is its own at this moment: ask before an effect that nothing
+        fences. Quick, unless the coordinator has not been heard of for so long that it has to be asked.
+        """
+        if self._session is None:
+            raise ValueError("there is no group without a group_id")
+        await self._session.assured(timeout_s=self._network_config.request_timeout_ms / 1000)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """As whom this member reads, for `producer.send_offsets_to_transaction`: a later generation refuses it.
@@ -441,18 +471,10 @@ class Consumer:
         self._check_alive()
         return await find_offsets(self._network, wanted, self._isolation_level)
 
-    async def _write_audit(self, taken: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
-        if self._audit is None or self._session is None:
-            return
-        try:
-            for records in taken.values():
-                owner = self._session.membership.owner
-                await self._audit.write(records, owner=owner, now_ms=self._clock_ms())
-        except BaseException:
-            # The application does not get these records: they are still to be handed out.
-            for partition in taken.keys() & self.assignment():
-                self._assignment[partition].seek(taken[partition][0].offset)
-            raise
+    def _note(self, records: Sequence[ConsumerRecord]) -> None:
+        """These records of one partition are handed out. Nothing is awaited here: see `polling`."""
+        if self._audit is not None and self._session is not None:
+            self._audit.note(records, owner=self._session.membership.owner, now_ms=self._clock_ms())
 
     def _wake(self) -> None:
         self._news.set()
@@ -471,7 +493,8 @@ class Consumer:
         return GroupSession(
             self._network,
             membership,
+            session_timeout_ms=session_timeout_ms,
             heartbeat_interval_ms=heartbeat_interval_ms,
             rebalance_timeout_ms=rebalance_timeout_ms,
-            on_lapse=self._wake,
+            on_news=self._wake,
         )

@@ -157,7 +157,7 @@ class HandOver:
         owned = {progress.partition for progress in leaving}
         if not owned:
             return
-        if self._session is not None and (self._session.lost or self._session.failure is not None):
+        if self._session is not None and (self._session.lost or self._session.unsure or self._session.failure):
             await tell(self._listener.on_partitions_lost, owned)
             return
         await self._flush_unflushed(leaving)
@@ -173,6 +173,11 @@ class HandOver:
         """Return when the audit of everything that was handed out is stored."""
         if self._audit is not None:
             await self._audit.flush()
+
+    async def make_room(self) -> None:
+        """Wait while there is too much that the audit could not send: more is handed out after that."""
+        if self._audit is not None:
+            await self._audit.make_room()
 
     async def lose(self, partitions: Collection[TopicPartition]) -> None:
         """Tell of partitions that are not there any more."""

@@ -3,6 +3,9 @@
 Whoever asks has processed what it was given before. So each request first passes on what it leaves behind (boundaries,
 memberships, commits that are due, announcements: in the order that `clients.consumer.consumer` tells), then looks, and
 looks again whenever there is news, until there is something or the time is up.
+
+All of that takes time, in which the member may be replaced. So whether records may be handed out is decided after it
+(`_entitled`), and nothing is awaited between that decision and the moment at which the application has them.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
+from clients.clock import elapsed_clock
 from clients.consumer.delivery import ConsumerRecord, Deliveries
 from clients.consumer.fetcher import Fetcher
 from clients.consumer.handover import HandOver
@@ -48,7 +52,8 @@ class Polling:
         self._check_alive = check_alive
         self._auto_commit_s = auto_commit_s
         self._loop = asyncio.get_running_loop()
-        self._commit_due = self._loop.time() + (auto_commit_s or 0)
+        self._clock_s = elapsed_clock()
+        self._commit_due_s = self._clock_s() + (auto_commit_s or 0)
         self._run: Iterator[ConsumerRecord] = iter(())  # what `one` may hand out while it is undisturbed
 
     async def many(self, limit: int, timeout_ms: int) -> dict[TopicPartition, list[ConsumerRecord]]:
@@ -71,27 +76,31 @@ class Polling:
         """Whether nothing has happened since the last record that has to be dealt with before the next one."""
         if self._news.is_set():
             return False
-        if self._session is not None:
-            self._session.at_work(asking=False)
-        return self._auto_commit_s is None or self._loop.time() < self._commit_due
+        if self._session is None:
+            return True
+        now_s = self._clock_s()
+        self._session.at_work(now_s, asking=False)
+        return self._session.entitled(now_s) and (self._auto_commit_s is None or now_s < self._commit_due_s)
 
     async def _when_there(self, take: Callable[[], Taken], timeout_ms: int) -> Taken | None:
         """What `take` gives, once it gives something: the application asks for records, and waits."""
         self._check_alive()
-        if self._session is not None:
-            self._session.at_work(asking=True)
+        self._at_work(asking=True)
         try:
             return await self._taken(take, self._loop.time() + timeout_ms / 1000)
         finally:
-            if self._session is not None:
-                self._session.at_work(asking=False)
+            self._at_work(asking=False)
+
+    def _at_work(self, *, asking: bool) -> None:
+        if self._session is not None:
+            self._session.at_work(self._clock_s(), asking=asking)
 
     async def _taken(self, take: Callable[[], Taken], deadline: float) -> Taken | None:
         self._run = iter(())
         while True:
             self._news.clear()
             await self._before_delivery()
-            taken = take()
+            taken = take() if self._entitled() else None
             self._fetcher.poke()
             if taken:
                 return taken
@@ -101,13 +110,28 @@ class Polling:
             except TimeoutError:
                 return None
 
+    def _entitled(self) -> bool:
+        """Whether what is taken now may be handed out now. Without a group there is nobody who could replace us."""
+        self._check_alive()
+        if self._session is None or self._session.entitled(self._clock_s()):
+            return True
+        if self._session.unsure:
+            self._session.ask_now()
+        return False
+
     async def _before_delivery(self) -> None:
-        """What has to be in order before a record is handed out."""
+        """What has to be in order before a record is handed out.
+
+        Nothing of it is done by who may have been replaced: it would flush older state over newer. It asks first.
+        """
+        if self._session is not None and self._session.unsure:
+            return
         await self._handover.cross()
         await self._ownership.settle()
         self._check_alive()
-        now = self._loop.time()
-        if self._auto_commit_s is not None and now >= self._commit_due:
-            self._commit_due = now + self._auto_commit_s
+        now_s = self._clock_s()
+        if self._auto_commit_s is not None and now_s >= self._commit_due_s:
+            self._commit_due_s = now_s + self._auto_commit_s
             await self._handover.commit_positions()
         await self._handover.announce()
+        await self._handover.make_room()

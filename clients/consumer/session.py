@@ -4,17 +4,24 @@ A shell around `membership`: it sends what the membership asks for, follows the 
 heart. It is the only one that talks to the coordinator, over connections that do not wait for each other: one for short
 requests, one for the long poll of `await_positions`, which would otherwise hold up the commit that it is itself waiting
 for, and one for the joins of those who go on reading meanwhile.
+
+It also says whether this member may take what it was given for its own (`entitled`). The coordinator need not have
+said that it was replaced: whoever was stopped, blocked or cut off for as long as its session lasts has to take itself
+for replaced, and asks (`lease`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from clients.clock import elapsed_clock
+from clients.consumer.lease import Lease
 from clients.consumer.membership import NO_GENERATION, Assigned, Fate, Membership, State, TopicShape
 from clients.metadata import ClusterMetadata, Topic
 from clients.network import GROUP, JOIN, POSITIONS, Network
@@ -64,18 +71,27 @@ class GroupSession:
         network: Network,
         membership: Membership,
         *,
+        session_timeout_ms: int,
         heartbeat_interval_ms: int,
         rebalance_timeout_ms: int,
-        on_lapse: Callable[[], None],
+        on_news: Callable[[], None],
     ) -> None:
         self._network = network
         self.membership = membership
         self._heartbeat_interval_s = heartbeat_interval_ms / 1000
         self._rebalance_timeout_ms = rebalance_timeout_ms
-        self._on_lapse = on_lapse
+        self._on_news = on_news
+        self._lease = Lease(
+            session_timeout_s=session_timeout_ms / 1000,
+            rebalance_timeout_s=rebalance_timeout_ms / 1000,
+            heartbeat_interval_s=self._heartbeat_interval_s,
+            static=membership.instance_id is not None,
+        )
         self._heart: asyncio.Task[None] | None = None
-        self._loop = asyncio.get_running_loop()
-        self._worked_at = self._loop.time()
+        self._beat_now = asyncio.Event()
+        self._beaten = asyncio.Event()
+        self._clock_s = elapsed_clock()
+        self._worked_at_s = self._clock_s()
         self._asking = False
         self._left = False
         self.commits = 0
@@ -98,10 +114,50 @@ class GroupSession:
         """Whether the coordinator knows this member as nobody."""
         return self.membership.generation == NO_GENERATION
 
-    def at_work(self, *, asking: bool) -> None:
+    def entitled(self, now_s: float) -> bool:
+        """Whether nobody else can have been given what this member has: if not, none of it may be handed out.
+
+        Certain for this moment only, so it is asked after everything that takes time.
+        """
+        one = self.membership
+        in_group = one.generation != NO_GENERATION and not one.lost
+        return now_s < self._lease.until and in_group and (one.cooperative or one.state is State.STABLE)
+
+    @property
+    def unsure(self) -> bool:
+        """Whether this member has to ask before it may do anything in the group's name: it may have been replaced."""
+        answers = self.membership.cooperative or self.membership.state in (State.STABLE, State.UNJOINED)
+        return answers and not self.lost and self._clock_s() >= self._lease.until
+
+    def ask_now(self) -> None:
+        """Let the heart beat at once, to hear whether this member still is one."""
+        self._beat_now.set()
+
+    async def assured(self, *, timeout_s: float) -> None:
+        """Ask whether this member still is one, if that is not certain. KafkaError if not, or if nobody answers."""
+        if self.unsure:
+            await self._hear(timeout_s)
+        self.check_not_lost()
+        if self.failure is not None:
+            raise self.failure
+        if self.unsure:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"nobody tells whether this is still a member of {self.membership.group_id!r}",
+            )
+
+    async def _hear(self, timeout_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self.unsure and self.failure is None:
+                    self._beaten.clear()
+                    self.ask_now()
+                    await self._beaten.wait()
+
+    def at_work(self, now_s: float, *, asking: bool) -> None:
         """The application asks for records, or has got its answer: it is alive, not only this process."""
         self._asking = asking
-        self._worked_at = self._loop.time()
+        self._worked_at_s = now_s
 
     async def join(self) -> Assigned | None:
         """Join, or join again, until there is an assignment. KafkaError when the group will not have us.
@@ -116,20 +172,26 @@ class GroupSession:
                 assigned = await self._join_once()
             except (ConnectionError, TimeoutError, KafkaError) as error:
                 if self._left or (isinstance(error, KafkaError) and not error.code.retriable):
+                    self._lease.end()
                     raise
                 log.warning("%s cannot join yet: %s", self.membership.describe(), error)
                 await asyncio.sleep(RETRY_BACKOFF_S)
             else:
                 if assigned is not None:
                     return assigned
+            finally:
+                if not self.stable:
+                    self.membership.lapse()
         return None
 
     async def _join_once(self) -> Assigned | None:
         """One round: join, assign if it falls to us, sync. None when the group moved on meanwhile."""
         membership, channel = self.membership, JOIN if self.membership.cooperative else GROUP
+        asked_at_s = self._clock_s()
         response = await self._call(membership.join_request(), _top_level, parked=True, channel=channel)
         if membership.joined(response) is not Fate.PROCEED:
             return None
+        self._lease.renew(asked_at_s)
         topics = await self._topics_of_the_group() if membership.is_leader else {}
         if membership.is_leader:
             assignment = membership.assignor.assign(self._network.metadata, membership.members)
@@ -139,10 +201,12 @@ class GroupSession:
             request = membership.sync_request(assignment, generations)
         else:
             request = membership.sync_request()
+        asked_at_s = self._clock_s()
         response = await self._call(request, _top_level, parked=True, channel=channel)
         fate, assigned = membership.synced(response)
         if fate is not Fate.PROCEED:
             return None
+        self._lease.renew(asked_at_s)
         log.info("%s: %d partitions", membership.describe(), len(assigned.partitions))
         return replace(assigned, shapes={name: shape_of(topic) for name, topic in topics.items()})
 
@@ -156,24 +220,32 @@ class GroupSession:
             self._heart.cancel()
             await asyncio.gather(self._heart, return_exceptions=True)
             self._heart = None
-        if not self.membership.instance_id:
-            await self._say_goodbye()
-        self.membership.lapse(forget_identity=True)
+        await self._go()
 
-    async def _say_goodbye(self) -> None:
-        if not self.membership.member_id or self._outside:
+    async def _go(self) -> None:
+        """Be a member no longer, and say so."""
+        request = self.membership.leave_request() if self.membership.member_id and not self._outside else None
+        self.membership.lapse(forget_identity=True)  # from here on, not from when the coordinator has heard it
+        self._on_news()
+        if request is None or self.membership.instance_id is not None:
             return
         try:
             async with asyncio.timeout(2):
-                await self._call(self.membership.leave_request(), _top_level)
+                await self._call(request, _top_level)
         except (ConnectionError, TimeoutError, KafkaError) as error:
-            log.info("%s could not say goodbye: %s", self.membership.describe(), error)
+            log.info("%s could not say goodbye: %s", request.member_id, error)
+
+    def check_not_lost(self) -> None:
+        """KafkaError if the group has gone on without this member.
+
+        Without a generation its commit would pass for that of a tool, and count if the group happens to be empty.
+        """
+        if self.lost:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"the group {self.membership.group_id!r} went on without us")
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets (the next ones to read). KafkaError if the group has moved on, or refuses."""
-        if self.lost:
-            # Without a generation it would pass for the commit of a tool, and count if the group happens to be empty.
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"the group {self.membership.group_id!r} went on without us")
+        self.check_not_lost()
         asked_as = self._identity()
         request = OffsetCommitRequest(
             group_id=self.membership.group_id,
@@ -304,30 +376,45 @@ class GroupSession:
         dead after the same time (Kafka's max.poll.interval.ms), though its process lives.
         """
         while True:
-            await asyncio.sleep(self._heartbeat_interval_s)
-            if self._outside or self.membership.state not in (State.STABLE, State.UNJOINED):
-                continue
-            if not self._asking and self._loop.time() - self._worked_at > self._rebalance_timeout_ms / 1000:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._heartbeat_interval_s):
+                    await self._beat_now.wait()
+            self._beat_now.clear()
+            joining = self.membership.state in (State.JOINING, State.SYNCING)
+            if self._outside or (joining and not self.membership.cooperative):
+                continue  # an eager one has nothing meanwhile, and its join is in the way
+            idle_s = 0 if self._asking else self._clock_s() - self._worked_at_s
+            if not joining and idle_s > self._rebalance_timeout_ms / 1000:
                 log.warning("%s leaves: nobody asked for records for so long", self.membership.describe())
-                await self._say_goodbye()
-                self.membership.lapse(forget_identity=True)
-                self._on_lapse()
+                await self._go()
                 continue
-            asked_as = self._identity()
             try:
-                response = await self._call(self.membership.heartbeat_request(), _top_level)
-                self._heard(ErrorCode(response.error_code), asked_as)
+                await self._beat_once()
             except (ConnectionError, TimeoutError) as error:
                 log.info("%s: no heartbeat: %s", self.membership.describe(), error)
             except KafkaError as error:
                 if not error.code.retriable:
                     raise
                 log.info("%s: no heartbeat: %s", self.membership.describe(), error)
+            self._beaten.set()
+
+    async def _beat_once(self) -> None:
+        """Say that this member lives, and hear whether it does for the group."""
+        asked_as, asked_at_s, settled = self._identity(), self._clock_s(), self.stable
+        response = await self._call(self.membership.heartbeat_request(), _top_level)
+        code = ErrorCode(response.error_code)
+        if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS) and asked_as == self._identity():
+            was_unsure = self.unsure
+            self._lease.renew(asked_at_s, rebalancing=not settled or code is not ErrorCode.NONE)
+            if was_unsure:
+                self._on_news()
+        self._heard(code, asked_as)
 
     def _stopped(self, heart: asyncio.Task[None]) -> None:
         if not heart.cancelled() and self.failure is None:
             self.failure = heart.exception()
-            self._on_lapse()
+            self._on_news()
+            self._beaten.set()
 
     def _identity(self) -> tuple[str, int]:
         return self.membership.member_id, self.membership.generation
@@ -336,17 +423,21 @@ class GroupSession:
         """What an answer means. One to a question from before a rebalance says nothing about the membership of now."""
         if code is ErrorCode.NONE:
             return Fate.PROCEED
-        if asked_as != self._identity() or self.membership.state in (State.JOINING, State.SYNCING):
+        if asked_as != self._identity():
+            return Fate.REJOIN
+        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+            self._lease.end()
+        if self.membership.state in (State.JOINING, State.SYNCING):
             return Fate.REJOIN
         try:
             fate = self.membership.heard(code)
         except KafkaError as error:
             log.warning("%s is refused: %s", self.membership.describe(), error)
             self.failure = error
-            self._on_lapse()
+            self._on_news()
             raise
         if fate is Fate.REJOIN:
-            self._on_lapse()
+            self._on_news()
         return fate
 
     async def _call(

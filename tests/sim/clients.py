@@ -196,6 +196,9 @@ class Reader(Application):
         self.strategy = strategy
         self.consumer: Consumer | None = None
         self.runs: dict[tuple[str, int], int] = {}
+        self.block_s = 0.0
+        """For how long to do nothing, as soon as there are records at hand that the application has not been given."""
+        self.blocked = False
 
     async def run(self) -> None:
         while not self.stopping:
@@ -241,7 +244,9 @@ class Reader(Application):
         self.cluster.fired["member of the group killed"] += 1
 
     async def _poll(self, consumer: Consumer) -> None:
-        taken = await consumer.getmany(timeout_ms=500)
+        if self.block_s:
+            await asyncio.sleep(0.3)  # meanwhile records come
+        taken = await consumer.getmany(timeout_ms=500, max_records=1 if self.block_s else None)
         generation = self.group_generation
         for partition, records in taken.items():
             place = (partition.topic, partition.partition)
@@ -259,8 +264,18 @@ class Reader(Application):
                         generation,
                     )
                 )
-        if self.rng.random() < self.slow:
+        if self.block_s and self.at_hand:
+            self.blocked = True
+            await asyncio.sleep(self.block_s)
+            self.blocked, self.block_s = False, 0.0
+        elif self.rng.random() < self.slow:
             await asyncio.sleep(self.rng.random() * 2)  # a slow application
+
+    @property
+    def at_hand(self) -> set[tuple[str, int]]:
+        """Of which partitions the consumer has fetched records that it has not handed out."""
+        rows = () if self.consumer is None else self.consumer._assignment
+        return {(one.partition.topic, one.partition.partition) for one in rows if one.buffered}
 
     @property
     def group_generation(self) -> int:

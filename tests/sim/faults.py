@@ -350,6 +350,35 @@ async def client_freezes(schedule: Schedule) -> bool:
     return True
 
 
+@fault("application blocks")
+async def application_blocks(schedule: Schedule) -> bool:
+    """It has records at hand, and does not ask for them for longer than its session, or than a rebalance may take.
+
+    Either its whole process stands still, or its heart goes on beating.
+    """
+    cluster, rng = schedule.cluster, schedule.rng
+    reader = rng.choice(schedule.readers)
+    process = reader.process
+    if process is None or not process.alive or process.frozen or reader.block_s:
+        return False
+    frozen, reader.block_s = rng.random() < 0.6, rng.choice((2.5, 3.5, 5.0))
+    deadline = cluster.now() + 2
+    while not reader.blocked and cluster.now() < deadline:
+        await asyncio.sleep(0.01)
+    if not reader.blocked or reader.process is not process:
+        reader.block_s = 0.0
+        return False
+    how, length_s = "with its whole process" if frozen else "and its heart beats", reader.block_s
+    cluster.tell(f"the application of {reader.identity} blocks for {length_s} s, {how}")
+    cluster.fired[f"application blocked {how}"] += 1
+    if frozen:
+        cluster.loop.freeze(process)
+    await asyncio.sleep(length_s)
+    if reader.process is process:
+        cluster.loop.thaw(process)
+    return True
+
+
 @fault("copier replaced")
 async def copier_replaced(schedule: Schedule) -> bool:
     """A copier does not answer, another is started in its place, and then the first one wakes up."""

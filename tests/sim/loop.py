@@ -135,6 +135,10 @@ class SimLoop(asyncio.BaseEventLoop):
     def time_of_day_ms(self) -> int:
         return EPOCH_MS + int(self._now * 1000)
 
+    def elapsed_s(self) -> float:
+        """What `clients.clock` asks: it goes on for frozen processes."""
+        return self._now
+
     def call_soon(
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> SimHandle:

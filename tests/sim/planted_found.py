@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import Any
 
 from tests.sim.planted import Planter, plant
@@ -274,3 +275,16 @@ def poisoned(planter: Planter) -> None:
         return await network.wait_for(reached, timeout_ms=timeout_ms)
 
     planter.replace(Network, "wait_for_topic", wait_for_topic)
+
+
+@plant(
+    "found: a member that slept past its session trusts what it has",
+    aim="a member sleeps past its session with records at hand",
+)
+def no_lease(planter: Planter) -> None:
+    from clients.consumer.lease import Lease
+
+    def renew(lease: Any, asked_at_s: float, *, rebalancing: bool = False) -> None:
+        lease.until = math.inf
+
+    planter.replace(Lease, "renew", renew)

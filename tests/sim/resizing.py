@@ -50,6 +50,7 @@ BORROWED: Final = (
     "reset connections",
     "client dies",
     "client freezes",
+    "application blocks",
     "copier replaced",
 )
 """Faults of the other scenario."""

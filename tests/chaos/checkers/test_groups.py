@@ -108,6 +108,19 @@ def _() -> tuple[Build, Build]:
     )
 
 
+@case("A40 late-delivery")
+def _() -> tuple[Build, Build]:
+    def replaced(s: Story, *, taken_again: int) -> None:
+        s.begin(group=1)
+        s.begin(consumer="q", group=2)
+        s.deliver("a", consumer="q", group=2)
+        if taken_again:
+            s.begin(group=taken_again)
+        s.deliver("a", group=taken_again or 1)
+
+    return lambda s: replaced(s, taken_again=0), lambda s: replaced(s, taken_again=3)
+
+
 @pytest.mark.parametrize(("checker", "bad", "near"), case.rows)
 def test_a_checker_flags_its_bad_history_and_not_the_near_miss(checker: str, bad: Build, near: Build) -> None:
     case.hold(checker, bad, near)

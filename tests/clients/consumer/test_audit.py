@@ -16,7 +16,7 @@ from clients.consumer.session import GroupSession
 from clients.group_metadata import ConsumerGroupMetadata
 from protocol import audit
 from protocol.hashing import murmur2
-from tests.clients.consumer.groups import TOPIC, against_a_cluster, make_topic, send
+from tests.clients.consumer.groups import TOPIC, against_a_cluster, make_topic, send, throw_out
 
 OWNER = ConsumerGroupMetadata("g", 3, "m")
 
@@ -91,7 +91,7 @@ def test_a_hole_in_the_audit_is_an_error_for_ever() -> None:
         await make_topic(admin, 1, name="deliveries", max_message_bytes="100")
         writer = writer_of(Producer(cluster.bootstrap_servers))
         await writer.start()
-        await writer.write([record_of(b"k" * 200)], owner=OWNER, now_ms=0)
+        writer.note([record_of(b"k" * 200)], owner=OWNER, now_ms=0)
         for _ in range(2):
             with pytest.raises(RuntimeError, match="missing in the audit 'deliveries'"):
                 await writer.flush()
@@ -107,7 +107,7 @@ def test_what_nobody_flushes_leaves_soon_all_the_same() -> None:
         writer = writer_of(Producer(cluster.bootstrap_servers))
         await writer.start()
         for offset in range(3):
-            await writer.write([record_of(b"k", offset)], owner=OWNER, now_ms=0)
+            writer.note([record_of(b"k", offset)], owner=OWNER, now_ms=0)
             assert [one.offset for one in await events_of(cluster, offset + 1)] == list(range(offset + 1))
         await writer.stop()
 
@@ -118,17 +118,68 @@ def test_so_many_leave_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(cluster: Cluster, admin: Admin) -> None:
         await make_topic(admin, 1, name="deliveries")
         monkeypatch.setattr(written, "EVENTS_MAX", 10)
+        monkeypatch.setattr(written, "LINGER_S", 3600)
         writer = writer_of(Producer(cluster.bootstrap_servers))
         await writer.start()
         for offset in range(9):
-            await writer.write([record_of(b"k", offset)], owner=OWNER, now_ms=0)
+            writer.note([record_of(b"k", offset)], owner=OWNER, now_ms=0)
         assert writer._runs.waiting == 9
-        await writer.write([record_of(b"k", 9)], owner=OWNER, now_ms=0)
+        await writer.make_room()
+        assert writer._runs.waiting == 9, "there is room"
+        writer.note([record_of(b"k", 9)], owner=OWNER, now_ms=0)
+        assert [one.number for one in await events_of(cluster, 10)] == list(range(10))
+        for offset in range(10, 20):
+            writer.note([record_of(b"k", offset)], owner=OWNER, now_ms=0)
+        await writer.make_room()
         assert writer._runs.waiting == 0
         await writer.stop()
-        assert [one.number for one in await events_of(cluster, 10)] == list(range(10))
 
     against_a_cluster(story, brokers=1)
+
+
+def test_an_event_is_of_a_record_that_a_member_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The member is replaced while it waits for room in the audit: it hands out, and notes, what is its own by then."""
+    monkeypatch.setattr(written, "EVENTS_MAX", 5)
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1)
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await send(producer, admin, 10)
+        async with Consumer(
+            TOPIC,
+            bootstrap_servers=cluster.bootstrap_servers,
+            group_id="g",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            heartbeat_interval_ms=20,
+            max_poll_records=5,
+            audit="deliveries",
+        ) as consumer:
+            given: list[tuple[int, int]] = []
+
+            async def take() -> None:
+                for records in (await consumer.getmany(timeout_ms=60_000)).values():
+                    assert consumer._session is not None
+                    assert not consumer._session.lost, "it is the owner of what it hands out"
+                    owner = consumer.group_metadata()
+                    given.extend((owner.generation_id, record.offset) for record in records)
+
+            taking = asyncio.create_task(take())
+            while consumer._audit is None or not consumer._audit._unsent:  # noqa: ASYNC110 -- nobody announces it
+                await asyncio.sleep(0.001)
+            assert consumer._session is not None
+            await throw_out(consumer._network, "g", consumer._session.membership.member_id)
+            while not consumer._session.lost:  # noqa: ASYNC110 -- a state that nobody announces
+                await asyncio.sleep(0.001)
+            await make_topic(admin, 1, name="deliveries")
+            await taking
+            while len(given) < 15:
+                await take()
+            await consumer.flush_audit()
+        events = [(one.group_generation, one.offset) for one in await events_of(cluster, 15)]
+        assert sorted(events) == sorted(given)
+
+    against_a_cluster(story, brokers=1, auto_create_topics_enable="false")
 
 
 def test_a_cancelled_writer_leaves_what_it_had_to_the_next() -> None:
@@ -136,14 +187,14 @@ def test_a_cancelled_writer_leaves_what_it_had_to_the_next() -> None:
         producer = Producer(cluster.bootstrap_servers)
         writer = writer_of(producer)
         await writer.start()
-        await writer.write([record_of(b"k")], owner=OWNER, now_ms=0)
+        writer.note([record_of(b"k")], owner=OWNER, now_ms=0)
         # The topic does not exist yet, so that nothing can be sent.
         flushing = asyncio.create_task(writer.flush())
         while not writer._unsent:  # noqa: ASYNC110 -- a state that nobody announces
             await asyncio.sleep(0)
         flushing.cancel()
         await asyncio.wait([flushing])
-        await writer.write([record_of(b"k", 1)], owner=OWNER, now_ms=0)
+        writer.note([record_of(b"k", 1)], owner=OWNER, now_ms=0)
         await make_topic(admin, 1, name="deliveries")
         await writer.flush()
         await writer.stop()

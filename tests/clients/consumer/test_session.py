@@ -24,6 +24,7 @@ from tests.clients.consumer.groups import (
     against_a_cluster,
     make_topic,
     readers,
+    resize,
     send,
     throw_out,
 )
@@ -71,6 +72,61 @@ def test_a_member_that_was_thrown_out_commits_nothing_and_joins_again() -> None:
                 names = [event.name for event in history.events if isinstance(event, Callback)]
                 assert names == ["assigned", "lost", "assigned"]
                 assert history.committed(0) == 0, "where it began, and nothing else"
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_a_member_that_was_thrown_out_flushes_nothing() -> None:
+    """Its application would store older state over what the next owner has stored."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1)
+        history = History(cluster)
+        async with Producer(cluster.bootstrap_servers, audit=True) as producer:
+            await send(producer, admin, 10)
+            reader = Reader("zombie", history, enable_auto_commit=False)
+            async with reader.consumer as consumer:
+                assert len((await consumer.getmany(timeout_ms=60_000))[WHERE]) == 10
+                await resize(admin, 2)
+                await consumer._network.wait_for(lambda metadata: metadata.topics[TOPIC].generation == 1)
+                await throw_out_of_its_group(consumer)
+                await history.until(lambda: session_of(consumer).lost)
+                with pytest.raises(KafkaError) as refused:
+                    await consumer.commit()
+                assert refused.value.code == ErrorCode.UNKNOWN_MEMBER_ID
+            names = [event.name for event in history.events if isinstance(event, Callback)]
+            assert names == ["assigned", "lost"]
+
+    against_a_cluster(story, brokers=1)
+
+
+def test_the_generation_is_that_of_what_was_handed_out_last() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 1)
+        async with consumer_of(cluster, group_id=None) as alone:
+            assert alone.generation == -1
+            with pytest.raises(ValueError, match="no group"):
+                await alone.check_membership()
+        async with Producer(cluster.bootstrap_servers) as producer, consumer_of(cluster) as consumer:
+            assert consumer.generation == -1
+            with pytest.raises(KafkaError):
+                await consumer.check_membership()
+            await send(producer, admin, 10)
+            await consumer.getmany(timeout_ms=60_000)
+            token = consumer.generation
+            assert token > 0
+            await consumer.check_membership()
+            await throw_out_of_its_group(consumer)
+            while not session_of(consumer).lost:  # noqa: ASYNC110 -- a state that nobody announces
+                await asyncio.sleep(0.001)
+            assert consumer.generation == token, "it still has what it was given then"
+            with pytest.raises(KafkaError) as refused:
+                await consumer.check_membership()
+            assert refused.value.code is ErrorCode.UNKNOWN_MEMBER_ID
+            while not await consumer.getmany(timeout_ms=60_000):
+                pass
+            assert consumer.generation > token
+            await consumer.check_membership()
 
     against_a_cluster(story, brokers=1)
 

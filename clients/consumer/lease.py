@@ -1,0 +1,54 @@
+"""For how long a member may take what the group gave it for its own, though it hears nothing more.
+
+A coordinator takes a member's partitions away when it has not heard of it for its session timeout, or when it did not
+join again within its rebalance timeout after the group was told to. Both times begin when the coordinator receives
+something, so not before that was sent: until they have run out since the last request that was answered, nobody else
+can have been given them. After that the member counts as replaced until it hears otherwise.
+
+A static member's place can be taken at any moment by another one that comes with its instance id (KIP-345), without
+any timeout: such a member has to have heard lately, that is within two heartbeats.
+
+Invariant: `until` is never later than the first moment at which the coordinator may expire the member. What it cannot
+know is that an administrator removed it, or that its coordinator is none any more and does not know it; it hears of
+those by its next heartbeat. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+STATIC_HEARTBEATS: Final = 2
+
+
+class Lease:
+    """The lease of one member, in seconds of a clock that stands still for nothing (`clients.clock.elapsed_clock`)."""
+
+    def __init__(
+        self,
+        *,
+        session_timeout_s: float,
+        rebalance_timeout_s: float,
+        heartbeat_interval_s: float,
+        static: bool,
+    ) -> None:
+        lately_s = STATIC_HEARTBEATS * heartbeat_interval_s if static else math.inf
+        self._silence_s = min(session_timeout_s, lately_s)
+        self._rebalance_timeout_s = rebalance_timeout_s
+        self.until = -math.inf
+        self._heard_until = -math.inf
+        self._place_until = -math.inf
+
+    def renew(self, asked_at_s: float, *, rebalancing: bool = False) -> None:
+        """The coordinator knew this member when it answered what was asked at that time.
+
+        If it said that the group rebalances, that may have begun at any time since it last did not.
+        """
+        self._heard_until = max(self._heard_until, asked_at_s + self._silence_s)
+        if not rebalancing:
+            self._place_until = max(self._place_until, asked_at_s + self._rebalance_timeout_s)
+        self.until = min(self._heard_until, self._place_until)
+
+    def end(self) -> None:
+        """The coordinator does not know this member: it is replaced, whatever it heard before."""
+        self.until = self._heard_until = self._place_until = -math.inf

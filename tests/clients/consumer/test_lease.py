@@ -1,0 +1,56 @@
+"""For how long a member that hears nothing may take what it has for its own: no coordinator needed."""
+
+from __future__ import annotations
+
+import math
+
+from clients.consumer.lease import Lease
+
+
+def lease(*, static: bool = False) -> Lease:
+    return Lease(session_timeout_s=10, rebalance_timeout_s=30, heartbeat_interval_s=3, static=static)
+
+
+def test_who_never_heard_anything_has_nothing() -> None:
+    assert lease().until == -math.inf
+
+
+def test_a_session_counts_from_when_the_question_was_sent() -> None:
+    one = lease()
+    one.renew(100)
+    assert one.until == 110
+    one.renew(104)
+    assert one.until == 114
+    one.renew(101)
+    assert one.until == 114, "an answer that comes late takes nothing back"
+
+
+def test_a_group_that_rebalances_waits_only_so_long() -> None:
+    """Heartbeats keep the session, and not the place in the next generation: that takes a join."""
+    one = lease()
+    one.renew(100)
+    for second in range(101, 140):
+        one.renew(second, rebalancing=True)
+    assert one.until == 130
+    one.renew(140)
+    assert one.until == 150
+
+
+def test_a_member_that_is_not_known_has_nothing_whatever_it_heard_before() -> None:
+    one = lease()
+    one.renew(100)
+    one.end()
+    assert one.until == -math.inf
+    one.renew(100, rebalancing=True)
+    assert one.until == -math.inf
+    one.renew(101)
+    assert one.until == 111, "it has joined again"
+
+
+def test_the_place_of_a_static_member_can_be_taken_without_its_session_running_out() -> None:
+    one = lease(static=True)
+    one.renew(100)
+    assert one.until == 106
+    short = Lease(session_timeout_s=5, rebalance_timeout_s=30, heartbeat_interval_s=3, static=True)
+    short.renew(100)
+    assert short.until == 105

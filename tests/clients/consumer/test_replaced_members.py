@@ -1,0 +1,195 @@
+"""Goal: a member that slept past its session hands out nothing of what it had, for others have it by then.
+
+Method: a real cluster in this process, and a member in a thread of its own, whose application blocks its whole loop:
+no heartbeat leaves, as in a frozen process. Meanwhile another member takes over, and the topic is resized.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from anabranch.cluster import Cluster
+from clients import Admin, Consumer, ConsumerRecord, Producer
+from protocol.errors import ErrorCode, KafkaError
+from tests.clients.consumer.groups import GROUP, TOPIC, History, Reader, against_a_cluster, make_topic, resize, send
+
+SLEEPER_SESSION_MS = 1000
+RECORDS = 200
+POLL_MS = 200
+
+
+async def by_polls(consumer: Consumer) -> list[ConsumerRecord]:
+    """A few at a time."""
+    batches = await consumer.getmany(timeout_ms=POLL_MS, max_records=5)
+    return [record for records in batches.values() for record in records]
+
+
+async def one_by_one(consumer: Consumer) -> list[ConsumerRecord]:
+    """The next one, if one comes soon."""
+    try:
+        async with asyncio.timeout(POLL_MS / 1000):
+            return [await anext(consumer)]
+    except TimeoutError:
+        return []
+
+
+class Sleeper(threading.Thread):
+    """An application that blocks with records at hand, and then asks for more until it is a member again."""
+
+    def __init__(self, cluster: Cluster, ask: Callable[[Consumer], Awaitable[list[ConsumerRecord]]], **settings: Any):
+        super().__init__(name="sleeper")
+        self.asleep, self.wake = threading.Event(), threading.Event()
+        self.before: list[ConsumerRecord] = []
+        self.late: list[ConsumerRecord] = []
+        """Handed out after it woke up, and before it knew that it had been replaced."""
+        self.failure: BaseException | None = None
+        self._ask = ask
+        self._settings = {
+            "bootstrap_servers": cluster.bootstrap_servers,
+            "group_id": GROUP,
+            "auto_offset_reset": "earliest",
+            "session_timeout_ms": SLEEPER_SESSION_MS,
+            "heartbeat_interval_ms": 100,
+            "fetch_max_wait_ms": 50,
+            **settings,
+        }
+
+    def run(self) -> None:
+        try:
+            asyncio.run(self._live())
+        except BaseException as error:
+            self.failure = error
+        finally:
+            self.asleep.set()
+
+    async def _live(self) -> None:
+        async with Consumer(TOPIC, **self._settings) as consumer:
+            self.consumer = consumer
+            while not self.before or not all(one.buffered for one in consumer._assignment):
+                for records in (await consumer.getmany(timeout_ms=POLL_MS, max_records=1)).values():
+                    self.before += records
+            generation = consumer.group_metadata().generation_id
+            self.asleep.set()
+            self.wake.wait()
+            while consumer.group_metadata().generation_id == generation:
+                records = await self._ask(consumer)
+                if consumer.group_metadata().generation_id == generation:
+                    self.late += records
+
+    @property
+    def unsure(self) -> bool:
+        """Whether it has slept for so long that it will ask."""
+        assert self.consumer._session is not None
+        return self.consumer._session.unsure
+
+    async def until(self, event: threading.Event) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, event.wait)
+        if self.failure is not None:
+            raise self.failure
+
+    async def end(self) -> None:
+        self.wake.set()
+        await asyncio.get_running_loop().run_in_executor(None, self.join)
+        if self.failure is not None:
+            raise self.failure
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("ask", [by_polls, one_by_one])
+@pytest.mark.parametrize("commits", ["are due", "are not due", "are the application's"])
+def test_who_slept_past_its_session_hands_out_nothing_old(
+    strategy: str, ask: Callable[[Consumer], Awaitable[list[ConsumerRecord]]], commits: str
+) -> None:
+    """Its replacement has delivered newer records of the same keys, of partitions that a resize has made."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 4)
+        history = History(cluster)
+        async with Producer(cluster.bootstrap_servers, audit=True) as producer:
+            await send(producer, admin, RECORDS)
+            sleeper = Sleeper(
+                cluster,
+                ask,
+                partition_assignment_strategy=strategy,
+                enable_auto_commit=commits != "are the application's",
+                auto_commit_interval_ms=100 if commits == "are due" else 60_000,
+            )
+            sleeper.start()
+            try:
+                await sleeper.until(sleeper.asleep)
+                successor = await Reader("successor", history, partition_assignment_strategy=strategy).start()
+                await history.until(lambda: len(successor.owned) == 4)
+                await resize(admin, 6)
+                await send(producer, admin, RECORDS)
+                await history.until(lambda: len(history.distinct) >= 2 * RECORDS - len(sleeper.before))
+            finally:
+                await sleeper.end()
+            await successor.stop()
+        assert sleeper.before
+        assert any(one.generation == 1 for one in history.deliveries)
+        assert sleeper.late == []
+
+    against_a_cluster(story, brokers=1, group_min_session_timeout_ms=str(SLEEPER_SESSION_MS))
+
+
+def test_whose_instance_id_another_has_taken_hands_out_nothing_though_its_session_goes_on() -> None:
+    """A supervisor has started another process in its place (KIP-345), which waits for no timeout."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 4)
+        history = History(cluster)
+        async with Producer(cluster.bootstrap_servers, audit=True) as producer:
+            await send(producer, admin, RECORDS)
+            sleeper = Sleeper(cluster, by_polls, group_instance_id="one", session_timeout_ms=60_000)
+            sleeper.start()
+            try:
+                await sleeper.until(sleeper.asleep)
+                successor = await Reader("successor", history, group_instance_id="one").start()
+                await history.until(lambda: len(history.distinct) >= RECORDS - len(sleeper.before) and sleeper.unsure)
+            finally:
+                with pytest.raises(KafkaError) as fenced:
+                    await sleeper.end()
+            await successor.stop()
+        assert fenced.value.code is ErrorCode.FENCED_INSTANCE_ID
+        assert sleeper.late == []
+
+    against_a_cluster(story, brokers=1)
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_who_is_left_out_of_a_rebalance_hands_out_nothing_old(strategy: str) -> None:
+    """Its heart beats; but its application takes longer than the group waits for it, and has records at hand."""
+
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 2)
+        history = History(cluster)
+        settings: dict[str, Any] = {"rebalance_timeout_ms": 1000, "partition_assignment_strategy": strategy}
+        async with (
+            Producer(cluster.bootstrap_servers, audit=True) as producer,
+            Consumer(
+                TOPIC,
+                bootstrap_servers=cluster.bootstrap_servers,
+                group_id=GROUP,
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                **settings,
+            ) as busy,
+        ):
+            await send(producer, admin, RECORDS)
+            while not busy.assignment() or not all(one.buffered for one in busy._assignment):
+                await busy.getmany(timeout_ms=POLL_MS, max_records=1)
+            generation = busy.generation
+            successor = await Reader("successor", history, **settings).start()
+            await history.until(lambda: len(history.distinct) == RECORDS)
+            assert busy.generation == generation, "nobody has asked it for anything"
+            while busy.generation == generation:
+                taken = await busy.getmany(timeout_ms=POLL_MS)
+                assert busy.generation > generation or not taken
+            await successor.stop()
+
+    against_a_cluster(story, brokers=1)
