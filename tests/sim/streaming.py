@@ -37,7 +37,7 @@ from tests.sim.processes import pool
 INPUT, OUTPUT = "in", "out"
 APPLICATION: Final = "counting"
 INSTANCES: Final = 3
-WIDTHS: Final = ([4], [4, 8, 3], [2, 5, 1, 4], [1, 2, 4], [3, 6, 3])
+WIDTHS: Final = ([4], [4, 8, 3], [2, 5, 1, 4], [1, 2, 4], [3, 2, 1, 5])
 REST_S: Final = 120
 
 

@@ -27,7 +27,7 @@ from tests.sim.clients import Operator
 from tests.sim.streaming import INPUT, OUTPUT, Feeder, Streaming
 
 TABLE: Final = "table"
-COUNTS: Final = ([4, 8, 3], [2, 5, 1, 4], [1, 2, 4], [3, 6, 3], [1, 2, 1, 2], [2, 6, 2], [2, 4, 1, 2, 1])
+COUNTS: Final = ([4, 8, 3], [2, 5, 1, 4], [1, 2, 4], [3, 2, 1, 5], [1, 2, 1, 2], [2, 6, 2], [2, 4, 1, 2, 1])
 RESIZED_S: Final = 120
 
 

@@ -17,7 +17,16 @@ from tests.sim.cluster import SimCluster
 from tests.sim.loop import Process
 from tests.sim.streaming import INPUT, Streaming
 
-COUNTS: Final = ((1, 2, 1), (1, 3, 1), (2, 6, 2), (2, 5, 3, 2), (3, 6, 3), (1, 2, 4, 1), (1, 4, 2, 1), (2, 4, 1, 2, 1))
+COUNTS: Final = (
+    (1, 2, 1),
+    (1, 3, 1),
+    (2, 6, 2),
+    (2, 5, 3, 2),
+    (3, 5, 2, 3),
+    (1, 2, 4, 1),
+    (1, 4, 2, 1),
+    (2, 4, 1, 2, 1),
+)
 REMOVED_S: Final = 30
 
 

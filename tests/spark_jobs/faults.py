@@ -31,6 +31,8 @@ from tests.spark_jobs.histories import Audited, Handed, History, Record
 PLACES = ("first", "middle", "last")
 CONTEXTS = ("batch", "boundary", "restart", "resize", "quiet")
 COUNTS = (2, 4, 2, 4)
+BELOW_THE_BASE = (3, 2, 1, 5)
+"""The odd part of the first is 3: a partition then holds keys that are not one residue of their hashes."""
 RECORDS = 5
 """Of each key in each generation."""
 LENGTH = RECORDS * len(COUNTS)
@@ -188,16 +190,18 @@ def cases() -> list[Case]:
     return [Case(fault, place, context) for fault in FAULTS for place in PLACES for context in CONTEXTS]
 
 
-def run(case: Case, seed: int) -> tuple[Audited, Handed]:
+def run(case: Case, seed: int, counts: Sequence[int] = COUNTS) -> tuple[Audited, Handed]:
     """Plant a fault, and audit what comes of it. `Misfit`"""
-    written, stored, cuts, planted = prepare(case, seed)
+    written, stored, cuts, planted = prepare(case, seed, counts)
     return histories.audit(written, stored, cuts=cuts, restarts=case.context != "boundary"), planted
 
 
-def prepare(case: Case, seed: int) -> tuple[Written, list[Record], Sequence[int], Handed]:
+def prepare(
+    case: Case, seed: int, counts: Sequence[int] = COUNTS
+) -> tuple[Written, list[Record], Sequence[int], Handed]:
     """Plant a fault: audit records, stored ones, where batches have to end, and the guilty delivery. `Misfit`"""
     rng = random.Random(seed)
-    history = histories.make(rng, records=RECORDS, counts=COUNTS, crashes=2)
+    history = histories.make(rng, records=RECORDS, counts=counts, crashes=2)
     once = [
         key
         for key in sorted({one.key for one in history.handed})
@@ -212,6 +216,10 @@ def prepare(case: Case, seed: int) -> tuple[Written, list[Record], Sequence[int]
         sequence = {"first": 0, "middle": LENGTH // 2 + 1, "last": LENGTH - 1 - pair}[case.place]
     scene = Scene(history, rng.choice(once), sequence)
     plant = FAULTS[case.fault].plant
+    if pair and case.context == "resize":
+        generations = {scene.one(one).record.generation for one in (sequence, sequence + 1)}
+        if len(generations) == 1:
+            raise Misfit("the resize does not touch the partition of the key")
     planted = plant(scene)
     pause = quieten(scene, planted, between=plant not in (swap, lose)) if case.context == "quiet" else None
     timed = history.timed()

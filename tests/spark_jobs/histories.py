@@ -16,6 +16,8 @@ import numpy as np
 
 from protocol import audit as wire
 from protocol.audit import Delivery
+from protocol.lineage import Lineage
+from protocol.linear_hashing import address, base_of
 from spark_jobs import events
 from spark_jobs.audit import NO_GROUP
 from spark_jobs.bucket import Bucket
@@ -154,10 +156,10 @@ def make(
 ) -> History:
     """`records` of each key in each generation, delivered by members of which `crashes` die in each generation.
 
-    Every other offset is free, as if a transaction's marker stood there. Counts are powers of two, so that each resize
-    moves all partitions on to its generation.
+    Every other offset is free, as if a transaction's marker stood there.
     """
     history = History()
+    lineage = Lineage(base_of(counts[0]), list(enumerate(counts)))
     sequences: defaultdict[bytes, Iterator[int]] = defaultdict(itertools.count)
     ends: defaultdict[int, Iterator[int]] = defaultdict(itertools.count)
     incarnations = itertools.count(1)
@@ -167,10 +169,11 @@ def make(
         names = [b"key-%d" % number for number in range(keys)] * records
         rng.shuffle(names)
         for key in names:
-            partition = wire.key_hash(key, 0) % count
+            partition = address(wire.key_hash(key, 0), lineage.base, count)
+            opened = lineage.class_generation(partition, generation)
             sequence = next(sequences[key])
             mark = (PRODUCER, sequence) if numbered else (wire.NO_PRODUCER, wire.NO_SEQUENCE)
-            logs[partition].append(Record(key, *mark, partition, 2 * next(ends[partition]), generation))
+            logs[partition].append(Record(key, *mark, partition, 2 * next(ends[partition]), opened))
         history.stored += [record for log in logs.values() for record in log]
         _deliver(history, rng, logs, crashes, incarnations, group_generations)
     return history

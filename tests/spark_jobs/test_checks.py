@@ -18,11 +18,12 @@ SEEDS_TRIED = 40
 
 
 @pytest.mark.parametrize("numbered", [True, False], ids=["numbered", "by place alone"])
+@pytest.mark.parametrize("counts", [(2, 4, 8, 2), faults.BELOW_THE_BASE], ids=str)
 @pytest.mark.parametrize("seed", range(10))
-def test_members_that_die_and_resizes_are_no_violation(seed: int, numbered: bool) -> None:
+def test_members_that_die_and_resizes_are_no_violation(seed: int, counts: tuple[int, ...], numbered: bool) -> None:
     """Nor are clocks that differ: every other seed's do."""
     rng = random.Random(seed)
-    history = histories.make(rng, numbered=numbered, counts=(2, 4, 8, 2), crashes=4)
+    history = histories.make(rng, numbered=numbered, counts=counts, crashes=4)
     history = histories.skewed(history, rng) if seed % 2 else history
     written = histories.runs(history.timed())
     found = histories.audit(written, history.stored, cuts=rng.sample(range(len(written)), 6))
@@ -32,11 +33,18 @@ def test_members_that_die_and_resizes_are_no_violation(seed: int, numbered: bool
     assert found.verdict["redelivered"] == len(history.handed) - len(history.stored) > 0
 
 
-@pytest.mark.parametrize("case", faults.cases(), ids=str)
-def test_every_fault_is_found_wherever_it_hides(case: Case) -> None:
+@pytest.mark.parametrize(
+    ("case", "counts"),
+    [
+        *((case, faults.COUNTS) for case in faults.cases()),
+        *((case, faults.BELOW_THE_BASE) for case in faults.cases() if case.context == "resize"),
+    ],
+    ids=str,
+)
+def test_every_fault_is_found_wherever_it_hides(case: Case, counts: tuple[int, ...]) -> None:
     for seed in range(SEEDS_TRIED):
         try:
-            audited, planted = faults.run(case, seed)
+            audited, planted = faults.run(case, seed, counts)
         except Misfit:
             continue
         assert faults.judge(case, audited, planted) is None

@@ -6,6 +6,7 @@ allow, hand over when they feel like it, and keep what they know in stores made 
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter, defaultdict
 
@@ -93,9 +94,11 @@ class Application:
 
 
 def history(rng: random.Random) -> Lineage:
-    lineage = Lineage(rng.choice((1, 1, 3)), [(0, rng.choice((3, 6)))])
+    """Resizes to any count, below the base of the topic, too."""
+    first = rng.choice((3, 4, 5, 6, 8))
+    lineage = Lineage(linear_hashing.base_of(first), [(0, first)])
     for generation in range(1, rng.randint(2, 6)):
-        lineage = lineage.resized(generation, rng.choice([n for n in range(3, 13) if n != lineage.count]))
+        lineage = lineage.resized(generation, rng.choice([n for n in range(1, 13) if n != lineage.count]))
     return lineage
 
 
@@ -117,22 +120,21 @@ def test_state_is_complete_wherever_its_key_goes(first: int) -> None:
         check(seed)
 
 
-def test_no_more_moves_than_has_to() -> None:
-    """4 -> 8 -> 3: half of the keys move, then those of five partitions."""
+@pytest.mark.parametrize(("base", "counts"), [(1, (4, 8, 3)), (3, (3, 2, 5)), (5, (10, 2, 7))], ids=str)
+def test_no_more_moves_than_has_to(base: int, counts: tuple[int, ...]) -> None:
+    """4 -> 8 -> 3: half of the keys move, then those of five partitions. 3 -> 2 -> 5: a third, then the new ones'."""
     rng = random.Random(1)
-    lineage = Lineage(1, [(0, 4), (1, 8), (2, 3)])
+    lineage = Lineage(base, list(enumerate(counts)))
     application = Application(lineage, rng)
     for segment in [one for one in application.logs if one.generation]:
         for key, _ in application.logs.pop(segment):
             application.expected.pop(key, None)
     keys = {key for rows in application.logs.values() for key, _ in rows}
     application.run()
-    assert application.moved[1] == sum(
-        linear_hashing.address(key, 1, 4) != linear_hashing.address(key, 1, 8) for key in keys
-    )
-    assert application.moved[2] == sum(
-        linear_hashing.address(key, 1, 8) != linear_hashing.address(key, 1, 3) for key in keys
-    )
+    for generation, (before, after) in enumerate(itertools.pairwise(counts), 1):
+        assert application.moved[generation] == sum(
+            linear_hashing.address(key, base, before) != linear_hashing.address(key, base, after) for key in keys
+        )
 
 
 def test_a_partition_waits_for_those_whose_keys_it_gets() -> None:

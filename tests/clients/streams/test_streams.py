@@ -7,6 +7,8 @@ processes are in `test_instances.py`.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,30 @@ def test_state_follows_its_keys_through_resizes(
     story(act, tmp_path)
 
 
+def test_state_follows_its_keys_below_the_odd_part_and_back(tmp_path: Path) -> None:
+    """3 -> 2 -> 1 -> 5: partitions that hold keys of several residues give them away and get them."""
+    widths = (3, 2, 1, 5)
+
+    async def act(world: World) -> None:
+        await world.topics("in", partitions=widths[0])
+        await world.feed(1000)
+        async with world.instance(counts()) as one:
+            await world.counted(one)
+            for before, after in pairwise(widths):
+                expected = one.moves.keys + moved(world, before, after, base=3)
+                await world.admin.create_partitions("in", after, allow_shrink=True)
+                await world.feed(500)
+                await world.counted(one)
+                await until(partial(has_moved, one, expected), "all that moves has moved, and no more")
+            await until(lambda: not any(task.changed for task in one.tasks.values()), "all is committed")
+            places = sorted(
+                (k, task.id.partition) for task in one.tasks.values() for k, _ in task.stores["counts"].items()
+            )
+            assert places == sorted((key, linear_hashing.address(murmur2(key), 3, 5)) for key in world.expected)
+
+    story(act, tmp_path, topics=("out",))
+
+
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
 def test_a_task_that_begins_where_its_changelog_was_just_made_can_be_committed(guarantee: str, tmp_path: Path) -> None:
     """Only to such tasks records come: nothing else tells the producer that there are more partitions now."""
@@ -95,9 +121,13 @@ def test_a_task_that_begins_where_its_changelog_was_just_made_can_be_committed(g
     story(act, tmp_path)
 
 
-def moved(world: World, before: int, after: int) -> int:
+def has_moved(streams: Streams, keys: int) -> bool:
+    return streams.moves.keys == keys
+
+
+def moved(world: World, before: int, after: int, *, base: int = 1) -> int:
     hashes = [murmur2(key) for key in world.expected]
-    return sum(linear_hashing.address(one, 1, before) != linear_hashing.address(one, 1, after) for one in hashes)
+    return sum(linear_hashing.address(one, base, before) != linear_hashing.address(one, base, after) for one in hashes)
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2"])
