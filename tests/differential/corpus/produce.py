@@ -110,6 +110,51 @@ async def odd_headers(run: Run) -> None:
 
 
 @case("Produce", "3-11")
+async def odd_records(run: Run) -> None:
+    """The header and the checksum are right, the records are not what they say."""
+    from protocol.records.batch import HEADER_BYTES
+    from tests.broker.storage.batches import batch_of
+
+    await run.create(name := run.name())
+    one = batch(b"value")[HEADER_BYTES:]
+    two = batch(b"a", b"b")[HEADER_BYTES:]
+    for content, count in (
+        (one, 1000),
+        (one, 2**31 - 1),
+        (one + one, 1),
+        (one[:-1], 1),
+        (one + bytes(1), 1),
+        (b"", 1),
+        (b"\xff" * 70, 1),
+        (bytes((one[0] - 2,)) + one[1:], 1),
+        (bytes((one[0] + 40,)) + one[1:], 1),
+        (b"\x01" + one[1:], 1),
+        (one[:-1] + b"\x01", 1),
+        (one[:-1] + b"\x7e", 1),
+        (two, 2),
+    ):
+        await run.ask(produce(name, batch_of(content, count)))
+    for codec in ("gzip", "snappy", "lz4", "zstd"):
+        for content, count in ((one, 1000), (one + one, 1), (one[:-1], 1), (b"\xff" * 70, 1), (two, 2)):
+            await run.ask(produce(name, batch_of(content, count, codec)))
+        for packed in (b"nonsense" * 9, b"\xff" * 70):
+            await run.ask(produce(name, batch_of(b"", 1, codec, packed=packed)))
+    await run.ask(produce(name, batch(b"a")))
+
+
+@case("Produce", "3-11")
+async def odd_offsets(run: Run) -> None:
+    """Records that do not count from 0: Kafka lets them in, or fails where they are compressed."""
+    from protocol.records.batch import HEADER_BYTES
+    from tests.broker.storage.batches import batch_of
+
+    await run.create(name := run.name())
+    one, two = batch(b"value")[HEADER_BYTES:], batch(b"a", b"b")[HEADER_BYTES:]
+    await run.ask(produce(name, batch_of(one * 2, 2)))
+    await run.ask(produce(name, batch_of(two.replace(b"\0\x02\x02", b"\0\x02\x04"), 2, "lz4")))
+
+
+@case("Produce", "3-11")
 async def too_large(run: Run) -> None:
     await run.create(name := run.name(), configs={"max.message.bytes": "200"})
     await run.ask(produce(name, batch(b"a" * 50)))
