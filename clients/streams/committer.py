@@ -3,7 +3,8 @@
 `exactly_once`: one transaction of one producer per instance has all of it, and who lost its tasks meanwhile cannot end
 it, because the group refuses its offsets (KIP-447). `at_least_once`: everything is stored before the offsets are, and
 processed again after a crash in between; only hand-overs are transactions there too, because handing over twice could
-bring old state back over newer.
+bring old state back over newer. Nothing fences the rest. So before each effect an instance makes sure that it still is
+a member: one that was stopped for long puts no old counts, and no old state, behind those of its successor.
 """
 
 from __future__ import annotations
@@ -88,6 +89,8 @@ class Moves:
 Connect = Callable[[str | None], Awaitable["Producer"]]
 """Starts a producer, transactional if there is an id."""
 OffsetCommit = Callable[[Mapping[TopicPartition, int]], Awaitable[None]]
+MembershipCheck = Callable[[], Awaitable[None]]
+"""KafkaError when the group has gone on without this instance."""
 
 
 class Committer:
@@ -103,6 +106,7 @@ class Committer:
         prepare: Callable[[str, int], Awaitable[bool]],
         group: Callable[[], ConsumerGroupMetadata],
         commit_offsets: OffsetCommit,
+        check_membership: MembershipCheck,
     ) -> None:
         self._application_id = application_id
         self._transactional_id = transactional_id
@@ -111,6 +115,7 @@ class Committer:
         self._prepare = prepare
         self._group = group
         self._commit_offsets = commit_offsets
+        self._check_membership = check_membership
         self._producer: Producer | None = None
         self._begun = False
         self._sent: list[asyncio.Future[RecordMetadata]] = []
@@ -134,9 +139,11 @@ class Committer:
         return self._begun
 
     async def send(self, outputs: Sequence[Output]) -> None:
-        """Send what a task has put out. `TasksMigrated` when the transaction cannot be committed any more."""
+        """Send what a task has put out. `TasksMigrated` when it would not count, or must not be seen any more."""
         try:
             producer = await self._begin()
+            if not self.exactly_once:
+                await self._must_be_member()
             for topic, key, value, timestamp_ms in outputs:
                 receipt = await producer.send(topic, value, key, timestamp_ms=timestamp_ms)
                 if not self.exactly_once:
@@ -166,6 +173,7 @@ class Committer:
                 await self._end(producer)
                 self._settle(tasks, written, transactional=True)
             else:
+                await self._must_be_member()
                 written = await self._log_changes(producer, tasks)
                 await producer.flush()
                 for receipt in self._sent:
@@ -214,6 +222,15 @@ class Committer:
         await self.start()
 
     # inside
+
+    async def _must_be_member(self) -> None:
+        """`TasksMigrated` if the group has gone on without this instance."""
+        try:
+            await self._check_membership()
+        except KafkaError as error:
+            if error.code not in LOST_MEMBERSHIP:
+                raise
+            raise TasksMigrated(str(error)) from error
 
     async def _begin(self) -> Producer:
         assert self._producer is not None, "a committer is started before it is used"

@@ -116,6 +116,7 @@ class Streams:
             prepare=topics.prepare,
             group=self._consumer.group_metadata,
             commit_offsets=self._consumer.commit,
+            check_membership=self._consumer.check_membership,
         )
         await self._committer.start()
         self._exit.push_async_callback(self._committer.stop)

@@ -97,13 +97,20 @@ async def until(condition: Callable[[], bool], what: str) -> None:
         raise AssertionError(f"{what}: not in time") from None
 
 
-def story(act: Callable[[World], Awaitable[None]], directory: Path, *, topics: Sequence[str] = ("in", "out")) -> None:
+def story(
+    act: Callable[[World], Awaitable[None]],
+    directory: Path,
+    *,
+    topics: Sequence[str] = ("in", "out"),
+    **properties: str,
+) -> None:
     """Run a story against a cluster of its own."""
+    properties = {name.replace("_", "."): value for name, value in properties.items()}
 
     async def whole() -> None:
         async with (
             asyncio.timeout(100),
-            Cluster(brokers=1, seed=1) as cluster,
+            Cluster(brokers=1, seed=1, properties=properties) as cluster,
             Admin(cluster.bootstrap_servers) as admin,
             Producer(cluster.bootstrap_servers, linger_ms=1) as producer,
         ):
