@@ -1,14 +1,21 @@
 """Goal: a member that slept past its session hands out nothing of what it had, for others have it by then.
 
 Method: a real cluster in this process, and a member in a thread of its own, whose application blocks its whole loop:
-no heartbeat leaves, as in a frozen process. Meanwhile another member takes over, and the topic is resized.
+no heartbeat leaves, as in a frozen process. Meanwhile another member takes over, and the topic is resized. Once the
+member is a process of its own, and really stopped.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +27,7 @@ from tests.clients.consumer.groups import GROUP, TOPIC, History, Reader, against
 
 SLEEPER_SESSION_MS = 1000
 RECORDS = 200
+ROOT = Path(__file__).parents[3]
 POLL_MS = 200
 
 
@@ -193,3 +201,33 @@ def test_who_is_left_out_of_a_rebalance_hands_out_nothing_old(strategy: str) -> 
             await successor.stop()
 
     against_a_cluster(story, brokers=1)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_process_that_was_stopped_hands_out_nothing_old(strategy: str) -> None:
+    async def story(cluster: Cluster, admin: Admin) -> None:
+        await make_topic(admin, 4)
+        history, loop = History(cluster), asyncio.get_running_loop()
+        async with Producer(cluster.bootstrap_servers, audit=True) as producer:
+            await send(producer, admin, RECORDS)
+            command = [sys.executable, "-m", "tests.clients.consumer.stopped_member"]
+            command += [cluster.bootstrap_servers, strategy, str(SLEEPER_SESSION_MS)]
+            start = partial(subprocess.Popen, command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+            with await loop.run_in_executor(None, start) as member:
+                try:
+                    _, status = await loop.run_in_executor(None, os.waitpid, member.pid, os.WUNTRACED)
+                    assert os.WIFSTOPPED(status)
+                    successor = await Reader("successor", history, partition_assignment_strategy=strategy).start()
+                    await history.until(lambda: len(successor.owned) == 4)
+                    await resize(admin, 6)
+                    await send(producer, admin, RECORDS)
+                    await history.until(lambda: any(one.generation == 1 for one in history.deliveries))
+                    member.send_signal(signal.SIGCONT)
+                    late, _ = await loop.run_in_executor(None, member.communicate)
+                finally:
+                    member.kill()
+            await successor.stop()
+        assert late == "0\n"
+
+    against_a_cluster(story, brokers=1, group_min_session_timeout_ms=str(SLEEPER_SESSION_MS))
