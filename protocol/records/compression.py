@@ -12,6 +12,7 @@ The one place that knows cramjam; it is loaded with the first compressed batch.
 from __future__ import annotations
 
 import enum
+import mmap
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -85,6 +86,8 @@ def decompress_view(codec: int, data: Buffer, limit_bytes: int = DECOMPRESSED_BY
         case Compression.ZSTD:
             library = _cramjam().zstd
             bound = _zstd_content_max(data)
+            if bound > limit_bytes and _zstd_declared(data) > limit_bytes:
+                raise _too_much(limit_bytes)
             content = _bounded(library.decompress, library.decompress_into, data, bound, limit_bytes)
         case _:
             raise DecodeError(f"unknown compression codec {codec}")
@@ -131,7 +134,8 @@ def _bounded(
     try:
         if content_max <= limit_bytes:
             return memoryview(plain(data))
-        buffer = bytearray(limit_bytes)
+        # Not a bytearray: to fill 64 MB with zeros would hold up the other threads for 50 ms.
+        buffer = mmap.mmap(-1, limit_bytes)
         return memoryview(buffer)[: into(data, buffer)]
     except error as reason:
         if "whole buffer" in str(reason):
@@ -389,3 +393,14 @@ def _zstd_content_max(data: Buffer) -> int:
     except (struct.error, IndexError):
         raise DecodeError("records do not decompress: the zstd frame is cut off") from None
     return total
+
+
+def _zstd_declared(data: Buffer) -> int:
+    """What the first frame says that it holds, 0 if it does not say; a decoder would set as much memory aside."""
+    if _U32.unpack_from(data)[0] != _ZSTD_MAGIC:
+        return 0
+    descriptor = data[4]
+    single_segment = descriptor >> 5 & 1
+    size_bytes = (single_segment, 2, 4, 8)[descriptor >> 6]
+    start = 5 + (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3]
+    return int.from_bytes(data[start : start + size_bytes], "little") + (256 if size_bytes == 2 else 0)

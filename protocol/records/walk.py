@@ -24,10 +24,10 @@ from protocol.varint import decode_varint, decode_varlong
 STEP_RECORDS: Final = 4096
 """How many records a step takes: some two milliseconds of work."""
 _PIECE_BYTES: Final = 1 << 16
-_SIX: Final = struct.Struct("x6B")
-_PADDING: Final = bytes(9)
-_QUICK_RECORDS: Final = 1 << 20
-"""Up to here an offset delta has at most three bytes."""
+_SEVEN: Final = struct.Struct("x7B")
+_PADDING: Final = bytes(10)
+_QUICK_RECORDS: Final = 1 << 27
+"""Up to here an offset delta has at most four bytes."""
 
 
 class Walked(NamedTuple):
@@ -112,14 +112,14 @@ def _walk_common(  # noqa: PLR0915 -- one flat loop, in which each call would co
 ) -> tuple[int, int, int, bool]:
     """Go on as long as records look as nearly all do; whatever is odd in any way is left to `_outline`.
 
-    Lengths have one or two bytes, timestamps do not go back, offsets do not jump. Six bytes, read at once, cover what
+    Lengths have one or two bytes, timestamps do not go back, offsets do not jump. Seven bytes, read at once, cover what
     is between a record's attributes and its key. Returns where it stopped, before which record, the latest timestamp
     delta, and whether there was a null key.
     """
     latest = 0
     has_null_key = False
     expected = first + first
-    unpack = _SIX.unpack_from
+    unpack = _SEVEN.unpack_from
     try:
         for expected in range(first + first, last + last, 2):  # offset deltas, as zigzag writes them
             size = data[position]
@@ -130,13 +130,13 @@ def _walk_common(  # noqa: PLR0915 -- one flat loop, in which each call would co
                     break
                 size += (b << 7) - 128
                 start += 1
-            c, d, e, f, g, h = unpack(data, start)
+            c, d, e, f, g, h, i = unpack(data, start)
             at = start + 4
             if c > 127:
                 if d > 127:
                     break
                 c += (d << 7) - 128
-                d, e, f, g = e, f, g, h
+                d, e, f, g, h = e, f, g, h, i
                 at += 1
             if d < 128:
                 key = e
@@ -144,10 +144,14 @@ def _walk_common(  # noqa: PLR0915 -- one flat loop, in which each call would co
                 d += (e << 7) - 128
                 key = f
                 at += 1
-            else:
+            elif f < 128:
                 d += (e << 7) + (f << 14) - 16512
                 key = g
                 at += 2
+            else:
+                d += (e << 7) + (f << 14) + (g << 21) - 2113664
+                key = h
+                at += 3
             if d != expected or c & 1:
                 break
             if key > 127:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.errors import DecodeError
-from protocol.records.compression import Compression, compress, decompress
+from protocol.records.compression import Compression, TooMuchError, compress, decompress
 
 CODECS = list(Compression)
 REAL_CODECS = CODECS[1:]
@@ -93,6 +93,18 @@ def test_zstd_reads_frames_with_and_without_their_size_and_skips_others() -> Non
     skipped = struct.pack("<II", 0x184D2A53, 3) + b"abc"
     assert decompress(Compression.ZSTD, unsized) == TEXT
     assert decompress(Compression.ZSTD, sized + skipped + unsized) == TEXT * 2
+
+
+def test_zstd_believes_a_frame_that_says_it_is_too_much() -> None:
+    """To open it, a decoder would first set the memory aside."""
+    blocks = b"".join(struct.pack("<I", 1 << 20 | 1 << 1 | last)[:3] + b"x" for last in (0,) * 15 + (1,))
+    for descriptor, size in (("e0", struct.pack("<Q", 1 << 40)), ("a0", struct.pack("<I", 1 << 31))):
+        frame = bytes.fromhex("28b52ffd" + descriptor) + size + blocks
+        with pytest.raises(TooMuchError):
+            decompress(Compression.ZSTD, frame, 1 << 20)
+    skipped = struct.pack("<II", 0x184D2A53, 9) + b"\xff" * 9
+    unsized = bytes.fromhex("28b52ffd 00 38") + blocks
+    assert len(decompress(Compression.ZSTD, skipped + unsized, 1 << 21)) == 1 << 21
 
 
 @pytest.mark.parametrize("codec", CODECS)

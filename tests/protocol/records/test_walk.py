@@ -11,6 +11,7 @@ from protocol.records.batch import HEADER, HEADER_BYTES, MAGIC
 from protocol.records.batch_builder import BatchBuilder
 from protocol.records.record import Record, iter_records
 from protocol.records.walk import STEP_RECORDS, RecordLengthError, Walked, iter_outlines, iter_walk, walk
+from protocol.varint import encode_varint
 
 Fields = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
 
@@ -161,3 +162,17 @@ def test_a_step_is_short() -> None:
     content = content_of([(b"k", b"v", [], 0)] * count)
     assert len(list(iter_walk(content, count))) == 10
     assert list(iter_walk(content_of([(b"k", b"v", [], 0)] * 100), 100)) == []
+
+
+def test_offsets_of_every_length() -> None:
+    """Up to four bytes; and one that is wrong is seen among the last of a million."""
+
+    def record(offset_delta: int) -> bytes:
+        body = b"\0\0" + encode_varint(offset_delta) + b"\1\1\0"
+        return encode_varint(len(body)) + body
+
+    count = (1 << 20) + 3
+    content = b"".join(map(record, range(count)))
+    assert walk(content, count) == Walked(0, 0, has_null_key=True, in_sequence=True)
+    wrong = content[: -len(record(count - 1))] + record(count)
+    assert not walk(wrong, count).in_sequence
