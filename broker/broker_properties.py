@@ -69,6 +69,7 @@ max.connections | int | = | 0.. | cluster | The most connections at a time.
 max.connections.per.ip | int | = | 0.. | cluster | The most connections at a time from one address.
 max.connections.per.ip.overrides | string |  |  | cluster | Other bounds of single addresses: 10.0.0.1:5,10.0.0.2:9.
 max.incremental.fetch.session.cache.slots | int | = | 0.. |  | The most fetch sessions at a time.
+max.request.partition.size.limit | int | = | 1.. |  | The most topics, partitions and the like that a request may name.
 message.max.bytes | int | = | 0.. | cluster | The largest batch that is taken.
 min.insync.replicas | int | = | 1.. | cluster | How many replicas must be in sync for acks=all.
 node.id | int | -1 |  |  | The id of this node, unique in the cluster.
@@ -82,6 +83,7 @@ offsets.topic.num.partitions | int | = | 1.. |  | Partitions of the offsets topi
 offsets.topic.replication.factor | short | = | 1.. |  | Replicas of the offsets topic.
 offsets.topic.segment.bytes | int | = | 1.. |  | Segment size of the offsets topic.
 producer.id.expiration.ms | int | = | 1.. | cluster | After how much silence an idempotent producer is forgotten.
+queued.max.request.bytes | long | = |  |  | How many bytes of requests are held before others stop being read; -1: any.
 quota.window.num | int | = | 1.. |  | Over how many windows the rates of clients are measured.
 quota.window.size.seconds | int | = | 1.. |  | How long such a window is.
 replica.fetch.backoff.ms | int | = | 0.. |  | The pause after a failed fetch of a follower.

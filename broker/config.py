@@ -42,6 +42,10 @@ class BrokerSettings:
 
     # network
     socket_request_max_bytes: int = 104857600
+    queued_max_request_bytes: int = 104857600
+    """Kafka has no bound by default."""
+    max_request_partition_size_limit: int = 131072
+    """Kafka's 2000 bounds DescribeTopicPartitions alone, which goes on where an answer ended; here every request."""
     connections_max_idle_ms: int = 600000
     max_connections: int = 10000
     max_connections_per_ip: int = 2147483647
@@ -251,6 +255,7 @@ def with_properties(settings: BrokerSettings, properties: Mapping[str, str]) -> 
             changes |= _listener(name, properties[name])
     if _PER_IP in properties or _PER_IP_OVERRIDES in properties:
         _check_per_ip(changes, settings)
+    _check_queue(changes, settings)
     given = {name: text for name, text in properties.items() if name in known}
     return dataclasses.replace(settings, **changes, given={**settings.given, **given})
 
@@ -306,6 +311,20 @@ def _check_per_ip(changes: Mapping[str, Any], settings: BrokerSettings) -> None:
     address_bounds(overrides)
     if changes.get("max_connections_per_ip") == 0 and not overrides:
         raise ConfigError(f"{_PER_IP}=0 would refuse everybody: name those who may connect in {_PER_IP_OVERRIDES}")
+
+
+def _check_queue(changes: dict[str, Any], settings: BrokerSettings) -> None:
+    """The largest request must fit; a bound that nobody set gives way."""
+    largest = changes.get("socket_request_max_bytes", settings.socket_request_max_bytes)
+    queued = changes.get("queued_max_request_bytes", settings.queued_max_request_bytes)
+    if not 0 < queued < largest:
+        return
+    if "queued_max_request_bytes" in changes or "queued.max.request.bytes" in settings.given:
+        raise ConfigError(
+            f"queued.max.request.bytes={queued} holds no request of socket.request.max.bytes={largest}: raise the "
+            "first, or lower the second"
+        )
+    changes["queued_max_request_bytes"] = largest
 
 
 _KINDS: Final = {"int": Kind.LONG, "str": Kind.STRING, "bool": Kind.BOOLEAN, "float": Kind.DOUBLE, "tuple": Kind.LIST}

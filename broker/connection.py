@@ -2,7 +2,8 @@
 
 One long-lived task serves a connection: requests are processed one at a time and in order, as pipelined produces
 rely on, and no task is made per request. Back-pressure works both ways: reading pauses while too many bytes wait to
-be processed, and the next request is not taken up while the answers of earlier ones pile up in the socket.
+be processed, here or on all connections together (`request_memory`), and the next request is not taken up while the
+answers of earlier ones pile up in the socket.
 
 Nonsense from the peer (DecodeError) costs that peer its connection and us one log line; nobody else notices.
 """
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from broker.api import CloseConnection
 from broker.dispatch import HandlerBug
+from broker.request_memory import FREE_BYTES
 from protocol.connection import ServerConnection
 from protocol.errors import DecodeError
 
@@ -33,7 +35,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._core = ServerConnection(server.dispatcher.served, server.frame_bytes_max)
+        self._core = ServerConnection(server.dispatcher.served, server.frame_bytes_max, server.entries_max)
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
         self._arrived: asyncio.Future[None] | None = None
@@ -47,6 +49,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.address = ""
         """Where the peer is, without its port."""
         self.last_active_s = 0.0
+        self.held_bytes = 0
+        """What `RequestMemory` counts for this connection."""
 
     # --- called by the transport
 
@@ -71,12 +75,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
         core.buffer_updated(nbytes)
         server = self._server
         server.received_bytes += nbytes
+        if core.held_bytes > FREE_BYTES or self.held_bytes:
+            server.request_memory.hold(self, core.held_bytes)
         self.last_active_s = server.loop.time()
         if self._arrived is not None and not self._arrived.done():
             self._arrived.set_result(None)
-        elif core.buffered > server.buffered_bytes_max and not self._read_paused and self._transport is not None:
-            self._read_paused = True
-            self._transport.pause_reading()
+        elif core.buffered > server.buffered_bytes_max or (self.held_bytes and server.request_memory.full):
+            self._pause_reading()
 
     def pause_writing(self) -> None:
         """The peer does not read its answers fast enough."""
@@ -121,6 +126,22 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
 
+    @property
+    def missing_bytes(self) -> int:
+        """What has not come yet of the request that is next."""
+        return self._core.missing
+
+    def read_on(self) -> None:
+        """Read from the socket again."""
+        if self._read_paused and self._transport is not None:
+            self._read_paused = False
+            self._transport.resume_reading()
+
+    def _pause_reading(self) -> None:
+        if not self._read_paused and self._transport is not None:
+            self._read_paused = True
+            self._transport.pause_reading()
+
     def drain(self) -> asyncio.Task[None] | None:
         """Take up no further request, and close after the one in work; the task to wait for, if any."""
         self._draining = True
@@ -145,7 +166,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 await self._answer_all()
                 if self._transport is None or self._draining:
                     break
-                await self._more_bytes(self._transport)
+                await self._more_bytes()
         except DecodeError as error:
             log.warning("closing %s: %s", self.peer, error)
         except HandlerBug as bug:
@@ -170,6 +191,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
             if self._transport is None and request.api.key != PRODUCE_KEY:
                 return
             self._open_api_key = request.api.key
+            if self.held_bytes:
+                self._server.request_memory.taken_up(self)
             muted_ms = 0
             if throttling is None or not throttling.active:
                 response = await dispatcher.answer(request, self.peer)
@@ -182,6 +205,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 if self._server.adds_up_answers:
                     self._server.sent_bytes += sum(map(len, chunks))
             del request, response, chunks  # they may hold megabytes while the connection idles
+            if self.held_bytes:
+                self._server.request_memory.hold(self, core.held_bytes)
             if muted_ms and self._transport is not None:
                 await self._stay_muted(muted_ms)
             if self._write_paused and self._transport is not None:
@@ -203,10 +228,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if self._muted is not None and not self._muted.done():
             self._muted.set_result(None)
 
-    async def _more_bytes(self, transport: asyncio.Transport) -> None:
-        if self._read_paused:
-            self._read_paused = False
-            transport.resume_reading()
+    async def _more_bytes(self) -> None:
+        if self.held_bytes and not self._server.request_memory.may_read(self):
+            self._pause_reading()
+        else:
+            self.read_on()
         self._arrived = self._server.loop.create_future()
         await self._arrived
         self._arrived = None

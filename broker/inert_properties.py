@@ -94,7 +94,6 @@ log.message.format.version | string | 3.0-IV1
 log.preallocate | boolean | false |  | cluster
 log.roll.jitter.hours | int | 0 | 0..
 log.roll.jitter.ms | long | - |  | cluster
-max.request.partition.size.limit | int | 2000 | 1..
 metadata.log.dir | string | -
 metadata.log.max.record.bytes.between.snapshots | long | 20971520 | 1..
 metadata.log.max.snapshot.interval.ms | long | 3600000 | 0..
@@ -123,7 +122,6 @@ password.encoder.secret | password | -
 principal.builder.class | class | org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder |  | broker
 process.roles | list |  | broker, controller
 producer.purgatory.purge.interval.requests | int | 1000
-queued.max.request.bytes | long | -1
 queued.max.requests | int | 500 | 1..
 remote.fetch.max.wait.ms | int | 500 | 1.. | cluster
 remote.log.index.file.cache.total.size.bytes | long | 1073741824 | 1.. | cluster

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from broker.addresses import address_bounds, canonical
 from broker.connection import BrokerConnection
 from broker.connection_quotas import UNLIMITED, ConnectionQuotas, Entrance
+from broker.request_memory import RequestMemory
 
 if TYPE_CHECKING:
     from broker.config import BrokerSettings
@@ -25,6 +26,8 @@ class Server:
     def __init__(self, settings: BrokerSettings, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
         self.frame_bytes_max = settings.socket_request_max_bytes
+        self.entries_max = settings.max_request_partition_size_limit
+        self.request_memory = RequestMemory(settings.queued_max_request_bytes)
         self.buffered_bytes_max = 1 << 20
         """Bytes that may wait unprocessed before reading pauses; a frame in the making may exceed it."""
         self.port = settings.port
@@ -126,6 +129,7 @@ class Server:
     def forget(self, connection: BrokerConnection) -> None:
         """A connection has ended."""
         self._connections.pop(connection, None)
+        self.request_memory.forget(connection)
 
     def _schedule_sweep(self) -> None:
         self._sweep = self.loop.call_later(max(self._idle_s / 4, 0.05), self._close_idle)

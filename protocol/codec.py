@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from protocol.compiler import UNDECODABLE, CompiledEncoder, Decoder, compile_decoder, compile_encoder, explain
+from protocol.decoder_source import ENDLESS
 from protocol.registry import Api
 from protocol.varint import Buffer
 
@@ -38,13 +39,18 @@ class Request:
     """None only for ApiVersions at a version that nobody here knows (KIP-511)."""
 
 
-def decode(cls: type[Message], version: int, buffer: Buffer, position: int = 0) -> tuple[Message, int]:
-    """One message from `position` on, and the position after it. Raises `DecodeError` with the path of the field."""
+def decode(
+    cls: type[Message], version: int, buffer: Buffer, position: int = 0, entries: int = ENDLESS
+) -> tuple[Message, int]:
+    """One message from `position` on, and the position after it. Raises `DecodeError` with the path of the field.
+
+    `entries` bounds how many elements of arrays, at all depths, and tagged fields it may have.
+    """
     decoder = _decoders.get((cls, version)) or _decoder(cls, version)
     if type(buffer) is memoryview:
         buffer = bytes(buffer)
     try:
-        return decoder(buffer, position)
+        return decoder(buffer, position, entries)
     except UNDECODABLE as error:
         raise explain(error, buffer) from None
 

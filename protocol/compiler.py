@@ -23,7 +23,7 @@ from protocol.errors import DecodeError
 from protocol.registry import BY_NAME
 from protocol.varint import Buffer
 
-Decoder = Callable[[bytes | bytearray, int], tuple[Any, int]]
+Decoder = Callable[[bytes | bytearray, int, int], tuple[Any, int]]
 Encoder = Callable[[Any], Any]
 """Returns bytes, or a list of chunks where `chunked` says so."""
 

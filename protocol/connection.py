@@ -35,6 +35,12 @@ from protocol.varint import Buffer
 API_VERSIONS: Final = 18
 PRODUCE: Final = 0
 FIRST_FLEXIBLE_API_VERSIONS: Final = 3
+ENTRIES_MAX: Final = 131_072
+"""`max.request.partition.size.limit`: what one request may name. A topic of 100,000 partitions can be read whole."""
+ORDERS: Final = frozenset({4, 5, 6, 56})
+"""LeaderAndIsr, StopReplica, UpdateMetadata, AlterPartition: they name all partitions of a node, of any number."""
+ORDERED_ENTRY_BYTES: Final = 4
+"""The least that an entry of an order takes: mostly they are the ids of replicas."""
 
 _read_request_head = struct.Struct(">hhi").unpack_from
 _pack_request_head = struct.Struct(">ihhi").pack
@@ -48,17 +54,34 @@ _pack_int16 = struct.Struct(">h").pack
 class ServerConnection:
     """The server side of one client connection."""
 
-    __slots__ = ("_frames", "_open", "_served")
+    __slots__ = ("_entries_max", "_frames", "_open", "_open_bytes", "_served")
 
-    def __init__(self, served: Mapping[int, tuple[int, int]], frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        served: Mapping[int, tuple[int, int]],
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        entries_max: int = ENTRIES_MAX,
+    ) -> None:
         self._served = served
+        self._entries_max = entries_max
         self._frames = FrameReader(frame_bytes_max)
         self._open: Request | None = None
+        self._open_bytes = 0
 
     @property
     def buffered(self) -> int:
         """Bytes received and not yet handed out: stop reading when there are too many."""
         return self._frames.buffered
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes received and not yet answered."""
+        return self._frames.buffered + self._open_bytes
+
+    @property
+    def missing(self) -> int:
+        """What has not come yet of the request that is next."""
+        return self._frames.missing
 
     @property
     def open(self) -> Request | None:
@@ -87,12 +110,13 @@ class ServerConnection:
         frame = self._frames.next_frame()
         if frame is None:
             return None
-        self._open = decode_request(frame, self._served)
+        self._open_bytes = len(frame)
+        self._open = decode_request(frame, self._served, self._entries_max)
         return self._open
 
     def answer(self, response: Any | None) -> list[Buffer]:
         """The bytes that close the open request; none at all for None, the answer to Produce with acks=0."""
-        request, self._open = self._open, None
+        request, self._open, self._open_bytes = self._open, None, 0
         assert request is not None, "an answer without a request"
         if request.body is None:
             response = self._unsupported_version()
@@ -175,8 +199,8 @@ class ClientConnection:
         return correlation_id, decode_response(frame, api, version)
 
 
-def decode_request(frame: bytes, served: Mapping[int, tuple[int, int]]) -> Request:
-    """A request frame: header and body."""
+def decode_request(frame: bytes, served: Mapping[int, tuple[int, int]], entries_max: int = ENTRIES_MAX) -> Request:
+    """A request frame: header and body, which names no more than so many topics, partitions and the like."""
     if len(frame) < 8:
         raise DecodeError("a request shorter than its header", buffer=frame)
     key, version, correlation_id = _read_request_head(frame, 0)
@@ -190,12 +214,13 @@ def decode_request(frame: bytes, served: Mapping[int, tuple[int, int]]) -> Reque
         client_id, _ = _read_client_id(frame, flexible=version >= FIRST_FLEXIBLE_API_VERSIONS, what="ApiVersions")
         return Request(api, 0, correlation_id, client_id, None)
     what = f"{api.name} v{version}"
+    entries = max(entries_max, len(frame) // ORDERED_ENTRY_BYTES) if key in ORDERS else entries_max
     header_version = api.request_header_version(version)
     client_id, position = None, 8
     if header_version:
         client_id, position = _read_client_id(frame, flexible=header_version == 2, what=what)
     try:
-        body, _ = codec.decode(api.request, version, frame, position)
+        body, _ = codec.decode(api.request, version, frame, position, entries)
     except DecodeError as error:
         raise _named(what, error, frame) from None
     return Request(api, version, correlation_id, client_id, body)
@@ -213,7 +238,7 @@ def _read_client_id(frame: bytes, *, flexible: bool, what: str) -> tuple[str | N
                 raise DecodeError(f"length {length} with {len(frame) - 10} bytes left", position=8)
             client_id = frame[10:position].decode()
         if flexible:
-            position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
+            position = position + 1 if frame[position] == 0 else skip_tags(frame, position, ENTRIES_MAX)[0]
     except (struct.error, IndexError, UnicodeDecodeError, DecodeError) as error:
         reason = error.reason if isinstance(error, DecodeError) else "ends too early or is not UTF-8"
         raise DecodeError(reason, path=f"{what} header", buffer=frame, position=8) from None
@@ -226,7 +251,7 @@ def decode_response(frame: bytes, api: Api, version: int) -> Any:
     try:
         position = 4
         if api.response_header_version(version) == 1:
-            position = 5 if frame[4] == 0 else skip_tags(frame, 4)
+            position = 5 if frame[4] == 0 else skip_tags(frame, 4)[0]
         if api.key == API_VERSIONS and _read_int16(frame, 4)[0] == ErrorCode.UNSUPPORTED_VERSION:
             version = 0
         body, _ = codec.decode(api.response, version, frame, position)

@@ -5,9 +5,11 @@ a fresh object; a length or count fused into the run before it; loops only where
 record: those become slices of the frame.
 
 Invariant: nothing is allocated or repeated for a count before the bytes that are left could hold that many elements,
-and every length is checked before it is used as one (a slice past the end would come back short, in silence).
+and every length is checked before it is used as one (a slice past the end would come back short, in silence). The
+smallest elements have two bytes and become fifty times as much: so whoever decodes says how many `entries` he takes.
 
-`buf` is bytes or a bytearray, `size` its length, `pos` the next byte. Whoever runs the code turns an IndexError, a
+`buf` is bytes or a bytearray, `size` its length, `pos` the next byte, `entries` how many elements of arrays and tagged
+fields the rest of the message may have. Whoever runs the code turns an IndexError, a
 struct.error or a UnicodeDecodeError into a `DecodeError` with the path of the field (`compiler.explain`).
 """
 
@@ -23,10 +25,12 @@ from protocol.wire import ZERO_UUID, Kind, WireField, fields_of
 
 LINE_WIDTH: Final = 110
 TEXT_BYTES_MAX: Final = 32767
+ENDLESS: Final = 1 << 62
+"""As many entries as there are bytes for: what nodes and clients take of those whom they asked."""
 
 
 def write_decoder(message: type[Any], version: int, flexible: bool) -> Emitter:
-    """The source of `decode(buf, pos) -> (message, pos)`."""
+    """The source of `decode(buf, pos, entries) -> (message, pos)`."""
     emitter = Emitter(namespace=dict(_HELPERS))
     _Decoder(emitter, version, flexible).function(message)
     return emitter
@@ -42,7 +46,7 @@ class _Decoder:
         self.run: list[tuple[str, str, str]] = []
 
     def function(self, message: type[Any]) -> None:
-        with self.out.block("def decode(buf, pos):"):
+        with self.out.block("def decode(buf, pos, entries=ENDLESS):"):
             self.out.line("size = len(buf)")
             if has_records(message, self.version):
                 self.out.line("view = memoryview(buf)")
@@ -185,6 +189,8 @@ class _Decoder:
         assert least > 0, f"an element of {field.name} may take no bytes: its count could not be bounded"
         needed = f"{count} * {least}" if least > 1 else count
         self.out.line(f"if not 0 <= {needed} <= size - pos: raise bad_count({count}, size - pos)")
+        self.out.line(f"entries -= {count}")
+        self.out.line("if entries < 0: raise too_many(entries)")
         if field.kind is not None and field.kind.fixed and field.kind is not Kind.UUID:
             self.many(field.kind.value, target, count, least)
             return
@@ -215,9 +221,11 @@ class _Decoder:
         self.flush()
         with self.out.block(f"if {tags}:"):
             if not tagged:
-                self.out.line("pos = skip_tags(buf, pos - 1)")
+                self.out.line("pos, entries = skip_tags(buf, pos - 1, entries)")
                 return
             self.out.line(f"if {tags} > 127: {tags}, pos = long_uvarint(buf, pos - 1)")
+            self.out.line(f"entries -= {tags}")
+            self.out.line("if entries < 0: raise too_many(entries)")
             tag, end = self.out.fresh("tag"), self.out.fresh("tag_end")
             self.out.line(f"{tag} = -1")
             with self.out.block(f"for _ in range({tags}):"):
@@ -281,6 +289,10 @@ def _bad_count(count: int, left: int) -> DecodeError:
     return DecodeError(f"{count} elements cannot fit in the {left} bytes left")
 
 
+def _too_many(entries: int) -> DecodeError:
+    return DecodeError(f"{-entries} entries more than one request may name (max.request.partition.size.limit)")
+
+
 def _bad_tag_size(tag: int, over: int) -> DecodeError:
     return DecodeError(f"tag {tag} {'runs past' if over > 0 else 'leaves bytes before'} its declared end")
 
@@ -296,13 +308,16 @@ def next_tag(buf: bytes, pos: int, previous: int) -> tuple[int, int, int]:
     return tag, pos, pos + length
 
 
-def skip_tags(buf: bytes, pos: int) -> int:
-    """Step over a whole tag buffer."""
+def skip_tags(buf: bytes, pos: int, entries: int = ENDLESS) -> tuple[int, int]:
+    """Step over a whole tag buffer: where it ends, and how many entries may still come."""
     count, pos = decode_uvarint(buf, pos)
+    entries -= count
+    if entries < 0:
+        raise _too_many(entries)
     tag = -1
     for _ in range(count):
         tag, _, pos = next_tag(buf, pos, tag)
-    return pos
+    return pos, entries
 
 
 _HELPERS: Final[dict[str, Any]] = {
@@ -311,6 +326,8 @@ _HELPERS: Final[dict[str, Any]] = {
     "bad_tag_size": _bad_tag_size,
     "buf": None,
     "end": None,
+    "entries": None,
+    "ENDLESS": ENDLESS,
     "length": None,
     "long_text": _long_text,
     "long_uvarint": decode_uvarint,
@@ -319,6 +336,7 @@ _HELPERS: Final[dict[str, Any]] = {
     "pos": None,
     "size": None,
     "skip_tags": skip_tags,
+    "too_many": _too_many,
     "unpack_from": struct.unpack_from,
     "view": None,
 }

@@ -21,6 +21,8 @@ FRAME_BYTES_MAX: Final = 104_857_600
 BUFFER_BYTES: Final = 65_536
 ROOM_BYTES: Final = 4_096
 """Less room than this is not worth a read from the socket."""
+READ_BYTES_MAX: Final = 1 << 20
+"""What one read from the socket may bring: between two of them an owner can decide to read no more."""
 LENGTH_BYTES: Final = 4
 FOREIGN: Final = {
     b"\x16\x03": "a TLS handshake; only plain text is spoken here (security.protocol=PLAINTEXT)",
@@ -47,11 +49,20 @@ class FrameReader:
         """How many bytes wait here, in whole frames and parts of one."""
         return self._end - self._start
 
+    @property
+    def missing(self) -> int:
+        """How many bytes have not come yet of the frame that is next; 0 if it is whole, or none has begun."""
+        buffered = self._end - self._start
+        if buffered < LENGTH_BYTES:
+            return 0
+        length: int = _read_length(self._buffer, self._start)[0]
+        return max(0, LENGTH_BYTES + length - buffered)
+
     def get_buffer(self, size_hint: int = -1) -> memoryview:
         """Where the next bytes may be written; never empty, as `asyncio.BufferedProtocol` wants it."""
         if len(self._buffer) - self._end < ROOM_BYTES:
             self._make_room(ROOM_BYTES)
-        return memoryview(self._buffer)[self._end :]
+        return memoryview(self._buffer)[self._end : self._end + READ_BYTES_MAX]
 
     def buffer_updated(self, count: int) -> None:
         """`count` bytes were written to the last `get_buffer`."""

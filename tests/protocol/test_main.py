@@ -62,7 +62,7 @@ def test_wrong_command_lines_say_what_to_write(
 def test_the_source_is_the_generated_code(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "source", "1", "4")
     assert code == 0
-    assert out.count("def decode(buf, pos):") == 2 and out.count("def encode(message):") == 2
+    assert out.count("def decode(buf, pos, entries=ENDLESS):") == 2 and out.count("def encode(message):") == 2
     compile(out, "<shown>", "exec")
 
 

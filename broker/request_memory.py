@@ -1,0 +1,132 @@
+"""How many bytes of requests a node holds, over all its connections, and who may read on when there are too many.
+
+Counted is what has arrived of a request until it is answered, on connections that hold more than 64 KiB; smaller
+requests always come through, so heartbeats, fetches and small batches do not notice what follows. At
+`queued.max.request.bytes` the others stop reading, as Kafka mutes their channels. Two things must not happen then:
+
+- That nobody can finish: unfinished requests may hold all the memory. So one connection at a time has the turn and
+  reads on regardless: the one of which least is missing. Its turn ends when its request is answered, or is processed
+  for longer than `TURN_S` (it may wait for the request of another).
+- That a peer that has the turn sends a byte now and then. Whoever does not finish in time is closed, and said so.
+
+So no more is held than the bound and one request, plus one every `TURN_S` of those that wait for each other.
+Source: Kafka's `SimpleMemoryPool` and `Selector.muteAll`, which know neither turns nor time limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, Protocol
+
+from clients.timer import Timer
+
+log: Final = logging.getLogger(__name__)
+
+FREE_BYTES: Final = 65_536
+TURN_S: Final = 10.0
+TURN_BYTES_PER_S: Final = 10 << 20
+"""How fast a peer that has the turn must send, after `TURN_S`."""
+
+
+class Holder(Protocol):
+    """A connection, as far as its memory is concerned."""
+
+    peer: str
+    held_bytes: int
+    """What is counted for it."""
+
+    @property
+    def missing_bytes(self) -> int:
+        """What has not arrived yet of the request that is coming in; 0 if none is."""
+
+    def read_on(self) -> None:
+        """It may read again."""
+
+    def close(self) -> None:
+        """It must end."""
+
+
+class RequestMemory:
+    """The requests of one node. A bound of 0 or less is none."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.held_bytes = 0
+        self._waiting: dict[Holder, None] = {}
+        self._reader: Holder | None = None
+        """Who has the turn."""
+        self._reader_has_all = False
+        self._timer = Timer(self._turn_is_over)
+
+    def hold(self, connection: Holder, size_bytes: int) -> None:
+        """So much is held for a connection now."""
+        if size_bytes <= FREE_BYTES:
+            size_bytes = 0
+        before, connection.held_bytes = connection.held_bytes, size_bytes
+        self.held_bytes += size_bytes - before
+        if size_bytes < before:
+            if connection is self._reader:
+                self._end_turn()
+            self._let_read()
+
+    def taken_up(self, connection: Holder) -> None:
+        """A request has arrived and is in work now."""
+        if connection is self._reader:
+            self._reader_has_all = True
+
+    def may_read(self, connection: Holder) -> bool:
+        """Whether a connection without a request in work may read on; if not, `read_on` is called when it may."""
+        if not self.full or not connection.held_bytes or connection is self._reader:
+            return True
+        if self._reader is None:
+            self._give_turn(connection)
+            return True
+        self._waiting[connection] = None
+        return False
+
+    def forget(self, connection: Holder) -> None:
+        """A connection has ended."""
+        self._waiting.pop(connection, None)
+        self.hold(connection, 0)
+
+    @property
+    def full(self) -> bool:
+        """Whether only small requests and the one that has the turn come in."""
+        return 0 < self.bytes_max <= self.held_bytes
+
+    def _let_read(self) -> None:
+        """Those who wait go on: all of them if there is room again, else one."""
+        while self._waiting and not self.full:
+            self._release(next(iter(self._waiting)))
+        if self._waiting and self._reader is None:
+            self._give_turn(min(self._waiting, key=lambda one: one.missing_bytes))
+
+    def _give_turn(self, connection: Holder) -> None:
+        self._reader, self._reader_has_all = connection, False
+        now = asyncio.get_running_loop().time()
+        self._timer.set_by(now + TURN_S + connection.missing_bytes / TURN_BYTES_PER_S)
+        self._release(connection)
+
+    def _release(self, connection: Holder) -> None:
+        if connection in self._waiting:
+            del self._waiting[connection]
+            connection.read_on()
+
+    def _end_turn(self) -> None:
+        self._reader = None
+        self._timer.cancel()
+
+    def _turn_is_over(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None and self.full and not self._reader_has_all:
+            log.warning(
+                "closing %s: %d bytes of its request did not come in time, and others wait for its memory: %d bytes of "
+                "requests are held (queued.max.request.bytes=%d)",
+                reader.peer,
+                reader.missing_bytes,
+                self.held_bytes,
+                self.bytes_max,
+            )
+            reader.close()
+        self._let_read()
