@@ -24,6 +24,7 @@ from typing import Final
 
 from anabranch.lifetime import Startable
 from clients.directory_lock import DirectoryLock
+from spark_jobs import java
 
 MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 JARS: Final = (
@@ -63,6 +64,7 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d %p %c{1}: %m%n
 """
 ANYWHERE: Final = "0.0.0.0"
+INSTEAD: Final = "or name a running ensemble with --zookeeper HOST:PORT"
 START_TIMEOUT_S: Final = 90.0
 ANSWER_TIMEOUT_S: Final = 2.0
 STOP_TIMEOUT_S: Final = 10.0
@@ -74,19 +76,6 @@ class ZooKeeperUnavailable(RuntimeError):
     """A local ZooKeeper cannot run here; the message says what to do about it."""
 
 
-def java_command() -> str:
-    """The `java` to run: that of JAVA_HOME, or the first on the PATH."""
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home) / "bin")) if home else None
-    found = found or shutil.which("java")
-    if found is None:
-        raise ZooKeeperUnavailable(
-            "a local ZooKeeper needs Java 17 or newer: install one (such as `apt-get install openjdk-17-jre-headless`) "
-            "or set JAVA_HOME, or name a running ensemble with --zookeeper HOST:PORT, or use --zookeeper memory"
-        )
-    return found
-
-
 def class_path() -> str:
     """ZooKeeper and what it needs, from the jars of PySpark (which is not imported)."""
     spec = importlib.util.find_spec("pyspark")
@@ -95,19 +84,25 @@ def class_path() -> str:
         if any(Path(jar).name.startswith("zookeeper-") for jar in jars):
             return os.pathsep.join(jars)
     raise ZooKeeperUnavailable(
-        "a local ZooKeeper needs the jars that PySpark carries: `pip install 'anabranch[audit]'`, "
-        "or name a running ensemble with --zookeeper HOST:PORT, or use --zookeeper memory"
+        f"a local ZooKeeper needs the jars that PySpark carries: pip install 'anabranch[audit]'; {INSTEAD}"
     )
 
 
 def why_unavailable() -> str | None:
     """What is missing here, or None if a local ZooKeeper can run."""
     try:
-        java_command()
-        class_path()
+        runs_on()
     except ZooKeeperUnavailable as error:
         return str(error)
     return None
+
+
+def runs_on() -> tuple[java.Java, str]:
+    """The Java and the class path of a local ZooKeeper."""
+    try:
+        return java.find(), class_path()
+    except java.JavaMissing as error:
+        raise ZooKeeperUnavailable(f"a local ZooKeeper cannot run: {error}; {INSTEAD}") from None
 
 
 class LocalZooKeeper(Startable):
@@ -197,7 +192,7 @@ class LocalZooKeeper(Startable):
 
     def launch(self) -> None:
         """Start the process without waiting: a server of a quorum answers only when most of them run."""
-        java, jars = java_command(), class_path()
+        runtime, jars = runs_on()
         directory = self._directory()
         lock = DirectoryLock(directory)
         config, logging, log = (directory / name for name in ("zoo.cfg", "log4j2.properties", "zookeeper.log"))
@@ -205,8 +200,10 @@ class LocalZooKeeper(Startable):
         logging.write_text(LOGGING)
         durable = [] if self._given_dir else ["-Dzookeeper.forceSync=no"]
         options = [*JVM_OPTIONS, *durable, f"-Dlog4j2.configurationFile={logging}"]
-        command = [*dying_with_us(), java, *options, "-cp", jars, MAIN_CLASS, str(config)]
+        command = [*dying_with_us(), runtime.command, *options, "-cp", jars, MAIN_CLASS, str(config)]
         with log.open("ab") as output:
+            output.write(f"{runtime}\n".encode())
+            output.flush()
             # A session of its own: Ctrl-C at the terminal is for the nodes, which still need ZooKeeper to say goodbye.
             # The lock is the server's, which may outlive us.
             self._process = subprocess.Popen(

@@ -7,12 +7,13 @@ is quick to start, and ends when we do. Under `spark-submit` there is a JVM alre
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -21,7 +22,7 @@ from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from spark_jobs import shipping
+from spark_jobs import java, shipping
 from spark_jobs.source import AnabranchSource
 
 STOP_TIMEOUT_S: Final = 3.0
@@ -77,15 +78,17 @@ class AuditSpark:
         return session
 
     def _start_jvm(self, conf: Mapping[str, str]) -> None:
-        if java() is None:
-            raise SparkMissing("no Java was found: install Java 17 or later, or set JAVA_HOME")
+        try:
+            runtime = java.find()
+        except java.JavaMissing as error:
+            raise SparkMissing(f"Spark cannot run: {error}") from None
         if self.is_local:
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         self._temporary.mkdir(parents=True, exist_ok=True)
         wanted = SparkConf(loadDefaults=False).setAll(sorted(conf.items()))
-        gateway = self._launch(wanted)
+        gateway = self._launch(wanted, runtime)
         self._jvm = gateway.proc
         context = SparkContext(conf=wanted, gateway=gateway)
         # The JVM closes this server's connection when it ends, which is no error worth a traceback on the terminal.
@@ -127,16 +130,18 @@ class AuditSpark:
     def _temporary(self) -> Path:
         return self._directory / "spark-temporary"
 
-    def _launch(self, conf: SparkConf) -> Any:
+    def _launch(self, conf: SparkConf, runtime: java.Java) -> Any:
         launch: Any = java_gateway.launch_gateway
-        with self.log_path.open("ab") as log_file:
+        with self.log_path.open("ab") as log_file, _java_home(runtime.home_for_spark(self._temporary)):
+            log_file.write(f"{runtime}\n".encode())
+            log_file.flush()
             begun_bytes = log_file.tell()
             try:
                 return launch(conf, popen_kwargs={"stdout": log_file, "stderr": log_file})
             except PySparkRuntimeError:
                 told = self.log_path.read_bytes()[begun_bytes:].decode(errors="replace").splitlines()
                 why = next((line for line in told if "Error" in line), told[-1] if told else "it said nothing")
-                text = f"Java could not run Spark, which needs Java 17 or later: {why.strip()}"
+                text = f"{runtime} could not run Spark: {why.strip()}"
                 raise SparkMissing(text) from None
 
     def _settings(self) -> dict[str, str]:
@@ -212,10 +217,18 @@ def _patient(master: str) -> str:
     return f"{master[:-1]},{TASK_FAILURES}]" if master.startswith("local[") and "," not in master else master
 
 
-def java() -> str | None:
-    """The Java that Spark's launcher would run."""
-    home = os.environ.get("JAVA_HOME")
-    return shutil.which(str(Path(home) / "bin" / "java")) if home else shutil.which("java")
+@contextlib.contextmanager
+def _java_home(home: Path) -> Iterator[None]:
+    """What Spark's launcher goes by, which inherits our environment and takes no other."""
+    before = os.environ.get("JAVA_HOME")
+    os.environ["JAVA_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["JAVA_HOME"]
+        else:
+            os.environ["JAVA_HOME"] = before
 
 
 LOG4J: Final = """\

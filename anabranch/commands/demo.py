@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LOG_COLUMNS = 120
 MARK = ".anabranch-demo"
-INSTALL = "the demonstration needs Java 17 and the extras: pip install 'anabranch[audit,demo]'"
+INSTALL = "the demonstration needs the extras: pip install 'anabranch[audit,demo,java]'"
 
 
 @click.command(
@@ -41,6 +41,7 @@ def command(out: str, flights: int | None) -> None:
     from anabranch.demo.flights import DataMissing
     from anabranch.demo.scenario import failures
     from anabranch.processes import NodeFailed
+    from anabranch.zookeeper import ZooKeeperUnavailable
 
     directory = fresh(Path(out))
     # A log file has no width of its own, and 80 columns would fold every line.
@@ -49,6 +50,8 @@ def command(out: str, flights: int | None) -> None:
         job, control = asyncio.run(play(directory, console, flights))
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{INSTALL} ({error})") from None
+    except ZooKeeperUnavailable as error:
+        raise click.ClickException(str(error)) from None
     except (ChildFailed, NodeFailed, DataMissing, ConnectionError, TimeoutError) as error:
         raise click.ClickException(f"{error}\nlogs are in {directory}") from None
     wrong = failures(job, control)

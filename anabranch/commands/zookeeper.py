@@ -21,11 +21,12 @@ Examples:
 @click.option("--listen", default="127.0.0.1:2181", show_default=True, metavar="HOST:PORT", help="Where to serve.")
 @click.option("--data-dir", type=click.Path(file_okay=False), help="Where its state outlives it.")
 def command(listen: str, data_dir: str | None) -> None:
-    """Run one ZooKeeper server until SIGINT or SIGTERM. Needs Java and the extra `audit`."""
-    from anabranch.zookeeper import ZooKeeperUnavailable
+    """Run one ZooKeeper server until SIGINT or SIGTERM. Needs the extra `audit`, and Java 17 or the extra `java`."""
+    from anabranch.zookeeper import ZooKeeperUnavailable, runs_on
 
     host, port = address(listen)
     try:
+        click.echo(f"on {runs_on()[0]}", err=True)
         run(lambda: serve(host, port, data_dir))
     except (ZooKeeperUnavailable, OSError) as error:
         raise click.ClickException(str(error)) from None

@@ -22,6 +22,7 @@ from anabranch.demo.children import Child, ChildFailed, Line
 from anabranch.demo.story import Story
 from anabranch.demo.view import View
 from anabranch.processes import FIRST_CONTROLLER_ID, ProcessCluster
+from anabranch.zookeeper import runs_on
 from clients import Admin, NewTopic
 from clients.clock import wall_clock_ms
 
@@ -76,7 +77,8 @@ class Demonstration:
     # the cluster
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
-        self._say("phase", "starting ZooKeeper, three brokers, a spare controller, and Spark")
+        runtime, _ = runs_on()
+        self._say("phase", f"starting ZooKeeper, three brokers, a spare controller, and Spark, on {runtime}")
         await stack.enter_async_context(self._cluster)
         self._say("phase", f"cluster is up on {self._cluster.bootstrap_servers}")
         self._admin = await stack.enter_async_context(Admin(bootstrap_servers=self._cluster.bootstrap_servers))

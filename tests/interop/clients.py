@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from spark_jobs import java
 from tests.interop.driving import Driver
 
 HERE = Path(__file__).parent
@@ -65,7 +66,7 @@ def _kafkajs() -> str:
 
 
 def _java() -> str:
-    if reason := _missing("java"):
+    if reason := java.why_missing(module=java.COMPILER):
         return reason
     jars = os.environ.get(JARS, "")
     return "" if jars and list(Path(jars).glob("kafka-clients-*.jar")) else f"{JARS}={jars!r} has no kafka-clients jar"
@@ -104,7 +105,7 @@ CLIENTS: tuple[Client, ...] = (
     Client(
         "java",
         [
-            "java",
+            "java" if java.why_missing(module=java.COMPILER) else java.find(module=java.COMPILER).command,
             "-XX:TieredStopAtLevel=1",
             "-cp",
             f"{os.environ.get(JARS, '')}/*",

@@ -12,6 +12,7 @@ import pytest
 
 from anabranch.zookeeper import why_unavailable
 from clients import Producer
+from spark_jobs import java
 from tests.differential.kafka_server import VARIABLE, why_absent
 from tests.interop.clients import CLIENTS
 from tests.interop.world import World
@@ -40,7 +41,7 @@ def world() -> Iterator[World]:
 
 def tool(world: World, name: str, *words: str, servers: str = "--bootstrap-server", stdin: str = "") -> str:
     """What a tool prints; it has to end well."""
-    command = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", f"{os.environ[VARIABLE]}/*", name]
+    command = [java.find().command, "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", f"{os.environ[VARIABLE]}/*", name]
     ran = subprocess.run(
         [*command, servers, world.servers, *words], input=stdin, capture_output=True, text=True, timeout=60, check=False
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from protocol.records.batch import iter_batches
 from protocol.records.batch_builder import BatchBuilder
 from protocol.records.control import build_end_transaction
 from protocol.records.record import iter_records
+from spark_jobs import java
 
 pytestmark = pytest.mark.kafka_jars
 
@@ -39,14 +39,21 @@ COMPLAINTS = re.compile(
 def jars() -> Path:
     """Where Kafka's jars are; their absence is said aloud, because nothing else compares our files with Kafka."""
     given = os.environ.get(VARIABLE, "")
-    if not given or not list(Path(given).glob("kafka_2.13-*.jar")) or shutil.which("java") is None:
-        pytest.skip(f"NOT COMPARED WITH KAFKA: {VARIABLE}={given!r} has no kafka_2.13 jar, or there is no java")
+    if not given or not list(Path(given).glob("kafka_2.13-*.jar")) or java.why_missing() is not None:
+        pytest.skip(f"NOT COMPARED WITH KAFKA: {VARIABLE}={given!r} has no kafka_2.13 jar, or {java.why_missing()}")
     return Path(given)
 
 
 def dump(jars: Path, paths: list[Path], *options: str, may_complain: str = "(?i)log4j|slf4j") -> str:
     """What DumpLogSegments prints; a complaint of any kind fails the test."""
-    command = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", "kafka.tools.DumpLogSegments"]
+    command = [
+        java.find().command,
+        "-Xshare:auto",
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        f"{jars}/*",
+        "kafka.tools.DumpLogSegments",
+    ]
     files = ",".join(str(path) for path in paths)
     ran = subprocess.run([*command, *options, "--files", files], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stdout + ran.stderr

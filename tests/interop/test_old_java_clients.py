@@ -9,12 +9,12 @@ between them, that Maven has filled:
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from spark_jobs import java
 from tests.interop.test_old_clients import CODECS, COUNT
 from tests.interop.test_old_clients import servers as servers
 
@@ -26,9 +26,17 @@ DIRECTORIES = [Path(one) for one in os.environ.get(VARIABLE, "").split(":") if o
 
 @pytest.mark.parametrize("directory", DIRECTORIES or [None], ids=lambda one: one.name if one else "absent")
 def test_every_codec(servers: str, directory: Path | None) -> None:
-    if directory is None or not list(directory.glob("kafka-clients-0.*.jar")) or shutil.which("java") is None:
-        pytest.skip(f"NOT TRIED WITH KAFKA'S OLD CLIENTS: {VARIABLE} names no kafka-clients 0.x, or there is no java")
+    if directory is None or not list(directory.glob("kafka-clients-0.*.jar")) or java.why_missing(module=java.COMPILER):
+        pytest.skip(f"NOT TRIED WITH KAFKA'S OLD CLIENTS: {VARIABLE} names no kafka-clients 0.x, or there is no JDK")
     program = Path(__file__).with_name("OldClient.java")
-    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{directory}/*", str(program), servers, directory.name]
+    command = [
+        java.find(module=java.COMPILER).command,
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        f"{directory}/*",
+        str(program),
+        servers,
+        directory.name,
+    ]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert ran.stdout.split("\n")[:-1] == [f"{codec} {COUNT}" for codec in CODECS], ran.stderr

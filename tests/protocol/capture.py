@@ -21,6 +21,7 @@ from typing import Any
 from anabranch.cluster import Cluster
 from protocol.framing import FrameReader
 from protocol.registry import BY_KEY
+from spark_jobs import java
 from tests.protocol.exchanges import Exchange, exchange_of, save
 
 FRAME_BYTES = 2000
@@ -263,7 +264,13 @@ def kafka_tools(servers: str) -> None:
         words = line.format(servers=servers).split()
         if "ProducerPerformance" not in line:
             words[1:1] = ["--bootstrap-server", servers]
-        command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{os.environ['ANABRANCH_KAFKA_JARS']}/*", *words]
+        command = [
+            java.find().command,
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            f"{os.environ['ANABRANCH_KAFKA_JARS']}/*",
+            *words,
+        ]
         try:
             ran = subprocess.run(command, capture_output=True, text=True, timeout=30)
         except subprocess.TimeoutExpired:
@@ -288,7 +295,7 @@ CLIENTS: dict[str, tuple[Callable[[str], None], Callable[[], bool]]] = {
     "kafka-python": (kafka_python, lambda: True),
     "kafka-python-0.10": (kafka_python_0_10, lambda: True),
     "kafkajs": (kafkajs, lambda: bool(os.environ.get("KAFKAJS")) and shutil.which("node") is not None),
-    "kafka": (kafka_tools, lambda: bool(os.environ.get("ANABRANCH_KAFKA_JARS")) and shutil.which("java") is not None),
+    "kafka": (kafka_tools, lambda: bool(os.environ.get("ANABRANCH_KAFKA_JARS")) and java.why_missing() is None),
 }
 
 

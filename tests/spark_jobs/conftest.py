@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs import audit
-from spark_jobs.session import AuditSpark, java
+from spark_jobs.java import why_missing
+from spark_jobs.session import AuditSpark
 from tests.spark_jobs.live import LiveCluster
 
 
@@ -35,8 +36,8 @@ def live() -> Iterator[LiveCluster]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session as the audit uses it, but that it does not wait for the second to be over before it looks again."""
-    if java() is None:
-        pytest.skip("NO SPARK: there is no Java on this machine")
+    if why_missing() is not None:
+        pytest.skip(f"NO SPARK: {why_missing()}")
     conf = {"spark.jars": ",".join(kafka_jars())} if kafka_jars() else {}
     with pytest.MonkeyPatch.context() as patch, AuditSpark(tmp_path_factory.mktemp("spark"), conf=conf) as session:
         patch.setattr(audit, "TRIGGER", "0 seconds")

@@ -20,6 +20,8 @@ from typing import Self
 
 import pyspark
 
+from spark_jobs import java
+
 HOME = Path(pyspark.__file__).parent
 TIMEOUT_S = 60.0
 DAEMON_MEMORY = "192m"
@@ -108,16 +110,17 @@ class StandaloneCluster:
                 stderr=log_file,
                 cwd=self.directory,
                 start_new_session=True,
-                env=environment(),
+                env=environment(self.directory),
             )
         self._stack.callback(stop, process)
         return process, log_path
 
 
-def environment() -> dict[str, str]:
+def environment(directory: Path) -> dict[str, str]:
     """For Spark's own processes: small ones, of this machine only."""
     return {
         **os.environ,
+        "JAVA_HOME": str(java.find().home_for_spark(directory)),
         "SPARK_HOME": str(HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": DAEMON_MEMORY,

@@ -14,9 +14,10 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import audit, violations
 from spark_jobs.audit import Target
+from spark_jobs.java import why_missing
 from spark_jobs.scope import Scope
 from spark_jobs.service import AuditService
-from spark_jobs.session import TASK_FAILURES, java
+from spark_jobs.session import TASK_FAILURES
 from tests.spark_jobs import kills
 from tests.spark_jobs.live import LiveCluster
 
@@ -35,8 +36,8 @@ class Doomed(NamedTuple):
 @pytest.fixture(scope="session")
 def doomed(live: LiveCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doomed]:
     """It starts a Spark of its own while the one that tests share starts, too: `conftest` lets it be the first."""
-    if java() is None:
-        pytest.skip("NO SPARK: there is no Java on this machine")
+    if why_missing() is not None:
+        pytest.skip(f"NO SPARK: {why_missing()}")
     expected = kills.write_down(live, seed=3)
     directory = tmp_path_factory.mktemp("doomed")
     target = Target(live.servers, kills.TOPIC, directory, Scope(kills.EXPECT), rows_per_trigger=300)

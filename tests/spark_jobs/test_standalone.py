@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from spark_jobs import shipping, violations
-from spark_jobs.session import java
+from spark_jobs.java import why_missing
 from spark_jobs.verdict import OUT_OF_ORDER
 from tests.spark_jobs.live import LiveCluster, deliveries
 from tests.spark_jobs.standalone import HOME, QUICK, TIMEOUT_S, StandaloneCluster, child, environment
@@ -49,7 +49,7 @@ def submitted(cluster: StandaloneCluster, directory: Path, *words: str) -> Itera
             text=True,
             cwd=directory,
             start_new_session=True,
-            env={**environment(), **needs},
+            env={**environment(directory), **needs},
         )
     try:
         yield process
@@ -78,8 +78,8 @@ def wait_for_events(summary: Path, count: int, process: subprocess.Popen[str]) -
 def test_a_worker_that_dies_in_the_middle_changes_no_verdict(tmp_path: Path) -> None:
     if not os.environ.get("ANABRANCH_SPARK_CLUSTER"):
         pytest.skip("NO SPARK CLUSTER: it takes half a minute; `make audit-cluster` runs it")
-    if java() is None:
-        pytest.skip("NO SPARK: there is no Java on this machine")
+    if why_missing() is not None:
+        pytest.skip(f"NO SPARK: {why_missing()}")
     (tmp_path / "cluster").mkdir()
     with LiveCluster(1) as live, StandaloneCluster(tmp_path / "cluster", workers=2) as cluster:
         topic = live.create("audited", 2)

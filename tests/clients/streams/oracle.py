@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from spark_jobs import java
 
 VARIABLE = "ANABRANCH_KAFKA_JARS"
 GOLDEN = Path(__file__).parent / "golden" / "kafka-streams-3.9.jsonl"
@@ -19,8 +20,8 @@ GOLDEN = Path(__file__).parent / "golden" / "kafka-streams-3.9.jsonl"
 def jars_or_skip() -> Path:
     """Where Kafka's jars are; their absence is said aloud."""
     given = os.environ.get(VARIABLE, "")
-    if not given or not list(Path(given).glob("kafka-streams-3.9*.jar")) or shutil.which("java") is None:
-        pytest.skip(f"NOT COMPARED WITH KAFKA STREAMS: {VARIABLE}={given!r} has no kafka-streams 3.9 jar, or no java")
+    if not given or not list(Path(given).glob("kafka-streams-3.9*.jar")) or java.why_missing(module=java.COMPILER):
+        pytest.skip(f"NOT COMPARED WITH KAFKA STREAMS: {VARIABLE}={given!r} has no kafka-streams 3.9 jar, or no JDK")
     return Path(given)
 
 
@@ -28,7 +29,14 @@ def ask(jars: Path, mode: str, questions: Iterable[Any] = ()) -> list[Any]:
     """What the Java side prints, a JSON value per line."""
     options = ("-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
     ran = subprocess.run(
-        ["java", *options, "-cp", f"{jars}/*", str(Path(__file__).with_name("StreamsOracle.java")), mode],
+        [
+            java.find(module=java.COMPILER).command,
+            *options,
+            "-cp",
+            f"{jars}/*",
+            str(Path(__file__).with_name("StreamsOracle.java")),
+            mode,
+        ],
         input="".join(json.dumps(question) + "\n" for question in questions),
         capture_output=True,
         encoding="utf-8",

@@ -27,6 +27,7 @@ from clients.streams.topology import Topology
 from protocol.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from protocol.consumer_protocol import decode_subscription
 from protocol.streams_protocol import LATEST_VERSION
+from spark_jobs.java import COMPILER, find
 from tests.clients.streams.oracle import jars_or_skip
 from tests.clients.streams.world import PARTITIONS, World, story
 
@@ -78,7 +79,15 @@ class Java:
 async def kafka_streams(jars: Path, world: World) -> AsyncIterator[Java]:
     program = Path(__file__).with_name("SharedGroup.java")
     process = await asyncio.create_subprocess_exec(
-        *("java", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx256m", "-cp", f"{jars}/*", str(program)),
+        *(
+            find(module=COMPILER).command,
+            "-XX:TieredStopAtLevel=1",
+            "-Xshare:auto",
+            "-Xmx256m",
+            "-cp",
+            f"{jars}/*",
+            str(program),
+        ),
         *(world.cluster.bootstrap_servers, GROUP_ID, str(world.directory / "java"), "in", "out"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
