@@ -346,11 +346,13 @@ class Runner:
             waiting -= done
 
     async def _caught_up(self) -> None:
-        deadline_s = asyncio.get_running_loop().time() + CATCH_UP_S
+        now_s, delivered = asyncio.get_running_loop().time, -1
         while self.ledger.missing(self.acknowledged) and not self.ledger.found:
-            if asyncio.get_running_loop().time() > deadline_s:
+            if self.ledger.delivered > delivered:
+                delivered, deadline_s = self.ledger.delivered, now_s() + CATCH_UP_S
+            if now_s() > deadline_s:
                 self.trouble.append(
-                    f"L1 no convergence: not everything was delivered {CATCH_UP_S:g} s after the last fault"
+                    f"L1 no convergence: not everything was delivered, and nothing for the last {CATCH_UP_S:g} s"
                 )
                 return
             await asyncio.sleep(0.1)

@@ -14,7 +14,7 @@ import random
 import statistics
 import tempfile
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -56,10 +56,22 @@ Say = Callable[[str], None]
 
 
 @dataclass
+class Fired:
+    """One fault that happened, on the loop's clock."""
+
+    name: str
+    what: str
+    begun_s: float
+    ended_s: float
+
+
+@dataclass
 class Plan:
     """What a run is to be."""
 
     duration_s: float = 600.0
+    enough: Callable[[Sequence[Fired]], bool] = lambda fired: True
+    """Whether enough has happened. Faults go on until it has: on a busy machine they come about later, and fewer."""
     seed: int = 0
     pace_s: float = 3.0
     """Mean time between bursts of faults."""
@@ -74,16 +86,6 @@ class Plan:
     """For each step of the convergence after the faults."""
     audit: str | None = None
     """The topic in which readers write down their deliveries."""
-
-
-@dataclass
-class Fired:
-    """One fault that happened, on the loop's clock."""
-
-    name: str
-    what: str
-    begun_s: float
-    ended_s: float
 
 
 @dataclass
@@ -196,8 +198,9 @@ class ChaosRun:
         end = self._now() + self.plan.duration_s
         under_way: set[asyncio.Task[None]] = set()
         try:
-            while (left := end - self._now()) > 0:
-                await asyncio.sleep(min(left, self._rng.expovariate(1 / self.plan.pace_s)))
+            while (left := end - self._now()) > 0 or not self.plan.enough(self.fired):
+                pause_s = self._rng.expovariate(1 / self.plan.pace_s)
+                await asyncio.sleep(min(left, pause_s) if left > 0 else pause_s)
                 for _ in range(self._rng.choice((1, 1, 1, 2, 2, 3))):  # faults that meet are the interesting ones
                     name = self._rng.choice(self.plan.faults)
                     under_way.add(asyncio.create_task(self._fault(name), name=name))

@@ -90,7 +90,6 @@ def needs_java() -> None:
 
 @pytest.mark.spark
 @pytest.mark.processes
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("needs_java")
 def test_a_violation_is_the_exit_status_while_a_service_obeys_and_dies_at_once_when_told_to(
     spawn: Spawn, live: LiveCluster, tmp_path: Path

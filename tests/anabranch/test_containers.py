@@ -17,7 +17,7 @@ import pytest
 if TYPE_CHECKING:
     from anabranch.testing.containers import AnabranchContainer
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.docker
 IMAGE = os.environ.get("ANABRANCH_IMAGE", "anabranch")
 ROOT = Path(__file__).parents[2]
 

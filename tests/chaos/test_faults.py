@@ -13,7 +13,7 @@ from chaos.faults import freeze_zookeeper, kill_zookeeper
 from chaos.scene import Scene
 from tests.conftest import run_strictly
 
-pytestmark = [pytest.mark.zookeeper, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.zookeeper]
 
 TURN_S = 0.01
 

@@ -10,7 +10,7 @@ import pytest
 from chaos.marathon import Course, marathon, report
 
 log = logging.getLogger(__name__)
-pytestmark = [pytest.mark.processes, pytest.mark.zookeeper, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 
 
 def test_every_record_comes_once_and_in_order_whoever_is_killed() -> None:

@@ -13,7 +13,7 @@ from controller.zk.kazoo_session import KazooSession, open_kazoo
 from controller.zk.session import SessionEvent
 from tests.conftest import run_strictly
 
-pytestmark = [pytest.mark.zookeeper, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.zookeeper]
 
 
 def test_an_ensemble_survives_one_server_and_sessions_end_on_demand(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.differential.run import compared
 from tests.differential.shares import table
 
 SHARE_LEAST = 0.95
-marked = [pytest.mark.kafka_jars, pytest.mark.zookeeper, pytest.mark.processes, pytest.mark.timeout(600)]
+marked = [pytest.mark.kafka_jars, pytest.mark.zookeeper, pytest.mark.processes]
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,6 @@ pytestmark = [
     pytest.mark.kafka_jars,
     pytest.mark.processes,
     pytest.mark.zookeeper,
-    pytest.mark.timeout(240),
 ]
 TOOLS = "org.apache.kafka.tools"
 JAVA = next(client for client in CLIENTS if client.name == "java")

@@ -30,7 +30,6 @@ pytestmark = [
     pytest.mark.interop,
     pytest.mark.processes,
     pytest.mark.zookeeper,
-    pytest.mark.timeout(180 + 60 * KILLS),
 ]
 
 

@@ -25,7 +25,6 @@ pytestmark = [
     pytest.mark.interop,
     pytest.mark.processes,
     pytest.mark.zookeeper,
-    pytest.mark.timeout(240),
 ]
 
 

@@ -208,7 +208,6 @@ class Copier:
                 source.poll(0.2)
 
 
-@pytest.mark.timeout(300)
 def test_exactly_once_while_coordinators_die() -> None:
     """Ten times the coordinator of the transactions is gone from one moment to the next."""
     keys = 7

@@ -37,6 +37,11 @@ T = TypeVar("T")
 
 TURNS_PER_INSTANT_MAX: Final = 200_000
 """More callbacks than this without the clock moving is a livelock."""
+CALLBACKS_MAX: Final = 3_000_000
+"""More than this, some thirty times what the longest schedule takes, and a run does not come to its end.
+
+Work is counted, not seconds: how long it takes depends on who shares the machine.
+"""
 EPOCH_MS: Final = 1_700_000_000_000
 """The time of day when a simulation begins."""
 
@@ -46,7 +51,7 @@ class ProcessKilled(BaseException):
 
 
 class SimulationStuck(Exception):
-    """Nothing is ready and no timer runs (deadlock), or the clock does not get on (livelock)."""
+    """Nothing is ready and no timer runs (deadlock), the clock does not get on (livelock), or there is no end to it."""
 
 
 class Process:
@@ -284,6 +289,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self._turns += len(turn)
         if self._turns > TURNS_PER_INSTANT_MAX:
             raise SimulationStuck(f"the clock stands still at {self._now:.3f}; last: {turn[:3]}")
+        if self.callbacks_run > CALLBACKS_MAX:
+            raise SimulationStuck(f"no end after {self.callbacks_run} callbacks, at {self._now:.3f}; last: {turn[:3]}")
         for handle in turn:
             self._run_handle(handle)
         self.current = None

@@ -25,7 +25,6 @@ def told(name: str) -> tuple[str, bool, tuple[str, ...]]:
     return name, False, tuple(violations)
 
 
-@pytest.mark.timeout(200)
 def test_what_is_aimed_at_comes_about_and_breaks_nothing() -> None:
     with pool(2) as workers:
         for name, came_about, violations in workers.map(told, AIMS):

@@ -16,7 +16,6 @@ from tests.sim.scenarios import SCENARIOS, Scenario
 from tests.sim.schedule import Schedule
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("bug", "checkers"),
     [

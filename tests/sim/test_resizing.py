@@ -27,7 +27,6 @@ def results() -> list[Result]:
 
 
 @pytest.mark.xdist_group("a hundred resizes")
-@pytest.mark.timeout(400)
 def test_a_hundred_schedules_of_resizes_are_without_violation(results: list[Result]) -> None:
     """Goal: I0 to I15, whatever dies; every fault and every kind of resize happened, every invariant had evidence."""
     fired: Counter[str] = Counter()
@@ -43,13 +42,11 @@ def test_a_hundred_schedules_of_resizes_are_without_violation(results: list[Resu
 
 
 @pytest.mark.xdist_group("a hundred resizes")
-@pytest.mark.timeout(400)
 def test_a_seed_repeats_its_resizes_exactly_in_any_process_after_any_others(results: list[Result]) -> None:
     here = {result.seed: result.fingerprint for result in results[:AGAIN]}
     assert fingerprints_elsewhere(reversed(here), SCENARIO) == here
 
 
-@pytest.mark.timeout(400)
 def test_a_resize_is_finished_in_order_wherever_its_controller_fails() -> None:
     """Goal: every kind of crash point, with nothing more, a failover, a second crash and a zombie, converges (I11)."""
     points = crash_points.recorded()

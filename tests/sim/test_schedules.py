@@ -14,7 +14,7 @@ SCHEDULES = 100
 AGAIN = 25
 """And as many of resizes."""
 
-pytestmark = [pytest.mark.xdist_group("a hundred schedules"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.xdist_group("a hundred schedules")]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ from tests.sim.streaming_removals import Removals, removed
 SCHEDULES = 2
 
 
-@pytest.mark.timeout(300)
 def test_some_schedules_are_without_violation() -> None:
     fired: Counter[str] = Counter()
     for seed in range(SCHEDULES):
@@ -64,21 +63,18 @@ def deliveries(instance: Instance) -> int:
     return streams.moves.deliveries if streams is not None and hasattr(streams, "_committer") else 0
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("heir", [0, 1], ids=["the same instance", "another instance"])
 def test_state_is_passed_on_though_its_partition_is_gone(heir: int, tmp_path: Path) -> None:
     with removals_soon():
         assert not OutlivedPartitions(tmp_path, heir).run()
 
 
-@pytest.mark.timeout(300)
 def test_a_schedule_with_removals_is_without_violation() -> None:
     _, violations, happened = play(0, removals=True)
     assert not violations, "python -m tests.sim.streaming --removals 0"
     assert happened["removals"]
 
 
-@pytest.mark.timeout(300)
 def test_joined_topics_that_are_resized_meet_as_one_history() -> None:
     _, violations, happened = play(9, joins=True)  # one that finds it when nothing waits, or for the fastest topic
     assert not violations, "python -m tests.sim.streaming --joins 9"

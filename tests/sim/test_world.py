@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from controller.zk.session import ConnectionLoss, SessionExpired
+from tests.sim import loop
 from tests.sim.files import DiskView, SimDisk
 from tests.sim.loop import Process, ProcessKilled, SimulationStuck
 from tests.sim.world import World
@@ -45,7 +46,10 @@ def test_callbacks_keep_their_order_and_tasks_do_not() -> None:
     World().run(story)
 
 
-def test_nothing_to_wait_for_is_a_deadlock_and_endless_work_a_livelock() -> None:
+def test_nothing_to_wait_for_is_a_deadlock_and_endless_work_a_livelock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "CALLBACKS_MAX", 1000)
+    monkeypatch.setattr(loop, "TURNS_PER_INSTANT_MAX", 500)
+
     async def deadlock(world: World) -> None:
         await world.loop.create_future()
 
@@ -53,7 +57,11 @@ def test_nothing_to_wait_for_is_a_deadlock_and_endless_work_a_livelock() -> None
         while True:
             await asyncio.sleep(0)
 
-    for story, reason in ((deadlock, "no timer"), (livelock, "stands still")):
+    async def endless(world: World) -> None:
+        while True:
+            await asyncio.sleep(3600)
+
+    for story, reason in ((deadlock, "no timer"), (livelock, "stands still"), (endless, "no end after 1001 callbacks")):
         with pytest.raises(SimulationStuck, match=reason):
             World().run(story)
 

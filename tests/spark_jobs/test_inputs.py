@@ -30,7 +30,6 @@ needs_connector = pytest.mark.skipif(
 
 
 @needs_connector
-@pytest.mark.timeout(300)
 @pytest.mark.spark
 def test_with_sparks_own_connector_the_verdict_is_the_same(
     spark: SparkSession, live: LiveCluster, tmp_path: Path
@@ -59,7 +58,6 @@ def test_with_sparks_own_connector_the_verdict_is_the_same(
     assert ours == theirs
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.spark
 @pytest.mark.parametrize("source", [FORMAT, pytest.param(inputs.KAFKA, marks=needs_connector)])
 def test_an_audit_goes_on_without_what_expired_if_it_is_told_to(

@@ -19,7 +19,6 @@ from tests.spark_jobs.live import DELIVERY, LiveCluster, deliveries
 from tests.spark_jobs.test_inputs import needs_connector
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.spark
 @pytest.mark.parametrize("source", [FORMAT, pytest.param(inputs.KAFKA, marks=needs_connector)])
 def test_aborted_records_are_stored_only_for_those_who_read_uncommitted_ones(

@@ -47,7 +47,6 @@ def doomed(live: LiveCluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
 def test_an_audit_whose_driver_and_worker_are_killed_says_the_same(
     doomed: Doomed, spark: SparkSession, tmp_path: Path
 ) -> None:

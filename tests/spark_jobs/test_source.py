@@ -87,7 +87,6 @@ def test_what_is_there_now_is_all_that_is_read_now(live: LiveCluster) -> None:
         reader.stop()
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.spark
 def test_batch_reads_whole_topics_with_the_columns_of_sparks_kafka_source(
     spark: SparkSession, live: LiveCluster
@@ -169,7 +168,6 @@ class Query:
             self.batches.append(keys)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.spark
 def test_a_stream_takes_limited_batches_finds_new_partitions_and_goes_on_from_its_checkpoint(
     spark: SparkSession, live: LiveCluster, tmp_path: Path
@@ -188,7 +186,6 @@ def test_a_stream_takes_limited_batches_finds_new_partitions_and_goes_on_from_it
     assert query.take() == [b"later"]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.spark
 def test_every_record_is_read_once_while_partitions_come_go_and_come_back(
     spark: SparkSession, live: LiveCluster, tmp_path: Path

@@ -19,7 +19,7 @@ from spark_jobs.verdict import OUT_OF_ORDER
 from tests.spark_jobs.live import LiveCluster, deliveries
 from tests.spark_jobs.standalone import HOME, QUICK, TIMEOUT_S, StandaloneCluster, child, environment
 
-pytestmark = [pytest.mark.spark_cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark_cluster]
 
 KEYS = [b"%d" % number for number in range(50)]
 CONF = {

@@ -23,7 +23,7 @@ from spark_jobs.reader import EARLIEST, LATEST, TopicReader
 from spark_jobs.service import CannotAudit
 from tests.spark_jobs.live import DELIVERY, LiveCluster, deliveries
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark]
 
 WISH = Wish(
     bootstrap_servers="",

@@ -29,10 +29,10 @@ from tests.conftest import run_strictly
 
 FLIGHTS = 9000
 SETTINGS = {"heartbeat_interval_ms": 100}
-PATIENCE_S = 400
+PATIENCE_S = 1000
 """For everything; something has happened in each minute of it."""
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(PATIENCE_S + 120)]
+pytestmark = [pytest.mark.processes]
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ from spark_jobs.java import COMPILER, find
 from tests.clients.streams.oracle import jars_or_skip
 from tests.clients.streams.world import PARTITIONS, World, story
 
-pytestmark = [pytest.mark.kafka_jars, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka_jars]
 
 PATIENCE_S = 60.0
 GROUP_ID = "app"
