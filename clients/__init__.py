@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from clients.consumer.listener import PartitionKeyRebalanceListener
     from clients.consumer.metrics import ConsumerMetrics
     from clients.group_metadata import ConsumerGroupMetadata
+    from clients.partitioner import Cluster, Partitioner, StickyPartitioner
     from clients.producer.metrics import ProducerMetrics
     from clients.producer.producer import Producer
     from clients.producer.queues import RecordMetadata
@@ -24,23 +25,27 @@ if TYPE_CHECKING:
 _HOMES = {
     "AbortableError": "clients.producer.verdicts",
     "Admin": "clients.admin",
+    "Cluster": "clients.partitioner",
     "Consumer": "clients.consumer.consumer",
     "ConsumerGroupMetadata": "clients.group_metadata",
     "ConsumerMetrics": "clients.consumer.metrics",
     "ConsumerRecord": "clients.consumer.delivery",
     "FatalError": "clients.producer.verdicts",
     "NewTopic": "clients.admin",
+    "Partitioner": "clients.partitioner",
     "PartitionKeyRebalanceListener": "clients.consumer.listener",
     "Producer": "clients.producer.producer",
     "ProducerFenced": "clients.producer.verdicts",
     "ProducerMetrics": "clients.producer.metrics",
     "RecordMetadata": "clients.producer.queues",
+    "StickyPartitioner": "clients.partitioner",
     "TopicPartition": "protocol.topic_partition",
 }
 
 __all__ = [
     "AbortableError",
     "Admin",
+    "Cluster",
     "Consumer",
     "ConsumerGroupMetadata",
     "ConsumerMetrics",
@@ -48,10 +53,12 @@ __all__ = [
     "FatalError",
     "NewTopic",
     "PartitionKeyRebalanceListener",
+    "Partitioner",
     "Producer",
     "ProducerFenced",
     "ProducerMetrics",
     "RecordMetadata",
+    "StickyPartitioner",
     "TopicPartition",
 ]
 

@@ -47,7 +47,7 @@ class ProducerConfig:
     compression_type: str = "none"
     partitioner: str = "linear"
     audit: bool = False
-    require_min_in_sync_acks: bool = False
+    refuse_below_min_insync_replicas: bool = False
     """Accept no record for a partition that the leader would refuse for want of in-sync replicas (acks=all only)."""
     request_timeout_ms: int = 30000
     delivery_timeout_ms: int = 120000
@@ -84,7 +84,7 @@ class ProducerConfig:
             raise ValueError(f"partitioner is one of {', '.join(PARTITIONERS)}, not {partitioner!r}")
         for name, value in rest.items():
             if value < 0 or (
-                value == 0 and name not in ("linger_ms", "audit", "require_min_in_sync_acks", "max_block_ms")
+                value == 0 and name not in ("linger_ms", "audit", "refuse_below_min_insync_replicas", "max_block_ms")
             ):
                 raise ValueError(f"{name} must be positive, not {value}")
         return cls(

@@ -1,14 +1,93 @@
-"""Which partition a record without an explicit one goes to.
+"""Which partition a record without an explicit one goes to, and what an application's own partitioner may know.
 
 Keyed records follow their hash (D10): linear hashing over the live partitions of an ordered topic, so that every resize
 moves as few keys as it can, and Kafka's `hash % partitions` where the topic or the user asks for today's behaviour. At
-`base * 2**k` partitions both agree. Records without a key stick to one live partition per batch (KIP-480).
+`base * 2**k` partitions both agree. Records without a key stick to one partition per batch (KIP-480): to one that is
+*ready*, which means that it has a leader and, with acks=all, at least `min.insync.replicas` in sync; while none is
+ready to one that has a leader, and while none has to any.
+
+`Producer(partitioner=...)` takes an object like `Partitioner`, or a function like its method, in place of all that.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from protocol.hashing import murmur2
+
+if TYPE_CHECKING:
+    from clients.metadata import ClusterMetadata
+    from clients.producer.queues import TopicQueues
+
+
+class Cluster:
+    """What a producer knows of its cluster at this moment, for partitioners. Partitions are given by their numbers."""
+
+    def __init__(self, topics: Mapping[str, TopicQueues], metadata: Callable[[], ClusterMetadata]) -> None:
+        self._topics = topics
+        self._metadata = metadata
+
+    @property
+    def metadata(self) -> ClusterMetadata:
+        """Everything else: nodes and racks; leaders, replicas and settings of each topic."""
+        return self._metadata()
+
+    def partitions_for_topic(self, topic: str) -> tuple[int, ...]:
+        """All that records may be sent to, rising. Those that were merged away are not among them."""
+        known = self._topics.get(topic)
+        return () if known is None else known.live
+
+    def available_partitions_for_topic(self, topic: str) -> tuple[int, ...]:
+        """Those that have a leader."""
+        known = self._topics.get(topic)
+        return () if known is None else known.available
+
+    def ready_partitions_for_topic(self, topic: str) -> tuple[int, ...]:
+        """Those whose leader would take a record now: with acks=all, min.insync.replicas are in sync."""
+        known = self._topics.get(topic)
+        return () if known is None else known.ready
+
+    def partition_for_key(self, topic: str, key_bytes: bytes) -> int:
+        """Where a key belongs: on an ordered topic no other choice is taken. `KeyError` for a topic not in use."""
+        return self._topics[topic].address(murmur2(key_bytes))
+
+
+class Partitioner(Protocol):
+    """An application's own choice of partitions. Called in the producer's loop: it must not wait for anything.
+
+    It may have a method `on_new_batch(topic, cluster, prev_partition)`, like `StickyPartitioner`.
+    """
+
+    def partition(
+        self,
+        topic: str,
+        key: Any,
+        key_bytes: bytes | None,
+        value: Any,
+        value_bytes: bytes | None,
+        require_min_in_sync_acks: bool,
+        cluster: Cluster,
+        /,
+    ) -> int:
+        """The partition of a record. This producer takes bytes: `key` is `key_bytes`, and `value` `value_bytes`.
+
+        `require_min_in_sync_acks`: acks=all, so that a partition which is available may still refuse the record.
+        On an ordered topic a record with a key goes to `cluster.partition_for_key(topic, key_bytes)`; anything else is
+        a `ValueError` out of `send`. What it raises itself comes out of `send`, too.
+        """
+
+
+class StickyPartitioner(Partitioner, Protocol):
+    """One that stays with a partition until its batch is full."""
+
+    def on_new_batch(self, topic: str, cluster: Cluster, prev_partition: int, /) -> None:
+        """The record would begin a batch in `prev_partition`: choose another one, and be asked once more for it."""
+
+
+PartitionerFunction = Callable[[str, Any, bytes | None, Any, bytes | None, bool, Cluster], int]
+"""The method `partition` of a `Partitioner` alone."""
 
 
 def modulo(key_hash: int, partitions: int) -> int:

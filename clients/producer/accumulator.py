@@ -22,9 +22,11 @@ from clients.config import ProducerConfig
 from clients.partitioner import Sticky
 from clients.producer import switch
 from clients.producer.drained import Drained, Statistics
+from clients.producer.keyless import withdraw_keyless
 from clients.producer.marks import Marks
 from clients.producer.metrics import Stalls
 from clients.producer.numbering import Numbering
+from clients.producer.own_partitioner import OwnPartitioner
 from clients.producer.queues import (
     Batch,
     PartitionQueue,
@@ -34,7 +36,7 @@ from clients.producer.queues import (
     size_of,
 )
 from clients.producer.reasons import why_kept_back, why_late
-from clients.producer.routes import UNKEYED, check_ready, chosen_partition, not_live
+from clients.producer.routes import UNKEYED, chosen_partition, not_live, starved
 from clients.producer.turns import Turns
 from clients.producer.verdicts import TransactionAborted
 from protocol.errors import ErrorCode, KafkaError
@@ -68,6 +70,8 @@ class Accumulator:
     def __init__(self, config: ProducerConfig, backoff: Backoff, rng: random.Random) -> None:
         self.config = config
         self.marks: Marks | None = None
+        self.partitioner: OwnPartitioner | None = None
+        """Where the application wants records to go, if it has a mind of its own."""
         self.topics: dict[str, TopicQueues] = {}
         self.statistics = Statistics()
         self.stalls = Stalls()
@@ -118,20 +122,22 @@ class Accumulator:
         now: float,
     ) -> bool:
         """Accept a record; True when the sender should look again. `KafkaError` if its partition takes none."""
-        if route >= 0:
+        size_bytes = size_of(key, value, headers)
+        if self.partitioner is not None and route >= UNKEYED:
+            route, index = self.partitioner.place(topic, route, key, value, size_bytes)
+        elif route >= 0:
             index = topic.address(route)
         elif route == UNKEYED:
-            if not topic.ready:
-                check_ready(topic, route)
-            index = self._stickies[topic.name].current(topic.ready)
+            if not topic.keyless:
+                raise starved(topic)
+            index = self._stickies[topic.name].current(topic.keyless)
         else:
             index = chosen_partition(route)
             if index not in topic.live:
                 raise not_live(topic, index)
-        if topic.starved:
-            check_ready(topic, route)
+        if index in topic.refused:
+            raise starved(topic, index)
         queue = topic.queues.get(index) or topic.queue(index)
-        size_bytes = size_of(key, value, headers)
         record = Record(self._order, route, key, value, headers, timestamp_ms, receipt)
         begun = queue.add(record, size_bytes, self.config.batch_bytes, now)
         self._order += 1
@@ -140,7 +146,7 @@ class Accumulator:
         if begun:
             self._active[queue] = None
             if route == UNKEYED and len(queue.waiting) > 1:
-                self._stickies[topic.name].move_on(topic.ready)
+                self._stickies[topic.name].move_on(topic.keyless)
         return begun or self.buffered_bytes >= self.config.buffer_bytes
 
     def adopt(
@@ -152,6 +158,15 @@ class Accumulator:
         if switch.adopt(topic, topic_id, lineage if stamped else None, live):
             self.statistics.switches += topic.generation > known
         self._settle(topic, force=True)
+
+    def note_condition(self, name: str, *, leaderless: Collection[int], starved: Collection[int]) -> None:
+        """Which partitions could not take a record now. What has no key and waits for one of them goes elsewhere."""
+        topic = self.topics[name]
+        topic.note_condition(
+            leaderless=leaderless, starved=starved, refusing=self.config.refuse_below_min_insync_replicas
+        )
+        if withdraw_keyless(topic):
+            self._settle(topic, force=True)
 
     def note_gone(self, name: str, listed: Collection[int]) -> None:
         """Which partitions exist. One that was merged away and then removed answers nothing any more.
@@ -350,7 +365,11 @@ class Accumulator:
 
     def _settle(self, topic: TopicQueues, *, force: bool = False) -> None:
         sticky, homeward = self._stickies[topic.name], len(topic.returned)
-        homeless = switch.settle(topic, sticky.current, self.config.batch_bytes, force=force)
+
+        def choose(live: Sequence[int]) -> int:
+            return sticky.current(topic.keyless or live)
+
+        homeless = switch.settle(topic, choose, self.config.batch_bytes, force=force)
         self.statistics.rehashed_records += homeward - len(topic.returned) - len(homeless)
         for record in homeless:
             error = not_live(topic, chosen_partition(record.route))

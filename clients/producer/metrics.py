@@ -29,7 +29,8 @@ class ProducerMetrics:
     records_failed: int
     """Refused, given up or aborted; the rest is under way."""
     records_rehashed: int
-    """Partitioned again because their topic was resized before they were stored."""
+    """Partitioned again because, before they were stored, their topic was resized, or, without a key, their partition
+    could not take them."""
     batches_refused: int
     """Refused by a leader because their partition had moved to a newer generation."""
     switches: int

@@ -17,15 +17,17 @@ from clients.config import NetworkConfig, ProducerConfig, parse_servers
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.metadata import ClusterMetadata
 from clients.network import Network
+from clients.partitioner import Cluster, Partitioner, PartitionerFunction
 from clients.producer.accumulator import Accumulator
 from clients.producer.drained import Statistics
 from clients.producer.entrance import Entrance
 from clients.producer.flush import Flush
 from clients.producer.marks import Marks
 from clients.producer.metrics import ProducerMetrics, metrics_of
+from clients.producer.own_partitioner import OwnPartitioner
 from clients.producer.queues import Record, RecordMetadata, TopicQueues
-from clients.producer.routes import check_ready, route_of
-from clients.producer.sender import Sender
+from clients.producer.routes import check_accepted, route_of
+from clients.producer.sender import ALL, Sender
 from clients.producer.transactor import TransactionScope, Transactor
 from protocol.errors import ErrorCode, KafkaError
 from protocol.topic_partition import TopicPartition
@@ -41,8 +43,10 @@ class Producer:
     sequence within its key, from which `spark_jobs` tells whether anything was lost, repeated or out of order. After an
     abort or a failed send the key has another identity and counts from 0 again, so that what is not stored, or not
     committed, does not count as lost (`clients.producer.marks`).
-    `require_min_in_sync_acks=True` (with acks="all") keeps one partition without enough in-sync replicas from filling
-    the buffer: records without a key go elsewhere, and `send` refuses others for it at once with NOT_ENOUGH_REPLICAS.
+    `partitioner` may also be the application's own: `clients.Partitioner`, or a function like its method.
+    With acks="all", records without a key go to partitions with enough in-sync replicas.
+    `refuse_below_min_insync_replicas=True` also keeps a partition that lacks them from filling the buffer:
+    `send` refuses what must go there at once with NOT_ENOUGH_REPLICAS.
 
     With a `transactional_id` every record belongs to a transaction: `async with producer.transaction(): ...`. Starting
     fences whoever used the id before and finishes what it left behind. An `AbortableError` ends one transaction, a
@@ -62,9 +66,9 @@ class Producer:
         batch_bytes: int = 16384,
         buffer_bytes: int = 32 * 1024 * 1024,
         compression_type: str | None = None,
-        partitioner: str = "linear",
+        partitioner: str | Partitioner | PartitionerFunction = "linear",
         audit: bool = False,
-        require_min_in_sync_acks: bool = False,
+        refuse_below_min_insync_replicas: bool = False,
         request_timeout_ms: int = 30000,
         delivery_timeout_ms: int = 120000,
         max_block_ms: int = 60000,
@@ -78,12 +82,12 @@ class Producer:
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
             compression_type=compression_type,
-            partitioner=partitioner,
+            partitioner=partitioner if isinstance(partitioner, str) else "linear",
             linger_ms=linger_ms,
             batch_bytes=batch_bytes,
             buffer_bytes=buffer_bytes,
             audit=audit,
-            require_min_in_sync_acks=require_min_in_sync_acks,
+            refuse_below_min_insync_replicas=refuse_below_min_insync_replicas,
             request_timeout_ms=request_timeout_ms,
             delivery_timeout_ms=delivery_timeout_ms,
             max_block_ms=max_block_ms,
@@ -99,6 +103,13 @@ class Producer:
         self._marks = marks if audit else None
         self._accumulator = Accumulator(self._config, self._network_config.retry_backoff, self._rng)
         self._accumulator.marks = self._marks
+        if not isinstance(partitioner, str):
+            self._accumulator.partitioner = OwnPartitioner(
+                partitioner,
+                Cluster(self._accumulator.topics, lambda: self._network.metadata),
+                waits_for_replicas=self._config.acks == ALL,
+                batch_bytes=batch_bytes,
+            )
         self._ready: dict[str, TopicQueues] = {}
         self._flushes: list[Flush] = []
         self._loop: asyncio.AbstractEventLoop
@@ -330,8 +341,8 @@ class Producer:
         self._check_running()
         deadline = self._loop.time() + self._config.max_block_ms / 1000
         queues = await self._topic(topic)
-        if queues.starved:
-            check_ready(queues, route_of(key, partition))
+        if queues.refused and (self._accumulator.partitioner is None or partition is not None):
+            check_accepted(queues, route_of(key, partition))
         try:
             async with asyncio.timeout_at(deadline), self._entrance.turn():
                 self._check_running()

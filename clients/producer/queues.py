@@ -152,6 +152,11 @@ class Batch:
         part.ordinal, part.attempts = self.ordinal, self.attempts
         return part
 
+    def keep(self, records: list[Record]) -> None:
+        """Hold these records only; the batch has not been transmitted."""
+        self.records = records
+        self.size_bytes = sum(size_of(one.key, one.value, one.headers) for one in records)
+
     def stored(self, base_offset: int, log_append_time_ms: int) -> None:
         """Tell the application where its records are."""
         self.done = True
@@ -240,6 +245,10 @@ class PartitionQueue:
         """How many batches the leader has not answered."""
         return sum(batch.on_wire for batch in self.unresolved)
 
+    def begins_batch(self, size_bytes: int, limit_bytes: int) -> bool:
+        """Whether a record of this size would not fit into the youngest batch."""
+        return not self.waiting or self.waiting[-1].size_bytes + size_bytes > limit_bytes
+
     def add(self, record: Record, size_bytes: int, limit_bytes: int, now: float) -> bool:
         """Append a record to the youngest waiting batch, or to a new one; says whether a batch was begun."""
         waiting = self.waiting
@@ -303,12 +312,16 @@ class TopicQueues:
 
     __slots__ = (
         "address",
+        "available",
         "closed",
+        "gated",
+        "keyless",
         "lineage",
         "live",
         "name",
         "queues",
         "ready",
+        "refused",
         "returned",
         "starved",
         "topic_id",
@@ -319,10 +332,18 @@ class TopicQueues:
         self.topic_id = b""
         self.lineage: Lineage | None = None
         self.live: tuple[int, ...] = ()
+        self.gated = True
+        """Whether the topic wants the order of its keys kept (`enable.ordered.delivery`)."""
+        self.available: tuple[int, ...] = ()
+        """The live partitions that have a leader."""
         self.ready: tuple[int, ...] = ()
-        """Where records without a key may go: live partitions with a leader and, if required, enough replicas."""
+        """Those of them whose leader would take a record: with enough in-sync replicas, if those are waited for."""
+        self.keyless: tuple[int, ...] = ()
+        """Where records without a key go."""
         self.starved: frozenset[int] = frozenset()
-        """Partitions without enough in-sync replicas, if that is looked at."""
+        """The live partitions without enough in-sync replicas, if those are waited for."""
+        self.refused: frozenset[int] = frozenset()
+        """The partitions that the application wants no record accepted for at present."""
         self.queues: dict[int, PartitionQueue] = {}
         self.closed: frozenset[int] = frozenset()
         """Partitions to which nothing new is transmitted, because older records of their keys are unresolved."""
@@ -339,21 +360,24 @@ class TopicQueues:
     def hash_over(self, lineage: Lineage | None, live: Sequence[int]) -> None:
         """Partition from now on by this lineage, or by Kafka's modulo if there is none."""
         self.lineage = lineage
-        self.live = self.ready = tuple(live)
-        self.starved = frozenset()
+        self.live = self.available = self.ready = self.keyless = tuple(live)
+        self.starved = self.refused = frozenset()
         count = lineage.count if lineage is not None else max(self.live, default=0) + 1
         # Kafka's modulo is linear hashing at its base.
         self.address = addressing(count if lineage is None else lineage.base, count)
 
-    def note_condition(self, *, leaderless: Collection[int], starved: Collection[int]) -> None:
+    def note_condition(self, *, leaderless: Collection[int], starved: Collection[int], refusing: bool) -> None:
         """Which partitions have no leader, and which too few in-sync replicas to take a record now.
 
-        Records without a key avoid both. A starved one is given none at all; batches that wait for it already keep
-        their place, because replicas may come back before the delivery timeout.
+        Records without a key go to ready partitions; to available ones while none is ready, and to any while none is
+        available. `refusing`: a starved partition is given none at all, rather than records that may be late.
         """
+        self.available = tuple(index for index in self.live if index not in leaderless)
+        self.ready = tuple(index for index in self.available if index not in starved)
         self.starved = frozenset(starved)
-        fed = tuple(index for index in self.live if index not in self.starved)
-        self.ready = tuple(index for index in fed if index not in leaderless) or fed
+        self.refused = self.starved if refusing else frozenset()
+        fed = tuple(index for index in self.live if index not in self.refused)
+        self.keyless = self.ready or (fed if refusing else self.available or self.live)
 
     def queue(self, index: int) -> PartitionQueue:
         """The queue of a partition; made when first used."""

@@ -37,19 +37,21 @@ def chosen_partition(route: int) -> int:
     return -2 - route
 
 
-def check_ready(topic: TopicQueues, route: int) -> None:
-    """Refuse a record for a partition without enough replicas before it waits for room in the buffer."""
+def check_accepted(topic: TopicQueues, route: int) -> None:
+    """Refuse a record, before it waits for room in the buffer, that would be refused afterwards."""
     if route == UNKEYED:
-        if not topic.ready:
-            raise _starved(topic, "every partition")
+        if not topic.keyless:
+            raise starved(topic)
         return
     index = topic.address(route) if route >= 0 else chosen_partition(route)
-    if index in topic.starved:
-        raise _starved(topic, f"partition {index}")
+    if index in topic.refused:
+        raise starved(topic, index)
 
 
-def _starved(topic: TopicQueues, partitions: str) -> KafkaError:
-    text = f"{topic.name}: fewer in-sync replicas than min.insync.replicas in {partitions}; the record was not accepted"
+def starved(topic: TopicQueues, index: int | None = None) -> KafkaError:
+    """Why a record is not accepted for a partition without enough replicas; None: every one is without."""
+    where = "every partition" if index is None else f"partition {index}"
+    text = f"{topic.name}: fewer in-sync replicas than min.insync.replicas in {where}; the record was not accepted"
     return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
 
 

@@ -33,8 +33,10 @@ from protocol.errors import ErrorCode, KafkaError
 log = logging.getLogger(__name__)
 
 ALL: Final = -1
-STARVED_REFRESH_S: Final = 0.5
-"""How often to look whether partitions have enough in-sync replicas again."""
+STARVED_REFRESH_S: Final = 5.0
+"""How often to look whether partitions have enough in-sync replicas again, so that they get records without keys."""
+REFUSING_REFRESH_S: Final = 0.5
+"""The same while records are refused for want of them."""
 _STARVED: Final = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 _PRODUCER_ID_PATIENCE_MS: Final = 1000
 """After this, records that have become too old are given up before the next try."""
@@ -99,10 +101,11 @@ class Sender:
                 self._accumulator.adopt(name, topic.topic_id, topic.lineage, live, stamped=stamped)
                 if stamped:
                     self._accumulator.note_gone(name, topic.partitions.keys())
-                counts = self._config.require_min_in_sync_acks and self._config.acks == ALL
+                counts = self._config.acks == ALL
                 starved = [index for index in live if counts and not topic.in_sync_enough(index)]
                 leaderless = [index for index in live if metadata.leader(name, index) == NO_LEADER]
-                self._accumulator.topics[name].note_condition(leaderless=leaderless, starved=starved)
+                self._accumulator.topics[name].gated = topic.gated
+                self._accumulator.note_condition(name, leaderless=leaderless, starved=starved)
                 if starved:
                     self._look_again()
         self.wake()
@@ -110,7 +113,8 @@ class Sender:
     def _look_again(self) -> None:
         """Nothing tells a producer that replicas have caught up, except metadata that it asks for."""
         if self._starved_timer is None:
-            self._starved_timer = self._loop.call_later(STARVED_REFRESH_S, self._refresh_starved)
+            wait_s = REFUSING_REFRESH_S if self._config.refuse_below_min_insync_replicas else STARVED_REFRESH_S
+            self._starved_timer = self._loop.call_later(wait_s, self._refresh_starved)
 
     def _refresh_starved(self) -> None:
         self._starved_timer = None
@@ -269,7 +273,7 @@ class Sender:
 
     def _settle(self, batch: Batch, row: PartitionProduceResponse, now: float) -> None:
         code = ErrorCode(row.error_code)
-        if code.invalid_metadata or (self._config.require_min_in_sync_acks and code in _STARVED):
+        if code.invalid_metadata or (code in _STARVED and batch.queue.index not in batch.queue.topic.starved):
             self._refresh_soon()
         self._accumulator.complete(
             batch,

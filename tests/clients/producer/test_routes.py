@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clients.producer.queues import TopicQueues
-from clients.producer.routes import UNKEYED, check_ready, chosen_partition, explicit_route, not_live, route_of
+from clients.producer.routes import UNKEYED, check_accepted, chosen_partition, explicit_route, not_live, route_of
 from protocol.errors import ErrorCode, KafkaError
 from protocol.hashing import murmur2
 from protocol.lineage import Lineage
@@ -14,7 +14,7 @@ from protocol.lineage import Lineage
 def topic_of(count: int, *starved: int) -> TopicQueues:
     topic = TopicQueues("t")
     topic.hash_over(Lineage(1, [(0, count)]), range(count))
-    topic.note_condition(leaderless=(), starved=starved)
+    topic.note_condition(leaderless=(), starved=starved, refusing=True)
     return topic
 
 
@@ -32,16 +32,16 @@ def test_a_chosen_partition_goes_before_the_key() -> None:
 @pytest.mark.parametrize("route", [explicit_route(1), murmur2(b"k")])
 def test_a_starved_partition_refuses_and_its_neighbours_do_not(route: int) -> None:
     home = chosen_partition(route) if route < 0 else topic_of(2).address(route)
-    check_ready(topic_of(2, 1 - home), route)
+    check_accepted(topic_of(2, 1 - home), route)
     with pytest.raises(KafkaError, match=f"partition {home}") as refused:
-        check_ready(topic_of(2, home), route)
+        check_accepted(topic_of(2, home), route)
     assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 def test_a_record_without_a_key_is_refused_only_where_every_partition_starves() -> None:
-    check_ready(topic_of(2, 1), UNKEYED)
+    check_accepted(topic_of(2, 1), UNKEYED)
     with pytest.raises(KafkaError, match="every partition"):
-        check_ready(topic_of(2, 0, 1), UNKEYED)
+        check_accepted(topic_of(2, 0, 1), UNKEYED)
 
 
 def test_a_partition_that_is_not_there_is_told_with_those_that_are() -> None:

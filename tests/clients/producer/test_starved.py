@@ -1,4 +1,5 @@
-"""Goal: one partition whose followers are gone does not take the whole buffer with it (`require_min_in_sync_acks`).
+"""Goal: a partition whose followers are gone holds up no record that could go elsewhere, and with
+`refuse_below_min_insync_replicas` it does not take the whole buffer with it either.
 
 Method: a real cluster; the follower of partition 0 is stopped, min.insync.replicas is 2. The same without the option
 shows what it is for.
@@ -55,6 +56,58 @@ async def until_known(producer: Producer) -> None:
     assert refused.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
+async def sixty_without_a_key(producer: Producer, size_bytes: int) -> set[int]:
+    """Where sixty records are stored, all of them."""
+    receipts = [await producer.send("t", b"x" * size_bytes) for _ in range(60)]
+    return {stored.partition for stored in await asyncio.gather(*receipts)}
+
+
+@pytest.mark.parametrize("size_bytes", [10, 1000], ids=["one batch", "many batches"])
+def test_records_without_a_key_go_to_ready_partitions(size_bytes: int) -> None:
+    """Whether the producer began after the follower was gone or before, so that a leader has to tell it."""
+
+    async def story(cluster: Cluster, admin: Admin, before: Producer) -> None:
+        assert before.metadata.topics["t"].in_sync_enough(0), "nobody has told it"
+        before._accumulator._stickies["t"]._current = 0
+        assert await sixty_without_a_key(before, size_bytes) == {1}
+        async with Producer(cluster.bootstrap_servers, delivery_timeout_ms=10_000, batch_bytes=2000) as after:
+            assert await sixty_without_a_key(after, size_bytes) == {1}
+            known = after._accumulator.topics["t"]
+            assert (known.live, known.available, known.ready) == ((0, 1), (0, 1), (1,))
+            # When the follower is back, so is the partition, without anything that would tell the producer.
+            await cluster.start_broker(2)
+            await admin.wait_for_topic("t", replicas=2)
+            while await sixty_without_a_key(after, 1000) != {0, 1}:
+                pass
+
+    with_a_starved_partition(story, delivery_timeout_ms=10_000, batch_bytes=2000)
+
+
+def test_records_without_a_key_wait_where_a_leader_is_when_no_partition_is_ready() -> None:
+    async def story(cluster: Cluster, admin: Admin, producer: Producer) -> None:
+        await cluster.stop_broker(3)
+        await admin.wait_until(lambda metadata: metadata.topics["t"].partitions[1].isr == (1,), "t")
+        async with Producer(cluster.bootstrap_servers) as other:
+            waiting = [await other.send("t", b"x" * 1000) for _ in range(20)]
+            known = other._accumulator.topics["t"]
+            assert (known.available, known.ready) == ((0, 1), ())
+            await cluster.start_broker(2)
+            assert len(await asyncio.gather(*waiting)) == 20
+        await cluster.start_broker(3)
+
+    with_a_starved_partition(story)
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_without_acks_of_all_ready_is_what_has_a_leader(acks: int) -> None:
+    async def story(cluster: Cluster, admin: Admin, producer: Producer) -> None:
+        async with Producer(cluster.bootstrap_servers, acks=acks, batch_bytes=2000) as other:
+            assert await sixty_without_a_key(other, 1000) == {0, 1}
+            assert other._accumulator.topics["t"].ready == (0, 1)
+
+    with_a_starved_partition(story)
+
+
 def test_the_buffer_no_longer_fills() -> None:
     async def story(cluster: Cluster, admin: Admin, producer: Producer) -> None:
         await until_known(producer)
@@ -82,7 +135,7 @@ def test_the_buffer_no_longer_fills() -> None:
                 assert (await receipt).partition == 0
                 break
 
-    with_a_starved_partition(story, require_min_in_sync_acks=True)
+    with_a_starved_partition(story, refuse_below_min_insync_replicas=True)
 
 
 def test_without_the_option_it_fills_and_stops_everybody() -> None:
@@ -115,7 +168,7 @@ def test_records_without_a_key_are_refused_when_no_partition_is_left() -> None:
         await cluster.start_broker(2)
         await cluster.start_broker(3)
 
-    with_a_starved_partition(story, require_min_in_sync_acks=True)
+    with_a_starved_partition(story, refuse_below_min_insync_replicas=True)
 
 
 @pytest.mark.parametrize("acks", [0, 1])
@@ -124,7 +177,7 @@ def test_it_asks_for_nothing_where_followers_are_not_waited_for(acks: int) -> No
         homes = {(await producer.send_and_wait("t", b"x" * 1000, key)).partition for key in KEYS.values()}
         assert homes == {0, 1}
 
-    with_a_starved_partition(story, require_min_in_sync_acks=True, acks=acks)
+    with_a_starved_partition(story, refuse_below_min_insync_replicas=True, acks=acks)
 
 
 def test_records_without_a_key_avoid_partitions_without_a_leader() -> None:

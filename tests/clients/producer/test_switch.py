@@ -228,10 +228,10 @@ def test_the_fence_of_a_partition_never_falls() -> None:
     """An answer to an older request may arrive late: what a newer one has told of the leader stays known."""
     world = settled((1, 2))
     queue = world.accumulator.topic(TOPIC).queue(0)
-    queue.established = True  # several requests may be on their way
     for _ in range(2):
         world.send(1)
         world.transmit()
+        queue.established = True  # so that several requests may be on their way
     older, newer = list(queue.unresolved)
     switch.refuse(newer, 2)
     switch.refuse(older, 1)

@@ -1,0 +1,104 @@
+"""Goal: what has no key leaves a partition that takes nothing now, unless it might be stored there already."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.hashing import murmur2
+from tests.clients.producer.bench import RECORD_BYTES, Bench
+from tests.clients.producer.world import Receipt
+
+KEY = next(b"%d" % n for n in range(100) if murmur2(b"%d" % n) % 2 == 0)
+
+
+def bench_at_0(**settings: object) -> Bench:
+    """Two partitions; records without a key go to the first."""
+    bench = Bench(partitions=2, **settings)
+    bench.accumulator._stickies["t"]._current = 0
+    return bench
+
+
+def starve(bench: Bench, *partitions: int) -> None:
+    bench.accumulator.note_condition("t", leaderless=(), starved=partitions)
+
+
+def keyed(bench: Bench) -> Receipt:
+    receipt = Receipt()
+    bench.accumulator.append(bench.topic, murmur2(KEY), KEY, b"v", (), 5, receipt, bench.now)
+    return receipt
+
+
+def waiting(bench: Bench) -> dict[int, list[bytes | None]]:
+    """The keys of what waits, by partition."""
+    return {
+        index: [record.key for batch in queue.waiting for record in batch.records]
+        for index, queue in bench.topic.queues.items()
+    }
+
+
+def test_waiting_records_leave_and_keyed_ones_stay() -> None:
+    bench = bench_at_0()
+    bench.send(None)
+    keyed(bench)
+    bench.send(None)
+    before = bench.accumulator.buffered_bytes
+    starve(bench, 0)
+    assert waiting(bench) == {0: [KEY], 1: [None, None]}
+    assert bench.topic.queue(0).waiting[0].size_bytes == before - 2 * RECORD_BYTES
+    assert (bench.accumulator.outstanding, bench.accumulator.buffered_bytes) == (3, before)
+    bench.send(None)
+    assert waiting(bench)[1] == [None] * 3, "and none follows"
+
+
+def test_a_refused_batch_leaves_and_gives_its_numbers_back() -> None:
+    bench = bench_at_0(batch_bytes=1)
+    receipt = bench.send(None)
+    batch = bench.one()
+    starve(bench, 0)
+    assert batch.on_wire and bench.topic.queue(0).unresolved, "it may be stored"
+    bench.answer(batch, ErrorCode.NOT_ENOUGH_REPLICAS)
+    starve(bench, 0)
+    assert not bench.topic.queue(0).unresolved
+    moved = bench.one()
+    assert (moved.queue.index, moved.base_sequence) == (1, 0)
+    bench.answer(moved, offset=7)
+    assert receipt.metadata is not None and receipt.metadata[1:3] == (1, 7)
+    starve(bench)
+    keyed(bench)
+    assert bench.one().base_sequence == 0, "in partition 0 nothing was ever stored"
+
+
+@pytest.mark.parametrize("outcome", ["lost", ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT])
+def test_what_may_be_stored_stays(outcome: str | ErrorCode) -> None:
+    bench = bench_at_0()
+    bench.send(None)
+    batch = bench.one()
+    if isinstance(outcome, ErrorCode):
+        bench.answer(batch, outcome)
+    else:
+        bench.accumulator.lost(batch, bench.now)
+    starve(bench, 0)
+    assert list(bench.topic.queue(0).unresolved) == [batch]
+
+
+def test_a_batch_before_one_that_stays_stays_too() -> None:
+    bench = bench_at_0(batch_bytes=1)
+    bench.establish()
+    bench.send(None)
+    bench.accumulator._stickies["t"]._current = 0
+    keyed(bench)
+    bench.now += 1
+    first, second = bench.one(), bench.one()
+    for batch in (first, second):
+        bench.answer(batch, ErrorCode.NOT_ENOUGH_REPLICAS)
+    starve(bench, 0)
+    assert list(bench.topic.queue(0).unresolved) == [first, second], "the numbers of the second follow the first's"
+
+
+def test_where_nothing_is_ready_nothing_moves() -> None:
+    bench = bench_at_0()
+    bench.send(None)
+    starve(bench, 0, 1)
+    assert waiting(bench)[0] == [None]
+    assert bench.topic.keyless == (0, 1)

@@ -1,0 +1,221 @@
+"""Goal: an application's partitioner is asked as the interface says, and cannot take a key out of its order."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.cluster import Cluster as Brokers
+from clients import Admin, Cluster, NewTopic, Partitioner, Producer, StickyPartitioner
+from clients.metadata import ClusterMetadata
+from clients.partitioner import PartitionerFunction
+from clients.producer.own_partitioner import OwnPartitioner
+from clients.producer.queues import TopicQueues
+from clients.producer.routes import explicit_route
+from protocol.hashing import murmur2
+from protocol.lineage import Lineage
+
+KEY = next(b"%d" % n for n in range(100) if murmur2(b"%d" % n) % 3 == 1)
+"""Belongs in partition 1 of 3."""
+
+
+class Always:
+    """Says the same of every record, and remembers what it was asked."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.asked: list[tuple[Any, ...]] = []
+
+    def partition(
+        self,
+        topic: str,
+        key: Any,
+        key_bytes: bytes | None,
+        value: Any,
+        value_bytes: bytes | None,
+        require_min_in_sync_acks: bool,
+        cluster: Cluster,
+    ) -> int:
+        self.asked.append((topic, key, key_bytes, value, value_bytes, require_min_in_sync_acks))
+        self.cluster = cluster
+        chosen: int = self.answer
+        return chosen
+
+
+class RoundRobin:
+    """Sticks to a partition while its batch has room."""
+
+    def __init__(self) -> None:
+        self.current = 0
+        self.begun: list[int] = []
+
+    def partition(
+        self,
+        topic: str,
+        key: Any,
+        key_bytes: bytes | None,
+        value: Any,
+        value_bytes: bytes | None,
+        require_min_in_sync_acks: bool,
+        cluster: Cluster,
+    ) -> int:
+        ready = cluster.ready_partitions_for_topic(topic)
+        return ready[self.current % len(ready)]
+
+    def on_new_batch(self, topic: str, cluster: Cluster, prev_partition: int) -> None:
+        self.begun.append(prev_partition)
+        self.current += 1
+
+
+def with_a_producer(
+    story: Callable[[Producer], Any], given: Partitioner | PartitionerFunction, *, ordered: bool = True, **settings: Any
+) -> None:
+    async def whole() -> None:
+        async with asyncio.timeout(60), Brokers(1, seed=1) as brokers, Admin(brokers.bootstrap_servers) as admin:
+            configs = {} if ordered else {"enable.ordered.delivery": "false"}
+            await admin.create_topics([NewTopic(name="t", partitions=3, configs=configs)])
+            await admin.wait_for_topic("t")
+            async with Producer(brokers.bootstrap_servers, partitioner=given, **settings) as producer:
+                await story(producer)
+
+    asyncio.run(whole())
+
+
+def test_it_is_asked_for_every_record_that_names_no_partition() -> None:
+    own: Partitioner = (always := Always(2))
+
+    async def story(producer: Producer) -> None:
+        assert (await producer.send_and_wait("t", b"v")).partition == 2
+        assert (await producer.send_and_wait("t", b"v", partition=0)).partition == 0
+        assert always.asked == [("t", None, None, b"v", b"v", True)]
+        cluster = always.cluster
+        assert cluster.partitions_for_topic("t") == (0, 1, 2)
+        assert cluster.available_partitions_for_topic("t") == cluster.ready_partitions_for_topic("t") == (0, 1, 2)
+        assert cluster.partition_for_key("t", KEY) == 1
+        assert cluster.metadata.topics["t"].min_insync_replicas == 1
+        for known in (
+            cluster.partitions_for_topic,
+            cluster.available_partitions_for_topic,
+            cluster.ready_partitions_for_topic,
+        ):
+            assert known("unheard of") == ()
+
+    with_a_producer(story, own)
+
+
+def test_a_function_will_do_and_hears_of_acks() -> None:
+    asked = []
+
+    def function(
+        topic: str, key: Any, key_bytes: Any, value: Any, value_bytes: Any, require: bool, cluster: Cluster
+    ) -> int:
+        asked.append((topic, key_bytes, value_bytes, require))
+        return 1
+
+    async def story(producer: Producer) -> None:
+        await producer.send_and_wait("t", b"v", KEY)
+
+    with_a_producer(story, function, acks=1)
+    assert asked == [("t", KEY, b"v", False)]
+
+
+def test_a_key_of_an_ordered_topic_goes_home_or_nowhere() -> None:
+    always = Always(2)
+
+    async def story(producer: Producer) -> None:
+        with pytest.raises(ValueError, match=rf"t: the partitioner chose partition 2 for the key {KEY!r}, .* in 1: "):
+            await producer.send("t", b"v", KEY)
+        assert producer.metrics().buffered_bytes == 0
+        always.answer = 1
+        assert (await producer.send_and_wait("t", b"v", KEY)).partition == 1
+
+    with_a_producer(story, always)
+
+
+def test_a_topic_without_order_lets_it_choose() -> None:
+    async def story(producer: Producer) -> None:
+        assert (await producer.send_and_wait("t", b"v", KEY)).partition == 2
+
+    with_a_producer(story, Always(2), ordered=False)
+
+
+def test_a_topic_that_gave_order_up_after_a_resize_lets_it_choose_too() -> None:
+    """Its partitions still have generations: the choice is kept as one that was named."""
+    topic = TopicQueues("t")
+    topic.hash_over(Lineage(3, [(0, 3), (1, 4)]), range(4))
+    own = OwnPartitioner(Always(2), Cluster({"t": topic}, ClusterMetadata), waits_for_replicas=True, batch_bytes=1)
+    home = topic.address(murmur2(KEY))
+    assert home != 2
+    with pytest.raises(ValueError, match="belongs in"):
+        own.place(topic, murmur2(KEY), KEY, b"v", 1)
+    topic.gated = False
+    assert own.place(topic, murmur2(KEY), KEY, b"v", 1) == (explicit_route(2), 2)
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (3, "chose partition 3, but records go to"),
+        (-1, "partition -1"),
+        (None, "None, which is no"),
+        ("1", "'1', which"),
+    ],
+)
+def test_nonsense_is_refused_before_it_is_accepted(answer: Any, complaint: str) -> None:
+    async def story(producer: Producer) -> None:
+        with pytest.raises(ValueError, match=complaint):
+            await producer.send("t", b"v")
+        assert producer.metrics().records_sent == 0
+
+    with_a_producer(story, Always(answer))
+
+
+def test_one_that_sticks_hears_of_new_batches() -> None:
+    own: StickyPartitioner = (robin := RoundRobin())
+
+    async def story(producer: Producer) -> None:
+        receipts = [await producer.send("t", b"x" * 100) for _ in range(12)]
+        placed = [stored.partition for stored in await asyncio.gather(*receipts)]
+        # The next one is asked for with the first record, as in Kafka, and then whenever two fill a batch.
+        assert placed == [1, 1, 2, 2, 0, 0, 1, 1, 2, 2, 0, 0]
+        assert robin.begun == [0, 1, 2, 0, 1, 2]
+
+    with_a_producer(story, own, batch_bytes=250, linger_ms=1000)
+
+
+@pytest.mark.parametrize("given", [7, Always, object()])
+def test_what_is_no_partitioner_is_refused_at_once(given: Any) -> None:
+    with pytest.raises(ValueError, match="partitioner is linear, modulo, a function, or an object"):
+        Producer(partitioner=given)
+
+
+def test_the_readmes_example_keeps_records_in_its_rack() -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    (example,) = re.findall(r"```python\n(import random\n.*?)producer = ", readme, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(example, names)
+
+    async def story() -> None:
+        async with (
+            asyncio.timeout(60),
+            Brokers(3, seed=1, racks=("a", "b", "c")) as brokers,
+            Admin(brokers.bootstrap_servers) as admin,
+        ):
+            await admin.create_topics([NewTopic(name="t", assignments={0: [1], 1: [2], 2: [3]})])
+            await admin.wait_for_topic("t")
+            async with Producer(brokers.bootstrap_servers, partitioner=names["Nearby"]()) as producer:
+                assert {(await producer.send_and_wait("t", b"v")).partition for _ in range(12)} == {0}
+                assert (await producer.send_and_wait("t", b"v", KEY)).partition == 1
+                await brokers.stop_broker(1)
+                await admin.wait_until(lambda metadata: metadata.leader("t", 0) == -1, "t")
+                while producer.metadata.leader("t", 0) != -1:
+                    producer._network.request_refresh()
+                    await asyncio.sleep(0.01)
+                assert {(await producer.send_and_wait("t", b"v")).partition for _ in range(12)} == {1, 2}
+
+    asyncio.run(story())
