@@ -67,6 +67,8 @@ class NodeProcess:
     environment: Mapping[str, str] | None = None
     module: str = "anabranch.main"
     metrics_port: int | None = None
+    advertise: str = ""
+    """HOST:PORT that clients and other nodes are told, if it is not `address`: a proxy's, say."""
     process: asyncio.subprocess.Process | None = field(default=None, init=False)
 
     @property
@@ -96,6 +98,8 @@ class NodeProcess:
         words += ["--zookeeper", self.zookeeper, "--listen", self.address, "--log-level", self.log_level]
         if "broker" in self.roles:
             words += ["--data-dir", str(self.directory / f"node-{self.node_id}")]
+        if self.advertise:
+            words += ["--advertise", self.advertise]
         if self.metrics_port is not None:
             words += ["--metrics-port", str(self.metrics_port)]
         for name, value in self.properties.items():

@@ -95,9 +95,9 @@ class ChaosCluster(Startable):
                 "default.replication.factor": replicas,
                 "offsets.topic.replication.factor": replicas,
                 "transaction.state.log.replication.factor": replicas,
-                "advertised.port": str(self.advertised[node_id]),
                 **self.properties,
             },
+            advertise=f"{HOST}:{self.advertised[node_id]}",
             log_level=self.log_level,
             module=self.module,
         )

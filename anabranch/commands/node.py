@@ -44,7 +44,7 @@ Examples:
 @click.option("--roles", default="broker,controller", show_default=True, help="broker, controller, or both.")
 @click.option("--zookeeper", required=True, metavar="HOST:PORT[,...][/CHROOT]", help="The ensemble.")
 @click.option("--listen", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT", help="Where to serve.")
-@click.option("--advertise", metavar="HOST", help="What clients are told to connect to, if it is another name.")
+@click.option("--advertise", metavar="HOST[:PORT]", help="What clients are told to connect to, if it is another place.")
 @click.option(
     "--data-dir", type=click.Path(file_okay=False), help="For logs; a broker without one keeps them in memory."
 )
@@ -72,6 +72,7 @@ def command(
     from controller.zk.session import ZkError
 
     host, port = address(listen)
+    advertised_host, advertised_port = place(advertise or "")
     named = tuple(part.strip() for part in roles.split(",") if part.strip())
     if not named or set(named) - {"broker", "controller"}:
         raise click.UsageError(f"--roles {roles!r}: write broker, controller, or broker,controller")
@@ -86,7 +87,8 @@ def command(
             roles=named,
             host=host,
             port=port,
-            advertised_host=advertise or "",
+            advertised_host=advertised_host,
+            advertised_port=advertised_port,
             rack=rack,
             data_dir=data_dir or "",
         )
@@ -104,6 +106,13 @@ def address(text: str, option: str = "--listen") -> tuple[str, int]:
     if not colon or not host or not port.isdigit() or int(port) > 65535:
         raise click.UsageError(f"{option} {text!r}: write HOST:PORT, for example 127.0.0.1:9092")
     return host.strip("[]"), int(port)
+
+
+def place(text: str) -> tuple[str, int]:
+    """HOST or HOST:PORT in two parts; 0 for no port. A bare IPv6 address is a host."""
+    if text.count(":") == 1 or text.rpartition(":")[0].endswith("]"):
+        return address(text, "--advertise")
+    return text.strip("[]"), 0
 
 
 async def serve(settings: BrokerSettings, zookeeper: str, metrics_port: int | None = None) -> None:

@@ -11,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from anabranch.commands.node import place
 from anabranch.main import COMMANDS, cli
 
 
@@ -77,6 +78,7 @@ def test_every_command_teaches_by_example(path: tuple[str, ...]) -> None:
         (["up", "--config", "broker.id=1", "--config", "node.id=2"], "two names of one number"),
         (["node", "--id", "1", "--zookeeper", "a:1", "--config", "broker.id=2"], "write --id instead"),
         (["node", "--id", "1", "--zookeeper", "a:1", "--listen", "0.0.0.0:1"], "write --advertise HOST"),
+        (["node", "--id", "1", "--zookeeper", "a:1", "--advertise", "h:x"], "--advertise 'h:x': write HOST:PORT"),
         (["node", "--zookeeper", "a:1"], "Missing option '--id'"),
         (["node", "--id", "1", "--zookeeper", "a:1", "--listen", "9092"], "write HOST:PORT, for example"),
         (["node", "--id", "1", "--zookeeper", "a:1", "--roles", "leader"], "write broker, controller, or broker,con"),
@@ -95,6 +97,21 @@ def test_mistakes_are_answered_with_what_to_write(arguments: list[str], message:
     code, text = invoke(*arguments)
     assert code == 2
     assert message in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", ("", 0)),
+        ("h", ("h", 0)),
+        ("h:7", ("h", 7)),
+        ("::1", ("::1", 0)),
+        ("[::1]", ("::1", 0)),
+        ("[::1]:7", ("::1", 7)),
+    ],
+)
+def test_a_node_may_advertise_another_host_or_another_port_too(text: str, found: tuple[str, int]) -> None:
+    assert place(text) == found
 
 
 HEAVY = ("construct", "rich", "kazoo", "numpy", "pandas", "pyspark", "hypothesis", "mypy")

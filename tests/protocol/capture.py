@@ -306,7 +306,9 @@ async def record(names: list[str]) -> None:
     with socket.socket() as free:  # the node reaches itself through the proxy, which has to know its port before
         free.bind(("127.0.0.1", 0))
         recorder.node_port = free.getsockname()[1]
-    async with Cluster(1, port=recorder.node_port, properties={"advertised.port": str(recorder.port)}):
+    async with Cluster(1, port=recorder.node_port) as cluster:
+        await cluster.crash_broker(1)
+        await cluster.start_broker(1, {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{recorder.port}"})
         for name in names:
             run, at_hand = CLIENTS[name]
             if not at_hand():

@@ -137,7 +137,7 @@ def test_a_consumer_that_gets_nowhere_is_replaced(monkeypatch: pytest.MonkeyPatc
         proxy = Proxy()
         port = live.run(proxy.listen("1", ("127.0.0.1", live.cluster.nodes[1].port)))
         live.run(live.cluster.crash_broker(1))
-        live.run(live.cluster.start_broker(1, {"advertised.port": str(port)}))
+        live.run(live.cluster.start_broker(1, {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}))
         topic = live.create("silenced", 1)
         live.produce(topic, numbered(10))
 
