@@ -87,6 +87,7 @@ class BrokerSettings:
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
     unclean_leader_election_enable: bool = False
+    reshard_legacy_producers: str = "auto"
     producer_id_expiration_ms: int = 86400000
     producer_id_expiration_check_interval_ms: int = 600000
     transaction_partition_verification_enable: bool = True
@@ -196,8 +197,11 @@ class TopicConfig:
     unclean_leader_election_enable: bool = False
     enable_ordered_delivery: bool = True
     """KIP-253: resizes keep the order of keys; false grows a topic the way Kafka does today."""
-    reshard_legacy_producers: str = "reject"
-    """R16: whether producers that know nothing of generations may write to partitions a resize has touched."""
+    reshard_legacy_producers: str = "auto"
+    """R16: whether producers that know nothing of generations may write to a topic that was resized.
+
+    "auto" stands here only where the topic says nothing of `enable.ordered.delivery`, which decides it otherwise.
+    """
 
 
 _PROPERTY_OF: Final[Mapping[str, str]] = {"node_id": "broker.id", "rack": "broker.rack"}
@@ -285,6 +289,8 @@ def topic_config(settings: BrokerSettings, properties: Mapping[str, str]) -> Top
     for bound in ("message_timestamp_before_max_ms", "message_timestamp_after_max_ms"):
         if effective[bound] == INT64_MAX:
             effective[bound] = effective["message_timestamp_difference_max_ms"]
+    if effective["reshard_legacy_producers"] == "auto" and "enable.ordered.delivery" in set_here:
+        effective["reshard_legacy_producers"] = "refuse" if set_here["enable.ordered.delivery"] else "allow"
     return TopicConfig(**effective)
 
 

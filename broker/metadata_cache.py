@@ -75,6 +75,8 @@ class TopicImage:
     base: int = -1
     ordered_delivery: bool = False
     min_insync_replicas: int = -1
+    stamped: bool = False
+    """Whether it has batches stamped with generations."""
     reported: Mapping[int, PartitionImage] = field(default_factory=dict, repr=False)
     """The partitions as the controller sent them; `partitions` is what of it may be shown."""
 
@@ -283,4 +285,5 @@ def _with_topic_fields(before: TopicImage | None, state: UpdateMetadataTopicStat
         base=state.base,
         ordered_delivery=state.ordered_delivery,
         min_insync_replicas=state.min_insync_replicas,
+        stamped=state.stamped,
     )

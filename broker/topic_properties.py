@@ -44,7 +44,7 @@ preallocate | boolean | false |  | log.preallocate
 remote.log.copy.disable | boolean | false
 remote.log.delete.on.disable | boolean | false
 remote.storage.enable | boolean | false
-reshard.legacy.producers | string | = | reject, allow |  | Whether old producers may write after a resize.
+reshard.legacy.producers | string | = | auto, refuse, allow, verify | reshard.legacy.producers
 retention.bytes | long | = |  | log.retention.bytes
 retention.ms | long | = | -1.. | log.retention.ms
 segment.bytes | int | = | 14.. | log.segment.bytes

@@ -66,6 +66,8 @@ class Topic:
     min_insync_replicas: int = -1
     gated: bool = True
     """Whether consumers wait at a resize until what came before is read (`enable.ordered.delivery`)."""
+    stamped: bool = False
+    """Whether a producer that stamps generations has written to it, so that others may be kept out (R16)."""
 
     @property
     def ordered(self) -> bool:
@@ -188,6 +190,7 @@ def _merge(answered: MetadataResponseTopic, name: str, known: Topic | None, line
         initial_partition_count=answered.initial_partition_count,
         min_insync_replicas=answered.min_insync_replicas,
         gated=answered.ordered_delivery,
+        stamped=answered.stamped or (known is not None and known.stamped),
     )
 
 

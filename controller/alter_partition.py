@@ -6,7 +6,8 @@ computed from fetches of a broker's previous life is refused, however late it ar
 accepted.
 
 Ours: a leader that leaves itself out resigns, because its disk has failed (Kafka answers INVALID_REQUEST, and would be
-told by a znode). Another one is elected, of the others that are in sync, in the write that drops it.
+told by a znode). Another one is elected, of the others that are in sync, in the write that drops it. And a leader that
+is about to append a topic's first stamped batch says so here (`stamps`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from controller import effects, partitions
+from controller import effects, partitions, stamps
 from controller.effects import Effect, IsrChange, PartitionWrite
 from controller.events import AlterPartitionAsked
 from controller.model import Partition, TopicPartition
@@ -55,7 +56,8 @@ def ask(state: ClusterState, event: AlterPartitionAsked) -> list[Effect]:
             if write is not None:
                 writes.append(write)
     change = IsrChange(event.token, refusals, tuple(asked))
-    return [effects.WritePartitions(tuple(writes), "isr", then=change)]
+    first = [topic_name(state, topic) for topic in request.topics if topic.stamped]
+    return [*stamps.write(state, first), effects.WritePartitions(tuple(writes), "isr", then=change)]
 
 
 def topic_name(state: ClusterState, topic: TopicData) -> str:
@@ -132,6 +134,7 @@ def written(
             topic_name=name,
             topic_id=topic_id,
             partitions=[_row(state, partition, codes.get(partition, int(ErrorCode.NONE))) for partition in named],
+            stamped=stamps.stands(state, name, topic_id),
         )
         for topic_id, name, named in change.asked
     ]

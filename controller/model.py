@@ -115,6 +115,8 @@ class TopicBody:
     history: tuple[tuple[int, int], ...] = ()
     plan: Plan | None = None
     retired: Mapping[int, Retired] = field(default_factory=dict)
+    stamped: bool = False
+    """Whether anybody ever wrote a batch stamped with a generation: never taken back (R16)."""
 
     @property
     def lineage(self) -> Lineage:

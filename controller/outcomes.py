@@ -20,6 +20,7 @@ from controller import (
     resize,
     resize_requests,
     shutdown,
+    stamps,
     topics,
 )
 from controller.effects import Effect, Election, IsrChange, Shutdown
@@ -91,6 +92,8 @@ def topic_written(state: ClusterState, event: TopicWritten) -> list[Effect]:
             detail = {"topic": name, "generation": plan.generation, "from": plan.before, "to": plan.after}
             told = resize.tell_published(state, name)
             return [*told, effects.Announce("resize published", detail), *resize_requests.proceed(state, name)]
+        case stamps.STAMP:
+            return stamps.written(state, name)
         case resize.RETIRE:
             return resize.resume_removal(state, state.topics[name])
         case reassignment.BEGIN | reassignment.COMPLETE:

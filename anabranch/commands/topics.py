@@ -203,8 +203,12 @@ def alter(name: str, partitions: int, dry_run: bool, bootstrap: str, timeout_s: 
 
     async def act(admin: Admin) -> None:
         from anabranch.resizing import plan_lines
+        from anabranch.stock_producers import PROPERTIES, stock_lines
 
-        for line in plan_lines(await admin.describe_topic(name), partitions):
+        topic = await admin.describe_topic(name)
+        for line in plan_lines(topic, partitions):
+            click.echo(line)
+        for line in stock_lines(topic, partitions, await admin.describe_configs(name, names=PROPERTIES)):
             click.echo(line)
         await admin.create_partitions(name, partitions, allow_shrink=True, validate_only=dry_run)
         click.echo("nothing was changed" if dry_run else f"{name} has {partitions} partitions")

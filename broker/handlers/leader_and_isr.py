@@ -32,7 +32,7 @@ async def carry_out(ctx: RequestContext, request: LeaderAndIsrRequest) -> Leader
     """Learn the topics' configuration, then change roles without a pause in between."""
     services = ctx.services
     rows = list(rows_of(request))
-    for topic in sorted({topic for topic, _, _ in rows}):
+    for topic in sorted({topic for topic, _, _, _ in rows}):
         try:
             await services.topic_configs.load(topic)
         except ZkError as error:
@@ -47,8 +47,8 @@ async def carry_out(ctx: RequestContext, request: LeaderAndIsrRequest) -> Leader
     services.replicas.fetchers.learn_addresses((one.broker_id, one.host_name, one.port) for one in request.live_leaders)
     flat: list[LeaderAndIsrPartitionError] = []
     by_id: dict[bytes, list[LeaderAndIsrPartitionError]] = {}
-    for topic, topic_id, state in rows:
-        code = services.replicas.apply_state(topic, topic_id, state)
+    for topic, topic_id, stamped, state in rows:
+        code = services.replicas.apply_state(topic, topic_id, state, stamped=stamped)
         row = LeaderAndIsrPartitionError(topic_name=topic, partition_index=state.partition_index, error_code=code)
         flat.append(row)
         by_id.setdefault(topic_id, []).append(row)
@@ -62,10 +62,10 @@ async def carry_out(ctx: RequestContext, request: LeaderAndIsrRequest) -> Leader
     )
 
 
-def rows_of(request: LeaderAndIsrRequest) -> Iterator[tuple[str, bytes, LeaderAndIsrPartitionState]]:
-    """(topic, topic id, state) of every partition, whichever shape the version has."""
+def rows_of(request: LeaderAndIsrRequest) -> Iterator[tuple[str, bytes, bool, LeaderAndIsrPartitionState]]:
+    """(topic, topic id, whether it has stamped batches, state) of every partition, whichever shape the version has."""
     for state in request.ungrouped_partition_states:
-        yield state.topic_name, ZERO_UUID, state
+        yield state.topic_name, ZERO_UUID, False, state
     for topic in request.topic_states:
         for state in topic.partition_states:
-            yield topic.topic_name, topic.topic_id, state
+            yield topic.topic_name, topic.topic_id, topic.stamped, state

@@ -157,6 +157,7 @@ def topic_row(ctx: RequestContext, image: ClusterImage, topic: TopicImage) -> Me
         base=topic.base,
         ordered_delivery=topic.ordered_delivery,
         min_insync_replicas=topic.min_insync_replicas,
+        stamped=topic.stamped,
     )
 
 

@@ -5,8 +5,9 @@ acks=1 answers after the local append, acks=-1 when every in-sync replica has th
 
 The batches of a request are appended in one synchronous section, each in the order of rule R5; only then may the
 request wait. A batch of another generation is refused with INVALID_PARTITION_METADATA and our generation in the answer
-(KIP-253). What waits before is a request that begins a transaction, for the word of its coordinator, and one whose
-records take long to look at (`inspector`). Versions 0 to 11.
+(KIP-253). What waits before is a request that begins a transaction, for the word of its coordinator, one whose records
+take long to look at (`inspector`), and one with a topic's first batch of a generation, or with keys to be looked at
+(`generations`). Versions 0 to 11.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from broker.api import INTERNAL_TOPICS, CloseConnection, RequestContext, handles
+from broker.handlers.generations import Fits, prepare
 from broker.handlers.leader_hints import HINTED, LeaderHints
 from broker.handlers.transactional_batches import check_no_transaction, verify
 from broker.replication.inspector import NOTHING_FOUND, is_long
+from broker.replication.legacy_producers import LegacyRefused
 from broker.replication.verification import NOTHING_TO_VERIFY, Verified
 from broker.replication.waiting import ReplicationWait
 from broker.storage.inspection import RecordsRefused
@@ -35,7 +38,7 @@ from protocol.records.batch import MAGIC
 
 if TYPE_CHECKING:
     from broker.replication.replica_manager import ReplicaManager
-    from broker.storage.inspection import Inspected
+    from broker.replication.inspector import Findings
     from protocol.records.batch import Buffer
 
 ADMIN_CLIENT: Final = "__admin_client"
@@ -73,8 +76,9 @@ async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceRespon
     try:
         if request.transactional_id is None:
             check_no_transaction(request)
-        else:
-            verified = await verify(replicas, request, ctx.version)
+        fits = await prepare(replicas, request)
+        if request.transactional_id is not None:
+            verified = await verify(replicas, request, ctx.version, fits)
     except KafkaError as error:
         return refuse_all(ctx, request, hints, error)
     found = NOTHING_FOUND
@@ -93,8 +97,10 @@ async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceRespon
                 rows.append(refuse(ctx, hints, topic.name, data.index, error))
                 continue
             try:
-                rows.append(append(replicas, request.acks, topic.name, data, verified, found.get(id(data)), waiting))
+                rows.append(append(replicas, request.acks, topic.name, data, verified, found, fits, waiting))
             except KafkaError as error:
+                if isinstance(error, LegacyRefused):
+                    replicas.legacy.tell(error, ctx.client_id, ctx.peer, request.acks)
                 row = refuse(ctx, hints, topic.name, data.index, error)
                 if error.code not in WITHOUT_LOG_START:
                     row.log_start_offset = replicas.partition(topic.name, data.index).log.log_start_offset
@@ -148,7 +154,8 @@ def append(
     topic: str,
     data: PartitionProduceData,
     verified: Verified,
-    found: Inspected | None,
+    found: Findings,
+    fits: Fits,
     waiting: Waiting,
 ) -> PartitionProduceResponse:
     """Append to one partition; joins `waiting` when the answer has to wait for other replicas."""
@@ -159,7 +166,8 @@ def append(
         acks=acks,
         generation=data.generation,
         verification=verified.begun.get(partition),
-        found=found,
+        found=found.get(id(data)),
+        fit=fits.get(id(data)),
     )
     row = PartitionProduceResponse(
         index=data.index,
@@ -203,7 +211,7 @@ def refuse(
         error_message=str(error) or None,
         current_leader=NO_LEADER,
     )
-    if isinstance(error, RecordsRefused):
+    if isinstance(error, RecordsRefused | LegacyRefused):
         row.record_errors = [
             BatchIndexAndErrorMessage(batch_index=record, batch_index_error_message=reason)
             for record, reason in error.record_errors

@@ -14,6 +14,8 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import HEADER_BYTES, MAGIC, TRANSACTIONAL, BatchHeader, Buffer, read_header
 
 if TYPE_CHECKING:
+    from broker.handlers.generations import Fits
+    from broker.replication.legacy_producers import Fit
     from broker.replication.partition import Partition
     from broker.replication.replica_manager import ReplicaManager
     from protocol.apis.produce import PartitionProduceData, ProduceRequest
@@ -52,7 +54,7 @@ def check_no_transaction(request: ProduceRequest) -> None:
                 )
 
 
-async def verify(replicas: ReplicaManager, request: ProduceRequest, version: int) -> Verified:
+async def verify(replicas: ReplicaManager, request: ProduceRequest, version: int, fits: Fits) -> Verified:
     """Ask about the partitions in which this request would begin a transaction. Raises KafkaError for all of it."""
     producer: tuple[int, int] | None = None
     wanted: list[tuple[Partition, int]] = []
@@ -69,7 +71,7 @@ async def verify(replicas: ReplicaManager, request: ProduceRequest, version: int
                     ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional records of more than one producer"
                 )
             producer = (header.producer_id, header.producer_epoch)
-            partition = begins_in(replicas, topic.name, data, header)
+            partition = begins_in(replicas, topic.name, data, header, fits.get(id(data)))
             if partition is not None:
                 wanted.append((partition, header.base_sequence))
     if producer is None or not wanted:
@@ -85,7 +87,7 @@ async def verify(replicas: ReplicaManager, request: ProduceRequest, version: int
 
 
 def begins_in(
-    replicas: ReplicaManager, topic: str, data: PartitionProduceData, header: BatchHeader
+    replicas: ReplicaManager, topic: str, data: PartitionProduceData, header: BatchHeader, fit: Fit | None
 ) -> Partition | None:
     """The partition in which this batch would begin a transaction; None also where it will be refused anyway."""
     try:
@@ -93,7 +95,7 @@ def begins_in(
         producers = partition.log.producers
         if producers.has_open(header.producer_id) or producers.find_duplicate(header) is not None:
             return None
-        partition.check_generation(data.generation)
+        replicas.check_generation(partition, data.generation, fit)
     except KafkaError:
         return None
     return partition

@@ -12,7 +12,8 @@ Message sets are converted in the same thread if they are long: there is no form
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -112,6 +113,22 @@ class Inspector:
                 if finding is not None:
                     found[id(data)] = finding
         return found
+
+    @contextlib.asynccontextmanager
+    async def unpacked(self, records: Buffer, header: BatchHeader, settings: LogSettings) -> AsyncIterator[Buffer]:
+        """The records of a batch, uncompressed, for as long as somebody looks at them. Raises KafkaError."""
+        if _unpacks_at_once(records, header):
+            yield content_of(records, header, settings)
+            return
+        async with self._turn:
+            yield await self._in_thread(content_of, records, header, settings)
+
+    async def converted(self, records: Buffer, settings: LogSettings) -> Buffer:
+        """The batch in place of a message set; empty if not one message is whole. Raises KafkaError."""
+        if len(records) <= MESSAGES_AT_ONCE_BYTES and not _is_wrapper(records):
+            return incoming.converted(records, settings)
+        async with self._turn:
+            return await self._in_thread(incoming.converted, records, settings)
 
     async def _message_set(self, records: Buffer, settings: LogSettings) -> Inspected | None:
         if len(records) <= MESSAGES_AT_ONCE_BYTES and not _is_wrapper(records):

@@ -90,15 +90,14 @@ class Partition:
         *,
         high_watermark: int = 0,
         min_insync_replicas: int = 1,
-        legacy_producers: bool = False,
     ) -> None:
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
         self.log = log
         self.min_insync_replicas = min_insync_replicas
-        self.legacy_producers = legacy_producers
-        """Whether producers that stamp no generation are let in after a resize (`reshard.legacy.producers=allow`)."""
+        self.stamped = False
+        """Whether the topic is known to hold batches stamped with generations; once it does, it does for ever (R16)."""
         self.role = Role.NONE
         self.leader_id = -1
         self.leader_epoch = -1
@@ -223,20 +222,22 @@ class Partition:
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"epoch {believed} is not known here yet")
 
     def check_generation(self, stamp: int) -> None:
-        """Raise when a producer hashed with another generation than this partition serves (R5 ii, R6, R16)."""
+        """Raise when a producer hashed with another generation than this partition serves (R5 ii, R6).
+
+        Nor is a batch taken before it is written down that the topic has stamped ones (R16).
+        """
         if stamp == self.generation and not self.sealed:
-            return
-        if stamp >= 0:
+            if self.stamped:
+                return
             raise KafkaError(
-                ErrorCode.INVALID_PARTITION_METADATA,
-                f"{self.topic}-{self.index} serves generation {self.generation}"
-                f"{', and is sealed' if self.sealed else ''}; the batch was partitioned for {stamp}",
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"{self.topic}: the controller has not written yet that producers with generations write to it",
             )
-        if self.sealed or (self.generation > 0 and not self.legacy_producers):
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION,
-                f"{self.topic}-{self.index} was resized: producers must hash with its generations",
-            )
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITION_METADATA,
+            f"{self.topic}-{self.index} serves generation {self.generation}"
+            f"{', and is sealed' if self.sealed else ''}; the batch was partitioned for {stamp}",
+        )
 
     @property
     def effective_min_isr(self) -> int:

@@ -23,8 +23,10 @@ from broker.replication.fetchers import Fetchers
 from broker.replication.housekeeping import Housekeeping
 from broker.replication.inspector import Inspector
 from broker.replication.isr_changes import AskController, IsrChanges
+from broker.replication.legacy_producers import LegacyProducers
 from broker.replication.log_moves import LogMoves
 from broker.replication.partition import Partition, ReplicaRules, Role
+from broker.replication.stamps import Stamps
 from broker.replication.verification import TransactionVerifier
 from broker.replication.waiting import ReplicationWait, WaitingRooms
 from broker.storage.log_manager import LogManager
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from broker.config import BrokerSettings, TopicConfig
     from broker.lasting import Died
     from broker.metadata_cache import MetadataCache
+    from broker.replication.legacy_producers import Fit
     from broker.storage.files import Files
     from broker.storage.inspection import Inspected
     from broker.storage.log import AppendInfo
@@ -95,6 +98,8 @@ class ReplicaManager:
             lambda: self.settings, metadata, broker_epoch=broker_epoch, progressed=self.fetches.check, died=died
         )
         self.isr_changes = IsrChanges(settings.node_id, broker_epoch, alter_partition, self._isr_settled, died)
+        self.stamps = Stamps(settings.node_id, broker_epoch, metadata, alter_partition, died)
+        self.legacy = LegacyProducers(metadata, topic_config, self.stamps)
         self.housekeeping = Housekeeping(
             lambda: self.settings,
             self._partitions,
@@ -117,12 +122,14 @@ class ReplicaManager:
         self._loop = asyncio.get_running_loop()
         self.logs.load_checkpoints()
         self.isr_changes.start()
+        self.stamps.start()
         self.housekeeping.start()
 
     async def stop(self) -> None:
         """Let waiting requests go, stop fetching, write the checkpoints, close the logs."""
         await self.housekeeping.stop()
         await self.isr_changes.stop()
+        await self.stamps.stop()
         await self.verifier.close()
         await self.fetchers.close()
         self.inspector.close()
@@ -189,6 +196,7 @@ class ReplicaManager:
         origin: Origin = "client",
         verification: Verification | None = None,
         found: Inspected | None = None,
+        fit: Fit | None = None,
     ) -> AppendInfo:
         """Append as the leader, in the order of rule R5; `generation` None (coordinators) is not compared.
 
@@ -204,7 +212,7 @@ class ReplicaManager:
         if duplicate is not None:
             return duplicate
         if generation is not None:
-            partition.check_generation(generation)
+            self.check_generation(partition, generation, fit)
         info = partition.log.append_as_leader(
             records,
             leader_epoch=partition.leader_epoch,
@@ -218,6 +226,13 @@ class ReplicaManager:
             self.produces.check(partition)
         self.fetches.check(partition)
         return info
+
+    def check_generation(self, partition: Partition, generation: int, fit: Fit | None) -> None:
+        """Raise unless a client may append what it has stamped so; -1 is no stamp, `fit` what is known of its keys."""
+        if generation >= 0:
+            partition.check_generation(generation)
+        else:
+            self.legacy.check(partition, fit)
 
     async def append(
         self,
@@ -293,7 +308,9 @@ class ReplicaManager:
 
     # -- what the controller says -------------------------------------------------------------------------------
 
-    def apply_state(self, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState) -> ErrorCode:
+    def apply_state(
+        self, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState, *, stamped: bool = False
+    ) -> ErrorCode:
         """One row of LeaderAndIsr: role, epochs, ISR, generation and seal change together, or not at all."""
         key = (topic, state.partition_index)
         partition = self._partitions.get(key)
@@ -314,6 +331,7 @@ class ReplicaManager:
         if key not in self._partitions:
             self._partitions[key] = partition
             self.moves.resume(partition)
+        partition.stamped = partition.stamped or stamped
         if partition.is_of_an_earlier_life(state):
             log.info("%r: starting over at %d", partition, state.log_start_offset)
             partition.start_over_at(state.log_start_offset)
@@ -351,7 +369,6 @@ class ReplicaManager:
         for partition in self._partitions.values():
             if partition.topic == topic:
                 partition.min_insync_replicas = config.min_insync_replicas
-                partition.legacy_producers = config.reshard_legacy_producers == "allow"
                 self.logs.config_changed(topic, partition.index)
                 self.produces.check(partition)
 
@@ -370,7 +387,6 @@ class ReplicaManager:
             self._rules,
             high_watermark=self.logs.high_watermark(topic, index),
             min_insync_replicas=config.min_insync_replicas,
-            legacy_producers=config.reshard_legacy_producers == "allow",
         )
 
     def _lead(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:

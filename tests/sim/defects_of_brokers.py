@@ -15,7 +15,7 @@ def duplicates_last(planter: Planter) -> None:
 
     def append_local(manager: Any, partition: Any, records: Any, *, generation: int | None, **options: Any) -> Any:
         if generation is not None:
-            partition.check_generation(generation)
+            manager.check_generation(partition, generation, options.get("fit"))
         return original(manager, partition, records, generation=generation, **options)
 
     original = planter.replace(ReplicaManager, "append_local", append_local)
@@ -26,8 +26,8 @@ def generation_of_the_topic(planter: Planter) -> None:
     """As KIP-253 has it: a LeaderAndIsr for one partition changes what a broker demands for all of them."""
     from broker.replication.replica_manager import ReplicaManager
 
-    def apply_state(manager: Any, topic: str, topic_id: bytes, state: Any) -> Any:
-        code = original(manager, topic, topic_id, state)
+    def apply_state(manager: Any, topic: str, topic_id: bytes, state: Any, **more: Any) -> Any:
+        code = original(manager, topic, topic_id, state, **more)
         own = [one for (name, _), one in manager._partitions.items() if name == topic]
         newest = max((one.generation for one in own), default=0)
         for one in own:

@@ -95,23 +95,6 @@ def test_a_generation_check_comes_before_the_sequence_check() -> None:
     run(scenario, 1)
 
 
-def test_producers_without_generations_after_a_resize() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
-        await cluster.lead(1, replicas=(1,))
-        assert (await cluster.produce(1, batch("a"))).error_code == 0
-        await cluster.lead(1, **resized())
-        refused = await cluster.produce(1, batch("b"))
-        assert refused.error_code == ErrorCode.POLICY_VIOLATION
-        await cluster.session.create(
-            "/config/topics/t", b'{"version":1,"config":{"reshard.legacy.producers":"allow"}}', make_parents=True
-        )
-        await cluster[1].services.topic_configs.load("t", again=True)
-        cluster[1].replicas.config_changed("t")
-        assert (await cluster.produce(1, batch("b"))).error_code == 0
-
-    run(scenario, 1)
-
-
 def test_one_refused_partition_does_not_spoil_its_neighbour() -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.lead(1, replicas=(1,))

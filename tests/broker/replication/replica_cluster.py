@@ -148,6 +148,10 @@ class ReplicaCluster:
     """While set to an unset event, AlterPartition is held back."""
     troubles: list[str] = field(default_factory=list)
     """What goes wrong with the next AlterPartition requests: "connection", "unsupported", "whole answer", "one row"."""
+    stamped: set[str] = field(default_factory=set)
+    """The topics of which it is written down that they hold stamped batches."""
+    published: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What `publish` says of topics beside their partitions: generation, base, history."""
     racks: dict[int, str] = field(default_factory=dict)
     """What the next `publish` says of each broker."""
     bugs: list[str] = field(default_factory=list)
@@ -257,7 +261,12 @@ class ReplicaCluster:
             controller_id=9,
             controller_epoch=1,
             topic_states=[
-                LeaderAndIsrTopicState(topic_name=topic, topic_id=topic_id_of(topic), partition_states=[state])
+                LeaderAndIsrTopicState(
+                    topic_name=topic,
+                    topic_id=topic_id_of(topic),
+                    partition_states=[state],
+                    stamped=topic in self.stamped,
+                )
             ],
             live_leaders=[
                 LeaderAndIsrLiveLeader(broker_id=b.id, host_name="127.0.0.1", port=b.server.port)
@@ -271,7 +280,11 @@ class ReplicaCluster:
         for (topic, index), one in self.assigned.items():
             if topic not in topics:
                 topics[topic] = UpdateMetadataTopicState(
-                    topic_name=topic, topic_id=topic_id_of(topic), partition_states=[], generation=0
+                    topic_name=topic,
+                    topic_id=topic_id_of(topic),
+                    partition_states=[],
+                    stamped=topic in self.stamped,
+                    **{"generation": 0, **self.published.get(topic, {})},
                 )
             topics[topic].partition_states.append(
                 UpdateMetadataPartitionState(
@@ -320,6 +333,8 @@ class ReplicaCluster:
         topics = []
         for topic in request.topics:
             rows = []
+            if topic.stamped:
+                self.stamped.add(topic.topic_id.decode().rstrip("-"))
             for asked in topic.partitions:
                 name = next(name for name, _ in self.assigned if topic_id_of(name) == topic.topic_id)
                 one = self.assigned[name, asked.partition_index]
@@ -348,7 +363,7 @@ class ReplicaCluster:
                         partition_epoch=one.partition_epoch,
                     )
                 )
-            topics.append(TopicDataResult(topic_id=topic.topic_id, partitions=rows))
+            topics.append(TopicDataResult(topic_id=topic.topic_id, partitions=rows, stamped=topic.stamped))
         return AlterPartitionResponse(error_code=0, topics=topics)
 
     # -- the clients' part ----------------------------------------------------------------------------------------

@@ -131,38 +131,43 @@ def test_epochs_fence_both_ways(partition: Partition, believed: int, code: Error
 
 
 @pytest.mark.parametrize(
-    ("generation", "sealed", "stamp", "legacy", "code"),
+    ("generation", "sealed", "stamp", "accepted"),
     [
-        (0, False, 0, False, None),
-        (0, False, -1, False, None),
-        (0, False, 1, False, ErrorCode.INVALID_PARTITION_METADATA),
-        (0, True, 0, False, ErrorCode.INVALID_PARTITION_METADATA),
-        (0, True, -1, True, ErrorCode.POLICY_VIOLATION),
-        (2, False, 2, False, None),
-        (2, False, 1, False, ErrorCode.INVALID_PARTITION_METADATA),
-        (2, False, 3, False, ErrorCode.INVALID_PARTITION_METADATA),
-        (2, True, 2, False, ErrorCode.INVALID_PARTITION_METADATA),
-        (2, False, -1, False, ErrorCode.POLICY_VIOLATION),
-        (2, False, -1, True, None),
+        (0, False, 0, True),
+        (0, False, 1, False),
+        (0, True, 0, False),
+        (2, False, 2, True),
+        (2, False, 1, False),
+        (2, False, 3, False),
+        (2, True, 2, False),
     ],
 )
 def test_a_batch_must_be_partitioned_for_the_served_generation(
-    partition: Partition, generation: int, sealed: bool, stamp: int, legacy: bool, code: ErrorCode | None
+    partition: Partition, generation: int, sealed: bool, stamp: int, accepted: bool
 ) -> None:
     partition.become_leader(state(generation=generation, marked_for_deletion=sealed), 0)
-    partition.legacy_producers = legacy
-    if code is None:
+    partition.stamped = True
+    if accepted:
         partition.check_generation(stamp)
         return
     with pytest.raises(KafkaError) as refused:
         partition.check_generation(stamp)
-    assert refused.value.code is code
+    assert refused.value.code is ErrorCode.INVALID_PARTITION_METADATA
+
+
+def test_a_stamped_batch_waits_until_it_is_written_down_that_there_are_such(partition: Partition) -> None:
+    partition.become_leader(state(), 0)
+    with pytest.raises(KafkaError) as refused:
+        partition.check_generation(0)
+    assert refused.value.code.retriable
+    partition.stamped = True
+    partition.check_generation(0)
 
 
 def test_a_controller_without_generations_means_generation_zero(partition: Partition) -> None:
     partition.become_leader(state(), 0)
+    partition.stamped = True
     partition.check_generation(0)
-    partition.check_generation(-1)
 
 
 # -- the high watermark -------------------------------------------------------------------------------------------

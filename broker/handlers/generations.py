@@ -1,0 +1,72 @@
+"""What has to be known about a request's generations before any of its batches is appended: the waits of R16.
+
+A stamped batch waits until it is written down that its topic has such; a batch without a stamp has its keys looked at
+where the topic says `verify`, a few at a time. Both need nothing from anybody else in nearly all requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from broker.replication.legacy_producers import NAMED_MAX, Fit, fit_of, misplaced, unreadable
+from protocol.errors import DecodeError, KafkaError
+from protocol.records.batch import HEADER_BYTES, MAGIC, read_header
+
+if TYPE_CHECKING:
+    from broker.metadata_cache import TopicImage
+    from broker.replication.partition import Partition
+    from broker.replication.replica_manager import ReplicaManager
+    from protocol.apis.produce import PartitionProduceData, ProduceRequest
+
+Fits = Mapping[int, Fit]
+"""By the id of what stands in the request for a partition."""
+MAGIC_POSITION: Final = 16
+NOTHING_LOOKED_AT: Final[Fits] = {}
+
+
+async def prepare(replicas: ReplicaManager, request: ProduceRequest) -> Fits:
+    """Wait for what the batches of this request need; what was found about the keys of those without a stamp."""
+    unstamped: list[Partition] = []
+    to_verify: list[tuple[TopicImage, PartitionProduceData]] = []
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.generation >= 0:
+                partition = replicas.replica(topic.name, data.index)
+                if partition is not None and partition.is_leader and not replicas.stamps.known(partition):
+                    unstamped.append(partition)
+            elif (image := replicas.legacy.verifies(topic.name)) is not None:
+                to_verify.append((image, data))
+    if unstamped:
+        await replicas.stamps.write(unstamped, request.timeout_ms)
+    if not to_verify:
+        return NOTHING_LOOKED_AT
+    return {id(data): await look_at_keys(replicas, image, data) for image, data in to_verify}
+
+
+async def look_at_keys(replicas: ReplicaManager, topic: TopicImage, data: PartitionProduceData) -> Fit:
+    """Whether all keys of a batch lie in its partition."""
+    found: list[tuple[int, int]] = []
+    total = 0
+    try:
+        settings = replicas.leader_of(topic.name, data.index).log.settings
+        records = data.records or b""
+        if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < MAGIC:
+            records = await replicas.inspector.converted(records, settings)
+        if len(records) < HEADER_BYTES:
+            return Fit(topic)  # whoever appends it says what is wrong with it
+        header = read_header(records)
+        async with replicas.inspector.unpacked(records, header, settings) as content:
+            for one in misplaced(content, header.record_count, data.index, topic):
+                if one is None:
+                    await asyncio.sleep(0)
+                    continue
+                total += 1
+                if total <= NAMED_MAX:
+                    found.append(one)
+    except DecodeError as reason:
+        return unreadable(topic, data.index, reason)
+    except KafkaError as refusal:
+        return Fit(topic, KafkaError(refusal.code, refusal.message))  # without the stack it came through
+    return fit_of(topic, data.index, found, total)

@@ -1,0 +1,181 @@
+"""Producers that know nothing of generations, and what a topic that was resized lets them do (R16).
+
+They hash with the count that they see, and nothing keeps what they send after a resize behind what they sent before. So
+where somebody asks for order they are kept out. `reshard.legacy.producers` says what that means for a topic:
+
+    auto      they are refused once the topic holds stamped batches: until then nobody has asked for order, and it grows
+              as in Kafka. `enable.ordered.delivery` set on the topic asks for it (true), or for none (false)
+    refuse    they are refused
+    allow     they are let in, and nobody answers for the order of their keys
+    verify    a batch is let in if all its keys lie in this partition in the topic's present generation
+
+That holds for all partitions of the topic, those that no resize has touched too: their old keys may be hashed elsewhere
+from now on. A partition that was merged away takes nothing from anybody. Where `verify` meets a resize that is not
+published yet, nobody can say where a key belongs: the client is asked to try again.
+
+The text names the property that lets such a producer in, because the error code of the answer cannot; and as few
+clients show texts, and none gets one with acks=0, the broker's log says the same, once for each topic and client.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from protocol.errors import DecodeError, ErrorCode, KafkaError
+from protocol.hashing import murmur2
+from protocol.linear_hashing import address
+from protocol.records.keys import iter_keys
+from protocol.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from broker.config import TopicConfig
+    from broker.metadata_cache import MetadataCache, TopicImage
+    from broker.replication.partition import Partition
+    from broker.replication.stamps import Stamps
+    from protocol.records.batch import Buffer
+
+log = logging.getLogger(__name__)
+
+AUTO: Final = "auto"
+ALLOW: Final = "allow"
+VERIFY: Final = "verify"
+PROPERTY: Final = "reshard.legacy.producers"
+
+KEYS_AT_ONCE: Final = 2000
+"""Keys between two turns of others: some three milliseconds."""
+NAMED_MAX: Final = 100
+"""Records that one refusal names."""
+TOLD_MAX: Final = 1000
+"""Pairs of topic and client that are remembered as told of."""
+
+
+class LegacyRefused(KafkaError):
+    """A producer without generations is not let in; `record_errors` says for which records (Produce v8+)."""
+
+    def __init__(self, topic: str, message: str, record_errors: list[tuple[int, str]] | None = None) -> None:
+        super().__init__(ErrorCode.POLICY_VIOLATION, message)
+        self.topic = topic
+        self.record_errors = record_errors or []
+
+
+@value
+class Fit:
+    """Whether all keys of a batch lie in its partition, by a topic as it was when they were looked at."""
+
+    topic: TopicImage
+    refusal: KafkaError | None = None
+
+    def is_of(self, topic: TopicImage | None) -> bool:
+        """Whether the topic is still the same, with the same partitions."""
+        looked_at = self.topic.topic_id, self.topic.generation
+        return topic is not None and looked_at == (topic.topic_id, topic.generation)
+
+
+class LegacyProducers:
+    """What the topics that are led here make of them."""
+
+    def __init__(self, metadata: MetadataCache, topic_config: Callable[[str], TopicConfig], stamps: Stamps) -> None:
+        self._metadata = metadata
+        self._topic_config = topic_config
+        self._stamps = stamps
+        self._told: set[tuple[str, str]] = set()
+
+    def check(self, partition: Partition, fit: Fit | None) -> None:
+        """Raise unless a batch without a generation may be appended; `fit` is what `verify` has found, if asked."""
+        topic = self._topic(partition)
+        published = 0 if topic is None else topic.generation
+        if partition.generation == 0 and published <= 0:
+            return
+        policy = self._topic_config(partition.topic).reshard_legacy_producers
+        name = f"{partition.topic}-{partition.index}"
+        if partition.sealed:
+            text = f"{name} was merged away; a producer without generations writes there until it is drained and gone"
+            raise LegacyRefused(partition.topic, text)
+        if policy == ALLOW or (policy == AUTO and not self._stamps.known(partition)):
+            return
+        if policy != VERIFY:
+            raise LegacyRefused(partition.topic, _refused(partition.topic, policy))
+        if fit is None or not fit.is_of(topic) or partition.generation > published:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is being resized: try again")
+        if fit.refusal is not None:
+            raise fit.refusal
+
+    def verifies(self, name: str) -> TopicImage | None:
+        """The topic if the keys of producers without generations have to be looked at."""
+        topic = self._metadata.topic(name)
+        if topic is None or topic.generation <= 0 or topic.base < 1:
+            return None
+        return topic if self._topic_config(name).reshard_legacy_producers == VERIFY else None
+
+    def tell(self, error: LegacyRefused, client_id: str, peer: str, acks: int) -> None:
+        """Say in the log that a client was refused, the first time."""
+        known = (error.topic, client_id)
+        if known in self._told:
+            return
+        if len(self._told) >= TOLD_MAX:
+            self._told.clear()
+        self._told.add(known)
+        lost = "; with acks=0 it is not told, and takes its records for sent" if acks == 0 else ""
+        log.warning("refusing what %s (%s) produces: %s%s", client_id or "a client", peer, error.message, lost)
+
+    def _topic(self, partition: Partition) -> TopicImage | None:
+        """The partition's topic as it is published, and not an earlier one of the same name."""
+        topic = self._metadata.topic(partition.topic)
+        return topic if topic is not None and topic.topic_id == partition.topic_id else None
+
+
+def _refused(topic: str, policy: str) -> str:
+    why = (
+        "a producer that knows generations has written to it, so it keeps the order of keys"
+        if policy == AUTO
+        else "it keeps the order of keys"
+    )
+    return (
+        f"{topic} was resized, and {why}, which this producer cannot, as it stamps no generation. "
+        f"{PROPERTY}={VERIFY}, set on the topic, lets in batches whose keys lie where linear hashing puts them; "
+        f"{PROPERTY}={ALLOW} lets in everything and gives up the order"
+    )
+
+
+def misplaced(content: Buffer, count: int, index: int, topic: TopicImage) -> Iterator[tuple[int, int] | None]:
+    """(record, its key's partition) for each of `count` records whose key is not at home in partition `index`.
+
+    None every now and then, so that others get their turn. Raises DecodeError.
+    """
+    places = homes(topic.base, topic.history[-1][1])
+    period = len(places)
+    for record, key in enumerate(iter_keys(content, count)):
+        if key is not None and (home := places[murmur2(key) % period]) != index:
+            yield record, home
+        if record % KEYS_AT_ONCE == KEYS_AT_ONCE - 1:
+            yield None
+
+
+@lru_cache(maxsize=16)
+def homes(base: int, count: int) -> tuple[int, ...]:
+    """The partition of every key hash, modulo the length of this: addresses repeat after twice the present level."""
+    return tuple(address(residue, base, count) for residue in range(base << (count // base).bit_length()))
+
+
+def fit_of(topic: TopicImage, index: int, found: list[tuple[int, int]], total: int) -> Fit:
+    """What was found in a batch: `total` records that lie wrong, of which these are the first."""
+    if not total:
+        return Fit(topic)
+    record, home = found[0]
+    count = topic.history[-1][1]
+    text = (
+        f"{topic.name}-{index}: the keys of {total} records belong elsewhere, that of record {record} to partition "
+        f"{home}, as {topic.name} has {count} partitions of base {topic.base} (linear hashing); {PROPERTY}={VERIFY}"
+    )
+    errors = [(one, f"its key belongs to partition {right}") for one, right in found]
+    return Fit(topic, LegacyRefused(topic.name, text, errors))
+
+
+def unreadable(topic: TopicImage, index: int, reason: DecodeError) -> Fit:
+    """The keys of a batch cannot be read."""
+    text = f"{topic.name}-{index}: the keys cannot be read: {reason}"
+    return Fit(topic, KafkaError(ErrorCode.INVALID_RECORD, text))

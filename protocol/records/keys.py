@@ -1,0 +1,48 @@
+"""The keys of records, one after the other, and nothing else of them.
+
+For whoever has to look at each key and at no value, of records that nobody has vouched for: bytes that are none are a
+DecodeError, wherever they stop making sense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from protocol.errors import DecodeError
+from protocol.records.batch import Buffer
+from protocol.varint import decode_varint, decode_varlong
+
+
+def iter_keys(content: Buffer, count: int) -> Iterator[bytes | None]:
+    """The key of each record, None where there is none; `content` is what `count` records are uncompressed.
+
+    One-byte varints, nearly all of them, are read in line.
+    """
+    data, position, size = memoryview(content), 0, len(content)
+    try:
+        for _ in range(count):
+            length = data[position]
+            if length < 128:
+                length, position = length >> 1 ^ -(length & 1), position + 1
+            else:
+                length, position = decode_varint(data, position)
+            end = position + length
+            if length < 0 or end > size:
+                raise DecodeError(f"a record of {length} bytes", buffer=content, position=position)
+            position += 2  # attributes, and the first byte of the timestamp's delta
+            if data[position - 1] > 127:
+                _, position = decode_varlong(data, position - 1)
+            position += 1
+            if data[position - 1] > 127:
+                _, position = decode_varint(data, position - 1)
+            length = data[position]
+            if length < 128:
+                length, position = length >> 1 ^ -(length & 1), position + 1
+            else:
+                length, position = decode_varint(data, position)
+            if position + length > end:
+                raise DecodeError(f"a key of {length} bytes", buffer=content, position=position)
+            yield bytes(data[position : position + length]) if length >= 0 else None
+            position = end
+    except IndexError:
+        raise DecodeError("the records are cut off", buffer=content, position=size) from None

@@ -1,0 +1,373 @@
+"""R16: producers without generations on a topic that was resized, by policy; what they hear, and who else hears it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from broker.handlers import generations
+from broker.replication import legacy_producers
+from controller.zk.session import NodeExists
+from protocol.errors import ErrorCode
+from protocol.hashing import murmur2
+from protocol.linear_hashing import address
+from protocol.records.batch_builder import BatchBuilder
+from protocol.records.message_set import Message, build_message
+from tests.broker.handlers.test_produce import PRODUCER, resized
+from tests.broker.replication.replica_cluster import (
+    NOW_MS,
+    ReplicaCluster,
+    batch,
+    log_values,
+    produce_request,
+    run,
+    until,
+)
+
+BASE, COUNT = 1, 5
+
+
+async def configure(cluster: ReplicaCluster, **properties: str) -> None:
+    """What is set for the topic."""
+    config = {name.replace("_", "."): text for name, text in properties.items()}
+    body = json.dumps({"version": 1, "config": config}).encode()
+    try:
+        await cluster.session.create("/config/topics/t", body, make_parents=True)
+    except NodeExists:
+        await cluster.session.set("/config/topics/t", body)
+    await cluster[1].services.topic_configs.load("t", again=True)
+
+
+async def grown(cluster: ReplicaCluster, *, published: bool = True, **more: Any) -> None:
+    """The topic went from two partitions to five, which cut partition 0."""
+    if published:
+        from protocol.apis.update_metadata import ReshardStep
+
+        steps = [ReshardStep(generation=0, count=2), ReshardStep(generation=1, count=COUNT)]
+        cluster.published["t"] = {"generation": 1, "base": BASE, "history": steps}
+    await cluster.lead(1, **resized(**more))
+
+
+def keys_of(partition: int, wanted: int = 3) -> list[bytes]:
+    """Keys that belong to a partition of the grown topic."""
+    keys = (b"key-%d" % number for number in range(1000))
+    return [key for key in keys if address(murmur2(key), BASE, COUNT) == partition][:wanted]
+
+
+def batch_of(keys: list[bytes | None], compression: str = "none") -> bytes:
+    builder = BatchBuilder(compression, limit_bytes=1 << 22)
+    for key in keys:
+        builder.append(key, b"value", timestamp_ms=NOW_MS)
+    return builder.build()
+
+
+# auto: until somebody asks for order
+
+
+def test_a_topic_that_stock_producers_alone_have_written_to_goes_on_taking_their_records() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        assert (await cluster.produce(1, batch("a"))).error_code == 0
+        await grown(cluster)
+        assert (await cluster.produce(1, batch("b"))).error_code == 0
+        assert log_values(cluster.partition(1)) == ["a", "b"]
+        assert not cluster.proposals, "and nobody is asked anything"
+
+    run(scenario, 1)
+
+
+def test_the_first_batch_with_a_generation_ends_that() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await grown(cluster)
+        assert (await cluster.produce(1, batch("a"))).error_code == 0
+        assert (await cluster.produce(1, batch("b"), generation=1)).error_code == 0
+        assert cluster.stamped == {"t"}
+        refused = await cluster.produce(1, batch("c"))
+        assert refused.error_code == ErrorCode.POLICY_VIOLATION
+        assert "reshard.legacy.producers=verify" in (refused.error_message or "")
+        assert "reshard.legacy.producers=allow" in (refused.error_message or "")
+        assert log_values(cluster.partition(1)) == ["a", "b"]
+
+    run(scenario, 1)
+
+
+@pytest.mark.parametrize("heard_of", ["LeaderAndIsr", "UpdateMetadata"])
+def test_a_leader_that_was_told_of_it_by_the_controller_asks_nobody(heard_of: str) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await grown(cluster)
+        cluster.stamped = {"t"}
+        if heard_of == "LeaderAndIsr":
+            cluster.assigned["t", 0].leader_epoch += 1
+            await cluster.tell("t", 0)
+        else:
+            await cluster.publish()
+        assert (await cluster.produce(1, batch("a"))).error_code == ErrorCode.POLICY_VIOLATION
+        assert (await cluster.produce(1, batch("b"), generation=1)).error_code == 0
+        assert not cluster.proposals
+
+    run(scenario, 1)
+
+
+def test_stamps_of_a_topic_that_was_deleted_say_nothing_of_its_namesake() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        cluster.stamped = {"t"}
+        await cluster.lead(1, replicas=(1,))
+        partition = cluster.partition(1)
+        assert cluster[1].replicas.stamps.known(partition)
+        partition.stamped, partition.topic_id = False, b"another topic id"
+        assert not cluster[1].replicas.stamps.known(partition)
+
+    run(scenario, 1)
+
+
+def test_a_partition_that_no_resize_has_touched_refuses_as_the_others_do() -> None:
+    """A stock producer hashes all keys anew with the new count: also those whose partition has stayed what it was."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await configure(cluster, reshard_legacy_producers="refuse")
+        await grown(cluster, generation=0, gen_start=((0, 0),))
+        assert cluster.partition(1).generation == 0
+        assert (await cluster.produce(1, batch("a"))).error_code == ErrorCode.POLICY_VIOLATION
+        assert (await cluster.produce(1, batch("b"), generation=0)).error_code == 0
+
+    run(scenario, 1)
+
+
+@pytest.mark.parametrize(
+    ("properties", "accepted"),
+    [
+        ({"reshard_legacy_producers": "refuse"}, False),
+        ({"reshard_legacy_producers": "allow"}, True),
+        ({"enable_ordered_delivery": "true"}, False),
+        ({"enable_ordered_delivery": "false"}, True),
+        ({"enable_ordered_delivery": "true", "reshard_legacy_producers": "allow"}, True),
+        ({"enable_ordered_delivery": "false", "reshard_legacy_producers": "refuse"}, False),
+    ],
+)
+@pytest.mark.parametrize("stamped", [False, True])
+def test_what_is_set_for_the_topic_decides(properties: dict[str, str], accepted: bool, stamped: bool) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        cluster.stamped = {"t"} if stamped else set()
+        await cluster.lead(1, replicas=(1,))
+        await configure(cluster, **properties)
+        assert (await cluster.produce(1, batch("a"))).error_code == 0, "before any resize nothing is refused"
+        await grown(cluster)
+        row = await cluster.produce(1, batch("b"))
+        assert row.error_code == (ErrorCode.NONE if accepted else ErrorCode.POLICY_VIOLATION)
+
+    run(scenario, 1)
+
+
+@pytest.mark.parametrize(("policy", "accepted"), [("auto", True), ("refuse", False), ("allow", True)])
+def test_a_broker_has_a_default_for_all_topics(policy: str, accepted: bool) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await grown(cluster)
+        row = await cluster.produce(1, batch("b"))
+        assert row.error_code == (ErrorCode.NONE if accepted else ErrorCode.POLICY_VIOLATION)
+
+    run(scenario, 1, reshard_legacy_producers=policy)
+
+
+@pytest.mark.parametrize("policy", ["auto", "allow", "verify"])
+def test_what_was_merged_away_takes_nothing_from_anybody(policy: str) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await grown(cluster, sealed=True)
+        assert (await cluster.produce(1, batch_of([None]))).error_code == ErrorCode.POLICY_VIOLATION
+
+    run(scenario, 1, reshard_legacy_producers=policy)
+
+
+# verify
+
+
+def test_keys_that_are_at_home_are_let_in() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await grown(cluster)
+        for compression in ("none", "gzip", "snappy", "lz4", "zstd"):
+            right = await cluster.produce(1, batch_of([*keys_of(0), None, b""], compression))
+            # The empty key is a key like any other.
+            assert (right.error_code == 0) is (address(murmur2(b""), BASE, COUNT) == 0)
+            assert (await cluster.produce(1, batch_of([*keys_of(0), None], compression))).error_code == 0
+        wrong = await cluster.produce(1, batch_of([keys_of(0)[0], keys_of(4)[0], None, keys_of(2)[0]]))
+        assert wrong.error_code == ErrorCode.POLICY_VIOLATION
+        assert [one.batch_index for one in wrong.record_errors] == [1, 3]
+        assert [one.batch_index_error_message for one in wrong.record_errors] == [
+            "its key belongs to partition 4",
+            "its key belongs to partition 2",
+        ]
+        assert "that of record 1 to partition 4" in (wrong.error_message or "")
+        assert "5 partitions of base 1" in (wrong.error_message or "")
+
+    run(scenario, 1, reshard_legacy_producers="verify")
+
+
+def test_before_a_resize_nobody_looks_at_keys() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        assert (await cluster.produce(1, batch_of([*keys_of(1), *keys_of(4)]))).error_code == 0
+
+    run(scenario, 1, reshard_legacy_producers="verify")
+
+
+def test_during_a_resize_the_client_is_asked_to_come_again() -> None:
+    """The leader serves the new generation, and nobody has published it yet: whose key this is, who knows."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await grown(cluster, published=False)
+        row = await cluster.produce(1, batch_of(keys_of(0)))
+        assert ErrorCode(row.error_code).retriable and row.error_code != ErrorCode.POLICY_VIOLATION
+        await grown(cluster)
+        assert (await cluster.produce(1, batch_of(keys_of(0)))).error_code == 0
+
+    run(scenario, 1, reshard_legacy_producers="verify")
+
+
+def test_a_resize_between_the_look_and_the_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await grown(cluster)
+        look = generations.look_at_keys
+
+        async def and_then_a_resize(*arguments: Any) -> Any:
+            found = await look(*arguments)
+            cluster.published["t"]["generation"] = 2
+            await cluster.lead(1, **resized(generation=2, gen_start=((0, 0), (1, 1), (2, 3))))
+            return found
+
+        monkeypatch.setattr(generations, "look_at_keys", and_then_a_resize)
+        row = await cluster.produce(1, batch_of(keys_of(0)))
+        assert ErrorCode(row.error_code).retriable
+        assert log_values(cluster.partition(1)) == []
+
+    run(scenario, 1, reshard_legacy_producers="verify")
+
+
+def test_a_duplicate_is_answered_whatever_became_of_its_key() -> None:
+    """R5 (i) holds for stock producers, too: what was stored before the resize is stored."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        builder = BatchBuilder()
+        builder.append(keys_of(4)[0], b"a", timestamp_ms=NOW_MS)
+        sent = builder.build(*PRODUCER, 0)
+        first = await cluster.produce(1, sent)
+        await grown(cluster)
+        again = await cluster.produce(1, sent)
+        assert (again.error_code, again.base_offset) == (0, first.base_offset)
+
+    run(scenario, 1, reshard_legacy_producers="verify")
+
+
+def test_message_sets_are_looked_at_as_what_they_become() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await grown(cluster)
+        for magic in (0, 1):
+            timestamp = NOW_MS if magic else -1
+            right = build_message(Message(0, magic, 0, timestamp, keys_of(0)[0], b"value"))
+            wrong = build_message(Message(0, magic, 0, timestamp, keys_of(3)[0], b"value"))
+            assert (await cluster.produce(1, right, version=2)).error_code == 0
+            assert (await cluster.produce(1, wrong, version=2)).error_code == ErrorCode.POLICY_VIOLATION
+        assert log_values(cluster.partition(1)) == ["value", "value"]
+
+    run(scenario, 1, reshard_legacy_producers="verify")
+
+
+def test_what_is_no_batch_is_refused_as_that() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await grown(cluster)
+        whole = batch_of(keys_of(0), "zstd")
+        torn = bytearray(batch_of(keys_of(0)))
+        torn[61] = 0x7F  # the length of the first record
+        bodies = [b"", bytes(70), whole[:80], whole + whole, whole[:61] + b"\xff" * 40, bytes(torn)]
+        for body in bodies:
+            row = await cluster.produce(1, body)
+            assert row.error_code in (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE), (body[:70], row)
+        million = bytearray(whole)
+        million[57:61] = (2**31 - 1).to_bytes(4, "big")
+        assert (await cluster.produce(1, bytes(million))).error_code == ErrorCode.INVALID_RECORD
+        assert log_values(cluster.partition(1)) == []
+
+    run(scenario, 1, reshard_legacy_producers="verify")
+
+
+def test_many_keys_do_not_hold_up_others_and_many_refusals_are_not_all_told() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await grown(cluster)
+        replicas = cluster[1].replicas
+        image = replicas.legacy.verifies("t")
+        assert image is not None
+        data = produce_request(batch_of(keys_of(4, 1) * 50_000)).topic_data[0].partition_data[0]
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(others())
+        fit = await generations.look_at_keys(replicas, image, data)
+        other.cancel()
+        assert turns >= 50_000 // legacy_producers.KEYS_AT_ONCE
+        assert isinstance(fit.refusal, legacy_producers.LegacyRefused)
+        assert "the keys of 50000 records" in fit.refusal.message
+        assert len(fit.refusal.record_errors) == generations.NAMED_MAX
+
+    run(scenario, 1, reshard_legacy_producers="verify")
+
+
+@pytest.mark.parametrize(("base", "count"), [(1, 1), (1, 5), (3, 3), (3, 7), (5, 40), (1, 64), (7, 100)])
+def test_the_table_of_homes_is_linear_hashing(base: int, count: int) -> None:
+    places = legacy_producers.homes(base, count)
+    for number in range(2000):
+        key_hash = murmur2(b"%d" % number)
+        assert places[key_hash % len(places)] == address(key_hash, base, count)
+
+
+# what stands in the log
+
+
+def test_the_brokers_log_says_once_whom_it_refuses_and_what_would_let_him_in(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await grown(cluster)
+        with caplog.at_level(logging.WARNING, logger="broker"):
+            for _ in range(3):
+                await cluster.produce(1, batch("a"))
+        (line,) = [one.getMessage() for one in caplog.records]
+        assert "refusing what test (127.0.0.1:" in line and "reshard.legacy.producers=allow" in line
+        assert "acks=0" not in line
+
+    run(scenario, 1, reshard_legacy_producers="refuse")
+
+
+def test_who_wants_no_answer_loses_the_connection_and_the_log_says_that_his_records_are_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await grown(cluster)
+        with caplog.at_level(logging.WARNING, logger="broker"):
+            connection = await cluster[1].connect()
+            connection.send_oneway(produce_request(batch("a"), 0))
+            await until(lambda: connection.closed)
+        (line,) = [one.getMessage() for one in caplog.records]
+        assert "with acks=0 it is not told, and takes its records for sent" in line
+
+    run(scenario, 1, reshard_legacy_producers="refuse")

@@ -1,0 +1,97 @@
+"""The first stamped batch of a topic: appended when the controller has written that there is one, and not before."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from protocol.errors import ErrorCode
+from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, produce_request, run, until
+
+
+def test_nothing_is_appended_before_it_is_written_and_nobody_is_asked_twice() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        cluster.hold = asyncio.Event()
+        first = asyncio.ensure_future(cluster.produce(1, batch("a"), generation=0))
+        second = asyncio.ensure_future(cluster.produce(1, batch("b"), generation=0, acks=1))
+        await until(lambda: bool(cluster.proposals))
+        assert (await cluster.produce(1, batch("c"))).error_code == 0, "nobody else waits"
+        assert log_values(cluster.partition(1)) == ["c"]
+        cluster.hold.set()
+        assert {(await first).error_code, (await second).error_code} == {0}
+        (asked,) = cluster.proposals
+        assert [(one.topic_name, one.stamped, one.partitions) for one in asked.topics] == [("t", True, [])]
+        assert (await cluster.produce(1, batch("d"), generation=0)).error_code == 0
+        assert len(cluster.proposals) == 1
+
+    run(scenario, 1)
+
+
+@pytest.mark.parametrize("trouble", ["connection", "unsupported", "whole answer"])
+def test_a_controller_that_cannot_take_it_is_asked_again(trouble: str) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        cluster.troubles.append(trouble)
+        await cluster.lead(1, replicas=(1,))
+        assert (await cluster.produce(1, batch("a"), generation=0)).error_code == 0
+        assert len(cluster.proposals) == 2
+
+    run(scenario, 1)
+
+
+def test_without_a_controller_the_batch_is_given_up_in_time_and_may_be_sent_again() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        cluster.hold = asyncio.Event()
+        row = await cluster.produce(1, batch("a"), generation=0, timeout_ms=50)
+        assert row.error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert log_values(cluster.partition(1)) == []
+        cluster.hold.set()
+        assert (await cluster.produce(1, batch("a"), generation=0)).error_code == 0
+
+    run(scenario, 1)
+
+
+def test_without_acks_nothing_else_holds() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        cluster.hold = asyncio.Event()
+        connection = await cluster[1].connect()
+        connection.send_oneway(produce_request(batch("a"), 0, 0))
+        await until(lambda: bool(cluster.proposals))
+        assert log_values(cluster.partition(1)) == []
+        cluster.hold.set()
+        await until(lambda: log_values(cluster.partition(1)) == ["a"])
+        await connection.close()
+
+    run(scenario, 1)
+
+
+def test_who_is_replaced_while_it_waits_asks_no_more_and_says_who_leads() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1, 2))
+        cluster.troubles = ["whole answer"] * 10_000
+        waits = asyncio.ensure_future(cluster.produce(1, batch("a"), generation=0))
+        await until(lambda: bool(cluster.proposals))
+        await cluster.lead(2, replicas=(1, 2))
+        assert (await waits).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        cluster.troubles = []
+        assert (await cluster.produce(2, batch("a"), generation=0)).error_code == 0
+        assert log_values(cluster.partition(2)) == ["a"]
+
+    run(scenario, 2)
+
+
+def test_a_broker_that_stops_lets_go_who_waits() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        cluster.hold = asyncio.Event()
+        partition = cluster.partition(1)
+        waits = asyncio.ensure_future(cluster[1].replicas.stamps.write([partition], 60_000))
+        await until(lambda: bool(cluster.proposals))
+        await cluster[1].replicas.stamps.stop()
+        await waits
+        assert not partition.stamped
+
+    run(scenario, 1)
