@@ -219,7 +219,7 @@ class TestGrowing:
 
     def test_written_by_stock_producers_alone(self, anabranch_cluster: Any, stock: Stock, policy: str) -> None:
         servers = anabranch_cluster.bootstrap_servers
-        topic = run(created(servers, policy))
+        topic = run(created(servers, None if policy == "auto" else policy))
         early = [*keyed("early"), *to_all("early", BEFORE)]
         assert accepted(stock.send(servers, topic, early))
         stock.grow(servers, topic)
@@ -239,7 +239,7 @@ class TestGrowing:
 
     def test_written_by_producers_with_generations(self, anabranch_cluster: Any, stock: Stock, policy: str) -> None:
         servers = anabranch_cluster.bootstrap_servers
-        topic = run(created(servers, policy))
+        topic = run(created(servers, None if policy == "auto" else policy))
         run(send_by_ours(servers, topic, keyed("a")))
         assert accepted(stock.send(servers, topic, to_all("early", BEFORE))), "before a resize nobody is refused"
         stock.grow(servers, topic)
@@ -257,7 +257,7 @@ class TestGrowing:
     def test_written_by_both(self, anabranch_cluster: Any, stock: Stock, policy: str) -> None:
         """It grows as a stock topic, then somebody asks for order: from then on stock producers are kept out."""
         servers = anabranch_cluster.bootstrap_servers
-        topic = run(created(servers, policy))
+        topic = run(created(servers, None if policy == "auto" else policy))
         assert accepted(stock.send(servers, topic, to_all("early", BEFORE)))
         stock.grow(servers, topic)
         between = accepted(stock.send(servers, topic, to_all("between", AFTER)))
