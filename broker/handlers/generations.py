@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from broker.replication.inspector import looks_sound
 from broker.replication.legacy_producers import NAMED_MAX, Fit, fit_of, misplaced, unreadable
 from protocol.errors import DecodeError, KafkaError
 from protocol.records.batch import HEADER_BYTES, MAGIC, read_header
@@ -54,9 +55,8 @@ async def look_at_keys(replicas: ReplicaManager, topic: TopicImage, data: Partit
         records = data.records or b""
         if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < MAGIC:
             records = await replicas.inspector.converted(records, settings)
-        if len(records) < HEADER_BYTES:
+        if len(records) < HEADER_BYTES or not looks_sound(records, header := read_header(records), settings):
             return Fit(topic)  # whoever appends it says what is wrong with it
-        header = read_header(records)
         async with replicas.inspector.unpacked(records, header, settings) as content:
             for one in misplaced(content, header.record_count, data.index, topic):
                 if one is None:

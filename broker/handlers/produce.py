@@ -37,8 +37,8 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import MAGIC
 
 if TYPE_CHECKING:
-    from broker.replication.replica_manager import ReplicaManager
     from broker.replication.inspector import Findings
+    from broker.replication.replica_manager import ReplicaManager
     from protocol.records.batch import Buffer
 
 ADMIN_CLIENT: Final = "__admin_client"
@@ -108,11 +108,7 @@ async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceRespon
         if rows:
             responses.append(TopicProduceResponse(name=topic.name, partition_responses=rows))
     if waiting:
-        await replicas.rooms.wait_replicated([wait for wait, _ in waiting], request.timeout_ms)
-        for wait, row in waiting:
-            if wait.code is not ErrorCode.NONE:
-                row.error_code = wait.code or ErrorCode.REQUEST_TIMED_OUT
-                row.base_offset = row.log_append_time_ms = row.log_start_offset = -1
+        await replicated(replicas, waiting, request.timeout_ms)
     if request.acks == 0:
         close_if_refused(responses)
         return None
@@ -182,6 +178,15 @@ def append(
         if not wait.settled() or wait.code is not ErrorCode.NONE:
             waiting.append((wait, row))
     return row
+
+
+async def replicated(replicas: ReplicaManager, waiting: Waiting, timeout_ms: int) -> None:
+    """Wait until other replicas have what was appended, and say where they have not."""
+    await replicas.rooms.wait_replicated([wait for wait, _ in waiting], timeout_ms)
+    for wait, row in waiting:
+        if wait.code is not ErrorCode.NONE:
+            row.error_code = wait.code or ErrorCode.REQUEST_TIMED_OUT
+            row.base_offset = row.log_append_time_ms = row.log_start_offset = -1
 
 
 def refuse_all(

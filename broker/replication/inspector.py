@@ -143,13 +143,7 @@ class Inspector:
     async def _batch(self, records: Buffer, settings: LogSettings) -> Inspected | None:
         """None where the append will find at once what is wrong. Raises KafkaError."""
         header = read_header(records)
-        size_bytes = header.size_bytes
-        if (
-            not HEADER_BYTES <= size_bytes <= min(len(records), settings.max_message_bytes)
-            or header.codec > max(Compression)
-            or header.record_count <= 0
-            or not check_crc(records, 0, header)
-        ):
+        if not looks_sound(records, header, settings):
             return None
         if _unpacks_at_once(records, header):
             content = content_of(records, header, settings)
@@ -184,6 +178,16 @@ class Inspector:
             self._spent = 0
             await asyncio.sleep(0)
         return latest
+
+
+def looks_sound(records: Buffer, header: BatchHeader, settings: LogSettings) -> bool:
+    """Whether it is worth while to look at the records; if not, whoever appends the batch refuses it for its header."""
+    return (
+        HEADER_BYTES <= header.size_bytes <= min(len(records), settings.max_message_bytes)
+        and header.codec <= max(Compression)
+        and header.record_count > 0
+        and check_crc(records, 0, header)
+    )
 
 
 def _is_wrapper(records: Buffer) -> bool:

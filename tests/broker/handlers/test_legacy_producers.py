@@ -15,6 +15,7 @@ from controller.zk.session import NodeExists
 from protocol.errors import ErrorCode
 from protocol.hashing import murmur2
 from protocol.linear_hashing import address
+from protocol.records.batch import seal
 from protocol.records.batch_builder import BatchBuilder
 from protocol.records.message_set import Message, build_message
 from tests.broker.handlers.test_produce import PRODUCER, resized
@@ -63,6 +64,13 @@ def batch_of(keys: list[bytes | None], compression: str = "none") -> bytes:
     for key in keys:
         builder.append(key, b"value", timestamp_ms=NOW_MS)
     return builder.build()
+
+
+def sealed(body: bytes) -> bytes:
+    """A batch with a right checksum, whatever is inside."""
+    changed = bytearray(body)
+    seal(memoryview(changed), 0, len(changed))
+    return bytes(changed)
 
 
 # auto: until somebody asks for order
@@ -288,16 +296,19 @@ def test_what_is_no_batch_is_refused_as_that() -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
-        whole = batch_of(keys_of(0), "zstd")
-        torn = bytearray(batch_of(keys_of(0)))
-        torn[61] = 0x7F  # the length of the first record
-        bodies = [b"", bytes(70), whole[:80], whole + whole, whole[:61] + b"\xff" * 40, bytes(torn)]
-        for body in bodies:
+        whole, plain = batch_of(keys_of(0), "zstd"), batch_of(keys_of(0))
+        for body, code in (
+            (b"", ErrorCode.INVALID_RECORD),
+            (bytes(70), ErrorCode.CORRUPT_MESSAGE),
+            (whole[:80], ErrorCode.INVALID_RECORD),
+            (whole + whole, ErrorCode.INVALID_RECORD),
+            (whole[:61] + b"\xff" * (len(whole) - 61), ErrorCode.CORRUPT_MESSAGE),
+            (sealed(whole[:61] + b"\xff" * (len(whole) - 61)), ErrorCode.UNKNOWN_SERVER_ERROR),
+            (sealed(plain[:61] + b"\x7f" + plain[62:]), ErrorCode.INVALID_RECORD),
+            (sealed(plain[:57] + (2**31 - 1).to_bytes(4, "big") + plain[61:]), ErrorCode.INVALID_RECORD),
+        ):
             row = await cluster.produce(1, body)
-            assert row.error_code in (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE), (body[:70], row)
-        million = bytearray(whole)
-        million[57:61] = (2**31 - 1).to_bytes(4, "big")
-        assert (await cluster.produce(1, bytes(million))).error_code == ErrorCode.INVALID_RECORD
+            assert row.error_code == code, (body[:70], row)
         assert log_values(cluster.partition(1)) == []
 
     run(scenario, 1, reshard_legacy_producers="verify")
