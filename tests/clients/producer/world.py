@@ -373,7 +373,8 @@ class World:
                 if stored.number in places:
                     raise Violation(f"I6: #{stored.number} is stored twice: {places[stored.number]}, {(p, offset)}")
                 places[stored.number] = p, offset, stored.generation
-                if address(stored.key_hash, self.base, lineage.count_at(stored.generation)) != p:
+                keyed = stored.key_hash >= 0
+                if keyed and address(stored.key_hash, self.base, lineage.count_at(stored.generation)) != p:
                     raise Violation(f"I0: #{stored.number} in {p}@{stored.generation} does not belong there")
         for _, number, receipt in self.sent:
             if receipt.metadata is not None and number not in places:
@@ -385,7 +386,7 @@ class World:
     def _check_order(self, lineage: Lineage, places: dict[int, tuple[int, int, int]]) -> None:
         last: dict[int, int] = {}
         for key_hash, number, _ in self.sent:
-            if number not in places:
+            if number not in places or key_hash < 0:
                 continue
             before = last.get(key_hash)
             last[key_hash] = number
