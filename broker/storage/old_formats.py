@@ -9,18 +9,18 @@ if it had come so. Imported when the first old producer shows up.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final
 
 from broker.storage.settings import LogSettings
 from protocol.errors import DecodeError, ErrorCode, KafkaError
-from protocol.records.batch import MAGIC, NO_TIMESTAMP, Buffer, read_header, recompress
+from protocol.records.batch import CODEC_MASK, MAGIC, NO_TIMESTAMP, Buffer, read_header, recompress
 from protocol.records.compression import Compression
 from protocol.records.conversion import up_convert
 from protocol.records.message_set import (
     ChecksumError,
     Message,
-    MessageHeader,
     WrapperError,
     check_crc,
     iter_headers,
@@ -30,41 +30,37 @@ from protocol.records.message_set import (
 
 _LAST_CODEC: Final = Compression.LZ4
 """zstd came after message sets."""
+_ATTRIBUTES: Final = 17
+"""Their position in a message."""
+_RECORD_BYTES_MIN: Final = 7
+"""What a record has beside key and value, at least."""
 
 
 def converted(records: Buffer, settings: LogSettings) -> Buffer:
     """The batch that says what a message set says; empty if there is no whole message. Raises KafkaError."""
-    found = _checked(records, settings)
-    if not found:
+    magic, codec = _checked(records, settings)
+    if magic is None:
         return b""
-    magic = found[0][1].magic
-    other = next((header.magic for _, header in found if header.magic != magic), magic)
-    if other != magic:
-        raise _invalid(f"a message of magic {other} after one of magic {magic}")
+    target = settings.codec if settings.codec is not None else codec
+    limit_bytes = settings.decompressed_bytes_max if target else settings.max_message_bytes
+    messages = _messages(records, settings)
     try:
-        messages = [read_message(records, position, header) for position, header in found]
-    except DecodeError as reason:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(reason)) from None
-    codec = _codec_of(messages)
-    try:
-        batch = up_convert(chain.from_iterable(map(open_wrapper, messages)) if codec else messages)
+        batch = up_convert(
+            _limited(chain.from_iterable(map(open_wrapper, messages)) if codec else messages, limit_bytes)
+        )
     except ChecksumError as reason:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(reason)) from None
     except WrapperError as reason:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(reason)) from None
     except DecodeError as reason:
         raise _invalid(f"the wrapper cannot be opened: {reason}") from None
-    if any(
-        message.is_log_append_time and (settings.stamps_time or message.timestamp_ms == NO_TIMESTAMP)
-        for message in messages
-    ):
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "log append time is the broker's to set")
-    target = settings.codec if settings.codec is not None else codec
     return recompress(batch, read_header(batch), target, settings.compression_level) if target else batch
 
 
-def _checked(records: Buffer, settings: LogSettings) -> list[tuple[int, MessageHeader]]:
-    found = []
+def _checked(records: Buffer, settings: LogSettings) -> tuple[int | None, int]:
+    """The format of all messages, None if there is none, and the codec of the only one. A request may have millions."""
+    magics: set[int] = set()
+    count = codec = 0
     try:
         for position, header in iter_headers(records):
             if header.size_bytes > settings.max_message_bytes:
@@ -72,23 +68,48 @@ def _checked(records: Buffer, settings: LogSettings) -> list[tuple[int, MessageH
                     ErrorCode.MESSAGE_TOO_LARGE,
                     f"a message has {header.size_bytes} bytes, max.message.bytes is {settings.max_message_bytes}",
                 )
-            if header.magic < MAGIC and not check_crc(records, position, header):
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the checksum of a message is wrong")
-            found.append((position, header))
+            if header.magic < MAGIC:
+                if not check_crc(records, position, header):
+                    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the checksum of a message is wrong")
+                codec = codec or records[position + _ATTRIBUTES] & CODEC_MASK
+            magics.add(header.magic)
+            count += 1
     except DecodeError as reason:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(reason)) from None
-    return found
-
-
-def _codec_of(messages: list[Message]) -> int:
-    codec = next((message.codec for message in messages if message.codec), Compression.NONE)
-    if codec and len(messages) > 1:
+    if len(magics) > 1:
+        raise _invalid(f"messages of magic {' and '.join(map(str, sorted(magics)))}")
+    magic = min(magics, default=None)
+    if codec and count > 1:
         raise _invalid("a compressed message beside others")
     if codec > max(Compression):
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"compression codec {codec}")
     if codec > _LAST_CODEC:
-        raise _invalid(f"compression codec {codec} in a message of magic {messages[0].magic}")
-    return codec
+        raise _invalid(f"compression codec {codec} in a message of magic {magic}")
+    return magic, codec
+
+
+def _messages(records: Buffer, settings: LogSettings) -> Iterator[Message]:
+    """One after the other. Raises KafkaError."""
+    for position, header in iter_headers(records):
+        try:
+            message = read_message(records, position, header)
+        except DecodeError as reason:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(reason)) from None
+        if message.is_log_append_time and (settings.stamps_time or message.timestamp_ms == NO_TIMESTAMP):
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "log append time is the broker's to set")
+        yield message
+
+
+def _limited(messages: Iterable[Message], limit_bytes: int) -> Iterator[Message]:
+    """No more of them than a batch may hold: else a request of small ones would cost many times its size."""
+    size_bytes = 0
+    for message in messages:
+        size_bytes += _RECORD_BYTES_MIN + len(message.key or b"") + len(message.value or b"")
+        if size_bytes > limit_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE, f"the messages together are a batch of over {limit_bytes} bytes"
+            )
+        yield message
 
 
 def _invalid(reason: str) -> KafkaError:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -99,8 +100,27 @@ def test_refusals(records: bytes, code: ErrorCode) -> None:
 
 def test_sizes_are_those_of_single_messages() -> None:
     largest = len(build_message(message()))
-    assert verdict(GOOD, max_message_bytes=largest) is ErrorCode.NONE
+    assert verdict(PLAIN, max_message_bytes=largest) is ErrorCode.NONE
+    assert len(GOOD) > 2 * largest
+    assert verdict(GOOD, max_message_bytes=2 * largest) is ErrorCode.NONE
     assert verdict(GOOD, max_message_bytes=largest - 1) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_many_small_messages_are_refused_before_they_cost_much(codec: Compression) -> None:
+    """What they are together is the size of a batch; only so many of them are ever in memory."""
+    records = b"".join(build_message(Message(0, 0, 0, -1, None, None)) for _ in range(100_000))
+    if codec:
+        records = build_message(Message(99_999, 0, codec, -1, None, compress(codec, records)))
+    settings = {"max_message_bytes": 100_000, "compression_type": "uncompressed"}
+    tracemalloc.start()
+    try:
+        assert verdict(records, **settings) is ErrorCode.MESSAGE_TOO_LARGE
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * 100_000 * 26 / 2
+    assert verdict(message_set(3), max_message_bytes=60) is ErrorCode.NONE
 
 
 def test_log_append_time_is_the_brokers_to_set() -> None:
