@@ -17,13 +17,15 @@ What a checker may conclude from the order within a bucket, and from nothing els
     ownership   within a topic's partition `group_generation` rises from owner to owner: an incarnation that delivers
                 from it (by `time_ms`) after another one with its generation or a higher one did, is a second owner;
                 a static member that restarts keeps the generation, and is a new incarnation
+    repetition  `begun` counts how often the member has begun to read a partition, by an assignment or a seek: what it
+                delivers from there a second time before it has begun again, it was not told to
     placement   `key_hash` says which partition a key belongs to at every generation (`protocol.linear_hashing`)
 A topic whose producers do not number is audited by partition, offset and generation.
 
-A run (version 3) is big-endian, but for its events and keys, which are little-endian (a mark is bytes).
+A run (version 4) is big-endian, but for its events and keys, which are little-endian (a mark is bytes).
     RUN         version, count of places, generation of the group, incarnation, number of the first event, events
     names       group, member, topic, each with its length before it
-    PLACE ...   of how many events in a row: segment's generation, partition, time of delivery in ms
+    PLACE ...   of how many events in a row: segment's generation, partition, time of delivery in ms, `begun`
     EVENT ...   offset, mark (the record's audit header: producer, sequence), fingerprint, number of the key
     keys        how many there are
     KEY ...     number, hash and length of each key, by rising numbers
@@ -50,13 +52,15 @@ HEADER: Final = "anabranch-audit"
 """The record header that an auditing producer adds."""
 
 VERSION: Final = 1
-RUN_VERSION: Final = 3
+RUN_VERSION: Final = 4
 BUCKETS: Final = 16
 """Nested with linear hashing: the keys of one of 2**k partitions fall into 16 / 2**k buckets."""
 NO_SEQUENCE: Final = (1 << 64) - 1
 NO_PRODUCER: Final = 0
 NO_GENERATION: Final = -1
 NO_NUMBER: Final = -1
+NOT_COUNTED: Final = -1
+"""In place of `begun`, in version 1."""
 
 _header: Final = struct.Struct(">QQ")
 MARK_BYTES: Final = _header.size
@@ -78,6 +82,7 @@ PLACE: Final = struct.Struct(
     "i"  # partition
     "q"  # time of delivery, ms
     "I"  # events in a row that this holds for
+    "i"  # how often this incarnation had begun to read somewhere when it last did so here; -1 if unknown
 )
 EVENT: Final = struct.Struct(
     "<"
@@ -132,6 +137,8 @@ class Delivery:
     group_generation: int = NO_GENERATION
     number: int = NO_NUMBER
     """Among the events of this incarnation in this bucket; -1 in version 1."""
+    begun: int = NOT_COUNTED
+    """How often this incarnation had begun to read somewhere when it last did so in this partition."""
     key: bytes | None = None
     key_hash: int = 0
 
@@ -143,6 +150,7 @@ class Place(NamedTuple):
     partition: int
     time_ms: int
     events: int
+    begun: int = NOT_COUNTED
 
 
 class Sender(NamedTuple):
@@ -251,8 +259,8 @@ def encode_events(deliveries: Sequence[Delivery]) -> bytes:
     """A run of events, all of one member, topic and bucket: what a consumer writes, put together event by event."""
     first = deliveries[0]
     sender = Sender(first.group, first.member, first.topic, first.incarnation, first.group_generation)
-    spots = [(one.generation, one.partition, one.time_ms) for one in deliveries]
-    places = [Place(*spot, len(list(same))) for spot, same in itertools.groupby(spots)]
+    spots = [Place(one.generation, one.partition, one.time_ms, 0, one.begun) for one in deliveries]
+    places = [spot._replace(events=len(list(same))) for spot, same in itertools.groupby(spots)]
     numbers: dict[tuple[int, bytes], int] = {}
     events = [
         EVENT.pack(
@@ -401,6 +409,7 @@ def _decode_run(data: bytes) -> list[Delivery]:
                 topic=sender.topic,
                 group_generation=sender.group_generation,
                 number=number + index if number >= 0 else NO_NUMBER,
+                begun=place.begun,
                 key=key,
                 key_hash=hashed,
             )

@@ -172,6 +172,11 @@ def tallies(target: Target) -> list[verdict.Tally]:
     return stages.tallies_of([*_read(target.summary).values(), *_read(target.ending).get("counts", ())])
 
 
+def unread(target: Target) -> list[verdict.Unread]:
+    """Where records were lost, as of the verdict."""
+    return stages.unread_in(_read(target.ending).get("counts", ()))
+
+
 def read_ledger(target: Target) -> Ledger:
     """What was counted beside the checks."""
     found = _read(target.beside)

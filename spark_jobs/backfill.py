@@ -23,7 +23,7 @@ from spark_jobs.pending import Pending
 from spark_jobs.scope import Scope
 from spark_jobs.stages import BESIDE, COUNT, VIOLATION
 from spark_jobs.tallies import Tallies
-from spark_jobs.verdict import Tally
+from spark_jobs.verdict import Tally, Unread
 
 PORTION_BYTES: Final = 8 << 20
 """Of runs and stretches that a bucket takes at once, a hundred thousand events or two: while they are checked, each
@@ -42,6 +42,7 @@ class Backfill:
     """A line of JSON each, sorted."""
     tallies: list[Tally]
     beside: Tallies
+    unread: list[Unread]
 
 
 def run(records: DataFrame, scope: Scope) -> Backfill:
@@ -71,6 +72,7 @@ def run(records: DataFrame, scope: Scope) -> Backfill:
         violations=sorted(row["detail"] for row in rows if row["kind"] == VIOLATION),
         tallies=stages.tallies_of(counts),
         beside=beside,
+        unread=stages.unread_in(counts),
     )
 
 

@@ -24,7 +24,19 @@ from spark_jobs.pending import LateGroup, Pending, Undelivered
 from spark_jobs.places import Place
 from spark_jobs.rules import Line, Skip, loss
 from spark_jobs.scope import FORGET_MS, Scope
-from spark_jobs.verdict import COUNTED, KINDS, LOST, REPEATED, UNAUDITED, Event, Span, Tally, Violation
+from spark_jobs.verdict import (
+    COUNTED,
+    KINDS,
+    LOST,
+    REPEATED,
+    UNAUDITED,
+    Event,
+    Span,
+    Tally,
+    Unread,
+    Violation,
+    unread_of,
+)
 
 PATIENCE_MS: Final = 10 * 60 * 1000
 """What was passed over is told as lost when events are so much younger than the one that passed it over."""
@@ -129,6 +141,17 @@ class Bucket:
                 tallies.append(Tally(group, expect, NO_GENERATION, counts))
             found += told
         return found, tallies
+
+    def unread(self, expect: str | None, groups: Iterable[str]) -> list[Unread]:
+        """Where that lies which `finish` calls lost because it is stored and was not delivered."""
+        if expect is None:
+            return []
+        return unread_of(
+            Unread(group, expect, one.partition, one.offset, 1)
+            for group in groups
+            for one, newest in self._stored_only(group, expect)
+            if one.sequence < 0 or not newest.has_passed(one.sequence)
+        )
 
     def waiting(self) -> dict[str, int]:
         """Per group: how many stored records of the audited topic it has not been given yet."""
@@ -281,19 +304,20 @@ class Bucket:
         """What is stored and was never given to a group, and was not passed over either: that is known already."""
         self.check_in_time(group, topic)
         by_line: dict[tuple[int, bytes | None], list[Undelivered]] = defaultdict(list)
-        for one in self.pending.undelivered(self._find_name(group, topic)):
+        lines: dict[tuple[int, bytes | None], Line] = {}
+        for one, line in self._stored_only(group, topic):
             if one.sequence < 0:
                 yield Violation(LOST, group, topic, one.producer, one.key, partition=one.partition, offset=one.offset)
             else:
                 by_line[one.producer, one.key].append(one)
+                lines[one.producer, one.key] = line
         for (producer, key), rows in by_line.items():
-            line = self._line(group, topic, producer, key)
-            reached = -1 if line.newest is None else line.newest.sequence
-            beyond = sorted({one.sequence for one in rows if not line.began <= one.sequence <= reached})
+            line = lines[producer, key]
+            beyond = sorted({one.sequence for one in rows if not line.reaches(one.sequence)})
             if beyond:
                 yield Violation(LOST, group, topic, producer, key, before=line.newest, sequences=tuple(_spans(beyond)))
             for one in rows:
-                if line.began <= one.sequence <= reached and not line.misses(one.sequence):
+                if line.has_passed(one.sequence):
                     yield Violation(
                         REPEATED,
                         group,
@@ -304,6 +328,15 @@ class Bucket:
                         partition=one.partition,
                         offset=one.offset,
                     )
+
+    def _stored_only(self, group: str, topic: str) -> Iterator[tuple[Undelivered, Line]]:
+        """What is stored and was never given to a group, each with the line of its key."""
+        lines: dict[tuple[int, bytes | None], Line] = {}
+        for one in self.pending.undelivered(self._find_name(group, topic)):
+            which = one.producer, one.key
+            if which not in lines:
+                lines[which] = self._line(group, topic, *which) if one.sequence >= 0 else Line()
+            yield one, lines[which]
 
     def _line(self, group: str, topic: str, producer: int, key: bytes | None) -> Line:
         name = self.name_of(group, topic)

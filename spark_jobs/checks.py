@@ -149,9 +149,9 @@ class _Batch:
         for row in run.tolist():
             event = self._event(row)
             if place.plain(event):
-                place.extend(self._event(int(run[-1])))
+                place.extend(self._event(int(run[-1])), int(self._events.begun[run[-1]]))
                 return
-            self._violations += place.take(event, again=bool(self._again[row]))
+            self._violations += place.take(event, int(self._events.begun[row]), again=bool(self._again[row]))
 
     # keys
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 Column = npt.NDArray[Any]
 
 _HEAD: Final = struct.Struct(">4sI")
-_MAGIC: Final = b"AUD4"
+_MAGIC: Final = b"AUD5"
 
 
 class ForeignState(ValueError):

@@ -46,6 +46,8 @@ class Events:
     partition: Ints
     offset: Ints
     time_ms: Ints
+    begun: Ints
+    """How often its incarnation had begun to read somewhere when it last did so there; -1 in version 1."""
     producer: Unsigned
     sequence: Unsigned
     fingerprint: Unsigned
@@ -96,7 +98,7 @@ def read(values: Iterable[bytes], keys: Iterable[bytes | None]) -> Events:
         places += layout.places
         runs.append((senders.setdefault(layout.sender, len(senders)), layout.number, layout.events))
     fixed = np.frombuffer(b"".join(rows), _EVENT)
-    of_place = np.array(places, np.int64).reshape(-1, 4)
+    of_place = np.array(places, np.int64).reshape(-1, len(Place._fields))
     spots = np.repeat(of_place, of_place[:, 3], axis=0)
     index = np.concatenate([_NOTHING, *keys_of])
     told = np.frombuffer(b"".join(table), _KEY)
@@ -107,6 +109,7 @@ def read(values: Iterable[bytes], keys: Iterable[bytes | None]) -> Events:
         generation=spots[:, 0],
         partition=spots[:, 1],
         time_ms=spots[:, 2],
+        begun=spots[:, 4],
         offset=fixed["offset"].astype(np.int64),
         producer=fixed["producer"].astype(np.uint64),
         sequence=fixed["sequence"].astype(np.uint64),

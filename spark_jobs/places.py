@@ -8,7 +8,9 @@
                    were stored late are told from new ones by their time. Each pair is told once per bucket
     repeated       a partition is read in order; after a failure it is read again from further back. That violates
                    nothing if the repetition goes on to where reading had come to. One that is given up, because
-                   something beyond comes next, handed out a record after later ones that were not handed out again
+                   something beyond comes next, handed out a record after later ones that were not handed out again. And
+                   a member that hands out again what it has handed out, though it has not begun to read the partition
+                   anew (`begun`: no new assignment, no seek), repeats without a failure that would excuse it
     late           an event of an earlier owner, stored behind those of a later one, that happened before them. An event
                    of a later owner did not, though its clock be behind
 
@@ -46,6 +48,8 @@ class Place:
     position: int = -1
     """The offset of the latest delivery."""
     read_to: int = -1
+    begun: int = -1
+    """With which beginning of its member the latest delivery was read."""
     newest: Event | None = None
     """The latest delivery."""
     owners: list[Owner] = field(default_factory=list)
@@ -60,26 +64,33 @@ class Place:
             and self.owners[-1].newest is newest
         )
 
-    def extend(self, last: Event) -> None:
+    def extend(self, last: Event, begun: int) -> None:
         """Take plain deliveries, of which this is the last."""
         self.position = self.read_to = last.offset
+        self.begun = begun
         self.newest = self.owners[-1].newest = last
 
-    def take(self, event: Event, *, again: bool) -> list[Violation]:
+    def take(self, event: Event, begun: int, *, again: bool) -> list[Violation]:
         """Take one delivery, which its key has seen before or not; what it violates."""
         newest = self.newest
         violations, deposed = self._check_owners(event)
         if deposed:
             return violations
+        if again and newest is not None and event.offset <= self.position and self._goes_on(event, begun):
+            return [*violations, Violation.of(REPEATED, event, before=newest)]
         if event.offset > self.read_to:
             if self.position < self.read_to and newest is not None:
                 violations.append(Violation.of(REPEATED, newest, before=None, after=event))
             self.read_to = event.offset
         elif not again or (newest is not None and happened_before(event, newest)):
             return violations
-        self.position = event.offset
+        self.position, self.begun = event.offset, begun
         self.newest = event
         return violations
+
+    def _goes_on(self, event: Event, begun: int) -> bool:
+        """Whether the member of the latest delivery hands this out without having begun anew."""
+        return self.newest is not None and _same_owner(self.newest, event) and begun == self.begun >= 0
 
     def _check_owners(self, event: Event) -> tuple[list[Violation], bool]:
         """Owners that overlap and were not told yet; and whether this event came when its owner had been replaced."""
@@ -108,13 +119,13 @@ class Place:
     def as_json(self) -> list[Any]:
         """For the state store."""
         owners = [[one.began_ms, _flat(one.newest), one.told] for one in self.owners]
-        return [self.position, self.read_to, None if self.newest is None else _flat(self.newest), owners]
+        return [self.position, self.read_to, self.begun, None if self.newest is None else _flat(self.newest), owners]
 
     @classmethod
     def of_json(cls, found: list[Any]) -> Place:
         """What `as_json` gave."""
-        position, read_to, newest, owners = found
-        made = cls(position, read_to, None if newest is None else _event(newest))
+        position, read_to, begun, newest, owners = found
+        made = cls(position, read_to, begun, None if newest is None else _event(newest))
         made.owners = [Owner(began_ms, _event(flat), told) for began_ms, flat, told in owners]
         if made.owners and made.newest == made.owners[-1].newest:
             made.newest = made.owners[-1].newest

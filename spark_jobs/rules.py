@@ -102,6 +102,14 @@ class Line:
                 self.skipped[index] = skip._replace(told=True)
                 yield loss(skip)
 
+    def reaches(self, sequence: int) -> bool:
+        """Whether the line began with this sequence or an earlier one, and has come to it or beyond."""
+        return self.newest is not None and self.began <= sequence <= self.newest.sequence
+
+    def has_passed(self, sequence: int) -> bool:
+        """Whether a record of this sequence was handed out: one that is stored and was not has a twin that was."""
+        return self.reaches(sequence) and not self.misses(sequence)
+
     def misses(self, sequence: int) -> bool:
         """Whether a sequence was passed over, and has not come."""
         return any(skip.first <= sequence <= skip.last for skip in self.skipped)

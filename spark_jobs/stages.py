@@ -26,7 +26,7 @@ from spark_jobs.checks import SEQUENCES_END, check
 from spark_jobs.pending import Stored
 from spark_jobs.scope import Scope
 from spark_jobs.tallies import Tallies
-from spark_jobs.verdict import Tally
+from spark_jobs.verdict import Tally, Unread, unread_of
 
 if TYPE_CHECKING:
     import pandas as pd  # a process that only names the state for Spark need not load it; workers have it already
@@ -148,7 +148,8 @@ def finish(bucket: Bucket, number: int, expect: str | None, groups: Sequence[str
     violations, tallies = bucket.finish(expect, groups)
     for violation in violations:
         yield VIOLATION, number, violation.line()
-    yield COUNT, number, json.dumps({"tallies": [list(tally) for tally in tallies]})
+    unread = [list(one) for one in bucket.unread(expect, groups)]
+    yield COUNT, number, json.dumps({"tallies": [list(tally) for tally in tallies], "unread": unread})
 
 
 def finish_all(expect: str | None, groups: Sequence[str], frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -170,6 +171,11 @@ def tallies_of(found: Iterable[Mapping[str, Any]]) -> list[Tally]:
             for name, count in counts.items():
                 row[name] = row.get(name, 0) + count
     return [Tally(*where, counts) for where, counts in sorted(sums.items())]
+
+
+def unread_in(found: Iterable[Mapping[str, Any]]) -> list[Unread]:
+    """Where records were lost, out of what buckets said at the end."""
+    return unread_of(Unread(*row) for one in found for row in one.get("unread", ()))
 
 
 class BucketAuditor(StatefulProcessor):

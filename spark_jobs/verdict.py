@@ -15,7 +15,8 @@ OUT_OF_ORDER: Final = "out_of_order"
 BEFORE_GATE: Final = "before_gate"
 """The same, across a resize: the later one, of a newer segment, came before its gate could be open."""
 REPEATED: Final = "repeated"
-"""Stored twice and handed out twice; or handed out again after later ones that were not handed out again."""
+"""Stored twice and handed out twice; or handed out again after later ones that were not handed out again, or by a
+member that had not gone back."""
 LOST: Final = "lost"
 """Passed over, and never handed out."""
 WRONG_PAYLOAD: Final = "wrong_payload"
@@ -43,7 +44,7 @@ COUNTED: Final = (EVENTS, DELIVERED, REDELIVERED, LATE, REPEATED_EVENTS, UNNUMBE
 MEANINGS: Final = {
     OUT_OF_ORDER: "handed out after a later record of its key",
     BEFORE_GATE: "a later record of its key came from a newer segment whose gate could not be open yet",
-    REPEATED: "handed out again, and what had been handed out after it was not",
+    REPEATED: "handed out again, and no failure or seek explains it",
     LOST: "passed over, and never handed out",
     WRONG_PAYLOAD: "not what is stored at this offset",
     TWO_OWNERS: "handed out by a member whose partition already had its next owner",
@@ -152,6 +153,26 @@ class Violation(NamedTuple):
     def line(self) -> str:
         """The story as one line of JSON, the same wherever it is told."""
         return json.dumps(self.story(), sort_keys=True)
+
+
+class Unread(NamedTuple):
+    """Where a group lost records: what one partition stores and the group was never given."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    """Of the first of them."""
+    records: int
+
+
+def unread_of(found: Iterable[Unread]) -> list[Unread]:
+    """What many buckets tell, as one row per group, topic and partition."""
+    together: dict[tuple[str, str, int], Unread] = {}
+    for one in found:
+        known = together.setdefault(one[:3], one._replace(records=0))
+        together[one[:3]] = known._replace(offset=min(known.offset, one.offset), records=known.records + one.records)
+    return sorted(together.values())
 
 
 class Tally(NamedTuple):

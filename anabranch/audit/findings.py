@@ -17,7 +17,7 @@ from anabranch.report.timeline import Moment, Offence, Span, Timeline
 from protocol.lineage import Lineage
 from spark_jobs.progress import Progress
 from spark_jobs.tallies import STORED, HandOff, Series, Tallies
-from spark_jobs.verdict import Tally
+from spark_jobs.verdict import UNAUDITED, Tally, Unread
 
 Story = Mapping[str, Any]
 
@@ -35,6 +35,10 @@ class Findings:
     expect: str | None
     judgement: Mapping[str, int]
     rows: Sequence[Tally] = ()
+    unread: Sequence[Unread] = ()
+    """Where records were lost, by group and partition; known where the audited topic is named."""
+    causes: Sequence[str] = ()
+    """Why, as far as the cluster tells: a line for each cause, that names the places."""
     counted: Tallies = field(default_factory=Tallies)
     lineages: Mapping[str, Lineage] = field(default_factory=dict)
     """Of topics that were resized or could have been."""
@@ -128,6 +132,8 @@ def time_of(story: Story) -> int | None:
 
 def in_words(story: Story) -> str:
     """A violation in one line."""
+    if story["kind"] == UNAUDITED:
+        return _hole(story)
     key = "a record without a key" if story.get("key") is None else f"key {story['key']}"
     if spans := story.get("sequences"):
         numbers = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
@@ -135,6 +141,14 @@ def in_words(story: Story) -> str:
     place = story.get("delivered") or story
     number = f" (number {place['sequence']})" if place.get("sequence", -1) >= 0 else ""
     return f"{key}{number}: {story['topic']}-{place.get('partition')} at {place.get('offset')}, {story['meaning']}"
+
+
+def _hole(story: Story) -> str:
+    """Events of a member that are missing: how many, and by which of its numbers."""
+    count = sum(last - first + 1 for first, last in story["sequences"])
+    numbers = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in story["sequences"])
+    what = f"1 event of member {story['member']}" if count == 1 else f"{count:,} events of member {story['member']}"
+    return f"{what} never reached the audit topic (number {numbers} of its events in one bucket of keys)"
 
 
 def read_events(path: Path) -> list[Moment]:

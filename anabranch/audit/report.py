@@ -148,6 +148,9 @@ def _violations(findings: Findings) -> str:
     rows = [(kind.replace("_", " "), judged[kind], MEANINGS[kind]) for kind in KINDS if judged.get(kind, 0)]
     stories = findings.stories[:STORIES_MAX]
     parts = [page.table(("what", "count", "which means"), rows)]
+    if findings.causes:
+        lines = "".join(f"<li>{page.escaped(line)}</li>" for line in findings.causes)
+        parts.append(f"<h3>Where records were lost, and why</h3><ul>{lines}</ul>")
     paths = itertools.chain(findings.paths, itertools.repeat(()))
     found = [told(story, path) for story, path in zip(stories, paths, strict=False)]
     parts += found[:STORIES_OPEN]
@@ -163,7 +166,7 @@ def told(story: Story, path: Sequence[Story] = ()) -> str:
     """A violation, with the deliveries of its key around it as far as they were read."""
     title = f"{str(story['kind']).replace('_', ' ')}: {in_words(story)} (group {story['group']})"
     known = [(label, story[name]) for name, label in _PLACES if name in story]
-    columns = ("", "number", "partition", "offset", "generation", "owner", "group generation", "time (UTC)")
+    columns = ("", "producer", "number", "partition", "offset", "generation", "owner", "group generation", "time (UTC)")
     if path:
         labels = [next((label for label, place in known if _same(one, place)), "") for one in path]
         rows = [_place_row(label, one) for label, one in zip(labels, path, strict=True)]
@@ -188,6 +191,7 @@ def _place_row(label: str, place: Story) -> tuple[Cell, ...]:
     owner = f"{place['member']} ({place['incarnation']:016x})"
     return (
         label,
+        f"{place['producer']:016x}" if place["producer"] else None,
         number,
         place["partition"],
         place["offset"],
@@ -267,6 +271,7 @@ def as_json(findings: Findings) -> dict[str, Any]:
         "clean": clean(findings.judgement),
         "verdict": dict(findings.judgement),
         "rows": [{**row._asdict(), "counts": dict(row.counts)} for row in findings.rows],
+        "unread": [one._asdict() for one in findings.unread],
         "hand_offs": [
             {
                 "group": one.group,

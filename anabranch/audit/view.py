@@ -85,12 +85,14 @@ def hand_offs(sight: Sight) -> Table:
 
 def violation(story: Mapping[str, Any]) -> Group:
     """A violation with the records around it."""
-    table = Table("", "number", "partition", "offset", "generation", "owner", "time, ms", box=None, padding=(0, 2))
+    table = Table(
+        "", "producer", "number", "partition", "offset", "generation", "owner", "time, ms", box=None, padding=(0, 2)
+    )
     for name, label in PLACES:
         if name in story:
             place = story[name]
             cells = (place[one] for one in ("sequence", "partition", "offset", "generation", "member", "time_ms"))
-            table.add_row(label, *map(str, cells))
+            table.add_row(label, f"{place['producer']:016x}" if place["producer"] else "-", *map(str, cells))
     title = f"{str(story['kind']).replace('_', ' ')}, group {story['group']}: {in_words(story)}"
     return Group(Text(title, style="bold red"), *([table] if table.rows else []))
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
 
-from anabranch.audit import gather, report
+from anabranch.audit import causes, gather, report
 from anabranch.audit.findings import Findings, read_events
 from anabranch.audit.follow import Follower
 from anabranch.audit.sight import Sight
@@ -28,7 +28,7 @@ from protocol.errors import KafkaError
 from protocol.lineage import Lineage
 from spark_jobs import backfill, inputs, lineages, paths, service, violations
 from spark_jobs.inputs import SourceMissing
-from spark_jobs.verdict import KINDS, clean
+from spark_jobs.verdict import KINDS, LOST, clean
 from spark_jobs.violations import Violations
 from spark_jobs.writer import TopicWriter
 
@@ -59,7 +59,8 @@ def as_stream(session: SparkSession, wish: Wish, console: Console) -> Findings:
     target, sight = audits.target(wish.topic, wish.scope), Sight(wish.topic)
     with contextlib.ExitStack() as stack:
         view = View(console)
-        outputs = Violations(target.violations, _topic(stack, wish), [sight.hear, _some(view.tell)])
+        tell = _some(view.tell)
+        outputs = Violations(target.violations, _topic(stack, wish), [sight.hear, tell])
         if wish.metrics_port is not None:
             from anabranch.audit.metrics import shown
 
@@ -76,6 +77,8 @@ def as_stream(session: SparkSession, wish: Wish, console: Console) -> Findings:
                     if follower.begun:
                         following.touch()
                     view.tick(sight, time.time_ns() / 1e9)
+        if wish.expect is not None:
+            outputs.listeners = [sight.hear, _but_losses(tell)]
         try:
             judgement = audits.finish(wish.topic)
         except service.CannotAudit as error:
@@ -84,7 +87,7 @@ def as_stream(session: SparkSession, wish: Wish, console: Console) -> Findings:
             raise
         follower.look()
         follower.settle()
-    findings = gather.of_stream(target, judgement, _moments(wish))
+    findings = _with_causes(gather.of_stream(target, judgement, _moments(wish)), wish)
     return _with_paths(findings, lambda: _topics(session, wish, [target.topic]))
 
 
@@ -95,8 +98,10 @@ def as_batch(session: SparkSession, wish: Wish, console: Console) -> Findings:
     found = backfill.run(records, wish.scope)
     wish.directory.mkdir(parents=True, exist_ok=True)
     clock_ms = max((one.last_ms for one in found.beside.segments.values()), default=0)
-    Violations(wish.directory / "violations", None, [_some(View(console).tell)]).take(ALL, found.violations, clock_ms)
-    findings = gather.of_batch(wish.topic, wish.expect, found, known, _moments(wish))
+    tell = _some(View(console).tell)
+    listener = tell if wish.expect is None else _but_losses(tell)
+    Violations(wish.directory / "violations", None, [listener]).take(ALL, found.violations, clock_ms)
+    findings = _with_causes(gather.of_batch(wish.topic, wish.expect, found, known, _moments(wish)), wish)
     if wish.replay is None:
         known = _asked(wish.bootstrap_servers, gather.topics(findings))
         findings = replace(findings, lineages=known)
@@ -134,6 +139,8 @@ def conclude(findings: Findings, directory: Path, console: Console, *, allow_emp
     """Write verdict and report, show the verdict; the exit status. `CannotAudit` if there was nothing to judge."""
     gather.write_verdict(directory / gather.VERDICT, report.as_json(findings))
     report.write(directory / gather.REPORT, findings)
+    for line in findings.causes:
+        console.print(f"lost: {line}", style="red")
     if findings.found > TOLD_MAX:
         console.print(f"{findings.found - TOLD_MAX:,} more violations in {directory / 'violations'}")
     console.print(verdict_table(findings))
@@ -168,6 +175,22 @@ def _topic(stack: contextlib.ExitStack, wish: Wish) -> TopicWriter | None:
     if wish.violations_to is None:
         return None
     return stack.enter_context(contextlib.closing(TopicWriter(wish.bootstrap_servers, wish.violations_to)))
+
+
+def _with_causes(findings: Findings, wish: Wish) -> Findings:
+    """With what the cluster knows of what was lost; a copy that is replayed may be of one that is long gone."""
+    servers = wish.bootstrap_servers if wish.replay is None else None
+    return replace(findings, causes=causes.in_lines(servers, findings.unread))
+
+
+def _but_losses(tell: violations.Tell) -> violations.Tell:
+    """Pass on all but losses: a line for each cause is told instead of the story of each key."""
+
+    def told(story: dict[str, Any]) -> None:
+        if story["kind"] != LOST:
+            tell(story)
+
+    return told
 
 
 def _some(tell: violations.Tell) -> violations.Tell:

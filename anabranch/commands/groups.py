@@ -98,6 +98,7 @@ def gates(group: str, only: tuple[str, ...], watch: bool, bootstrap: str) -> Non
     async def act(admin: Admin) -> None:
         import asyncio
 
+        from anabranch.gates import closed_gates_of
         from clients.clock import follow_loop_ms
 
         clock_ms = follow_loop_ms()
@@ -113,30 +114,6 @@ def gates(group: str, only: tuple[str, ...], watch: bool, bootstrap: str) -> Non
             await asyncio.sleep(1)
 
     run(bootstrap, act)
-
-
-async def closed_gates_of(admin: Admin, group: str, only: tuple[str, ...]) -> list[ClosedGate]:
-    """The closed gates of a group, over all ordered topics that it has read or reads."""
-    import dataclasses
-
-    from clients.group_admin import committed_offsets, describe_group
-    from clients.group_gates import closed_gates, first_timestamp_ms, segment_ends
-
-    network = admin.network
-    known = await describe_group(network, group)
-    committed = await committed_offsets(network, group)
-    assigned = {one.topic for member in known.members for one in member.partitions}
-    names = sorted(only or {*assigned, *(one.topic for one in committed)})
-    network.follow(*names)
-    await network.refresh()
-    found = []
-    for name, topic in (await admin.describe_topics(names)).items():
-        if topic.lineage is None:
-            continue
-        for gate in closed_gates(topic, await segment_ends(network, topic), committed, known):
-            since_ms = await first_timestamp_ms(network, TopicPartition(name, gate.partition.partition), gate.offset)
-            found.append(dataclasses.replace(gate, waiting_since_ms=since_ms))
-    return found
 
 
 def gate_lines(gate: ClosedGate, *, now_ms: int) -> list[str]:

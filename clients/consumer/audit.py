@@ -79,9 +79,12 @@ class DeliveryAudit:
                 await asyncio.wait([self._follower])
             await self._producer.stop()
 
-    def note(self, records: Sequence[ConsumerRecord], *, owner: ConsumerGroupMetadata, now_ms: int) -> None:
-        """Records of one partition are handed out at this moment: an event is of a record that the application got."""
-        self._runs.note(records, owner, now_ms)
+    def note(self, records: Sequence[ConsumerRecord], *, owner: ConsumerGroupMetadata, now_ms: int, begun: int) -> None:
+        """Records of one partition are handed out at this moment: an event is of a record that the application got.
+
+        `begun` is that of the partition's progress.
+        """
+        self._runs.note(records, owner, now_ms, begun)
         if self._runs.waiting >= EVENTS_MAX:
             self._due.set()
         elif self._timer is None:

@@ -474,7 +474,8 @@ class Consumer:
     def _note(self, records: Sequence[ConsumerRecord]) -> None:
         """These records of one partition are handed out. Nothing is awaited here: see `polling`."""
         if self._audit is not None and self._session is not None:
-            self._audit.note(records, owner=self._session.membership.owner, now_ms=self._clock_ms())
+            begun = self._assignment[TopicPartition(records[0].topic, records[0].partition)].begun
+            self._audit.note(records, owner=self._session.membership.owner, now_ms=self._clock_ms(), begun=begun)
 
     def _wake(self) -> None:
         self._news.set()

@@ -59,6 +59,10 @@ class PartitionProgress:
     """Where the application has to commit to, for everything it was given to count as processed. UNKNOWN: nothing."""
     read_from: int = UNKNOWN
     """Where reading last began, by assignment or by a seek."""
+    beginnings: Iterator[int] = field(default_factory=itertools.count)
+    """Numbers the beginnings of all partitions of the consumer."""
+    begun: int = UNKNOWN
+    """The number of the last beginning here: what is handed out again under the same one, nobody has asked for."""
     rewound: bool = False
     """Whether the application went back behind what was committed, and nothing was committed since."""
     unflushed: bool = False
@@ -117,6 +121,7 @@ class PartitionProgress:
         Where to begin is the application's word now: it counts as processed only when it has committed it.
         """
         self.position = self.fetch_offset = self.handed_out = self.read_from = offset
+        self.begun = next(self.beginnings)
         self.rewound = offset < self.committed
         self.out_of_range = self.damaged = False
         self.buffered.clear()
@@ -234,6 +239,7 @@ class Assignment:
     def __init__(self) -> None:
         self._progress: dict[TopicPartition, PartitionProgress] = {}
         self._first = 0
+        self._beginnings = itertools.count()
         self.begun = True
         """Whether every partition has been given a position since the last change."""
         self.generations: Mapping[str, int] = {}
@@ -257,7 +263,9 @@ class Assignment:
 
     def replace(self, partitions: Collection[TopicPartition]) -> None:
         """A new assignment: nothing of the old one is kept, for its committed offsets are read again."""
-        self._progress = {partition: PartitionProgress(partition) for partition in sorted(partitions)}
+        self._progress = {
+            partition: PartitionProgress(partition, beginnings=self._beginnings) for partition in sorted(partitions)
+        }
         self.begun = False
 
     def adjust(self, partitions: Collection[TopicPartition]) -> None:

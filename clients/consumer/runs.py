@@ -40,6 +40,7 @@ class Call(NamedTuple):
     generation: int
     partition: int
     time_ms: int
+    begun: int
     records: list[Sequence[ConsumerRecord]]
 
 
@@ -59,15 +60,15 @@ class EventRuns:
         self.waiting = 0
         """Events that nobody has taken yet."""
 
-    def note(self, records: Sequence[ConsumerRecord], owner: ConsumerGroupMetadata, time_ms: int) -> None:
-        """Records of one partition are handed out to `owner`."""
+    def note(self, records: Sequence[ConsumerRecord], owner: ConsumerGroupMetadata, time_ms: int, begun: int) -> None:
+        """Records of one partition are handed out to `owner`, who has `begun` to read there (`PartitionProgress`)."""
         topic, partition, *_, generation = records[0]
         sender = Sender(self._group, owner.member_id, topic, self._incarnation, owner.generation_id)
         if records[-1].generation == generation:
-            self._add(Call(sender, generation, partition, time_ms, [records]))
+            self._add(Call(sender, generation, partition, time_ms, begun, [records]))
         else:
             for its_generation, of_segment in itertools.groupby(records, _generation):
-                self._add(Call(sender, its_generation, partition, time_ms, [list(of_segment)]))
+                self._add(Call(sender, its_generation, partition, time_ms, begun, [list(of_segment)]))
         self.waiting += len(records)
         self._noted += len(records)
         if self._noted >= PASS_EVENTS:
@@ -98,7 +99,8 @@ class EventRuns:
                 self._writers.write(records)
             for run, count in zip(self._open, before, strict=True):
                 if run.count > count:
-                    run.places.append(Place(call.generation, call.partition, call.time_ms, run.count - count))
+                    events = run.count - count
+                    run.places.append(Place(call.generation, call.partition, call.time_ms, events, call.begun))
 
     def _encode(self) -> None:
         """End the runs that are open."""

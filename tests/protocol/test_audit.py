@@ -31,6 +31,7 @@ deliveries = st.builds(
     topic=st.text(max_size=20),
     group_generation=i32,
     number=st.integers(0, 2**62),
+    begun=i32,
     key=st.none() | st.binary(max_size=9),
     key_hash=u32,
 )
@@ -71,7 +72,7 @@ def test_a_run_comes_back_as_it_went(run: list[audit.Delivery]) -> None:
 def test_an_event_of_version_1_is_still_understood(delivery: audit.Delivery) -> None:
     wire = audit.encode_delivery(delivery)
     hashed = audit.key_hash(delivery.key, delivery.partition)
-    expected = replace(delivery, group_generation=-1, number=-1, key_hash=hashed)
+    expected = replace(delivery, group_generation=-1, number=-1, begun=-1, key_hash=hashed)
     assert audit.decode_events(wire, delivery.key) == [expected]
     assert audit.decode_delivery(wire, delivery.key) == expected
     for cut in range(1, len(wire)):

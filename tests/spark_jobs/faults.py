@@ -117,6 +117,13 @@ def hand_out_again(scene: Scene) -> Handed:
     return again
 
 
+def hand_out_twice(scene: Scene) -> Handed:
+    """A record is handed out twice in a row, by the same member, which has not gone back."""
+    twin = replace(scene.one(scene.sequence), pause_ms=0)
+    scene.history.handed.insert(scene.at(scene.sequence) + 1, twin)
+    return twin
+
+
 def store_twice(scene: Scene) -> Handed:
     """A record is stored a second time, and handed out a second time."""
     history, before = scene.history, scene.one(scene.sequence)
@@ -176,6 +183,7 @@ FAULTS = {
     "out of order": Fault(swap, OUT_OF_ORDER, BEFORE_GATE),
     "lost": Fault(lose, LOST, LOST),
     "handed out again": Fault(hand_out_again, REPEATED, OUT_OF_ORDER),
+    "handed out twice in a row": Fault(hand_out_twice, REPEATED, REPEATED),
     "stored twice": Fault(store_twice, REPEATED, REPEATED),
     "wrong payload": Fault(garble, WRONG_PAYLOAD, WRONG_PAYLOAD),
     "two owners": Fault(hand_out_by_two, TWO_OWNERS, TWO_OWNERS),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 from spark_jobs.places import Place
 from spark_jobs.verdict import REPEATED, TWO_OWNERS, Event
 
@@ -11,11 +14,14 @@ def by(incarnation: int, group_generation: int, offset: int, time_ms: int) -> Ev
     return Event("g", "t", 7, b"k", offset, 0, offset, 0, time_ms, 0, member, incarnation, group_generation)
 
 
-def kinds(*events: Event) -> list[str]:
-    """What is found; an event whose offset came up before is a repetition. The state is packed after each."""
+def kinds(*events: Event, begun: Sequence[int] = ()) -> list[str]:
+    """What is found; an event whose offset came up before is a repetition. The state is packed after each.
+
+    `begun`: of each event, with which beginning of its member it was read; not known if it is not given.
+    """
     place, seen, found = Place(), set[int](), []
-    for event in events:
-        found += [one.kind for one in place.take(event, again=event.offset in seen)]
+    for event, its_begun in zip(events, begun or itertools.repeat(-1), strict=False):
+        found += [one.kind for one in place.take(event, its_begun, again=event.offset in seen)]
         seen.add(event.offset)
         place = Place.of_json(place.as_json())
     return found
@@ -68,6 +74,18 @@ def test_a_repetition_has_to_reach_where_reading_had_come_to() -> None:
     assert kinds(*first, by(1, 1, 3, 10), by(1, 1, 4, 11)) == [], "nothing came after it"
 
 
+def test_what_a_member_hands_out_twice_without_going_back_is_repeated() -> None:
+    first = [by(1, 1, offset, offset) for offset in range(3)]
+    again = by(1, 1, 2, 10)
+    assert kinds(*first, again, by(1, 1, 3, 11), begun=[0] * 5) == [REPEATED]
+    assert kinds(*first, again, again, begun=[0] * 5) == [REPEATED, REPEATED], "each time"
+    assert kinds(*first, by(1, 1, 1, 9), again, by(1, 1, 3, 11), begun=[0] * 6) == [REPEATED, REPEATED], "and each once"
+    assert kinds(*first, again, by(1, 1, 3, 11), begun=[0, 0, 0, 1, 1]) == [], "it went back"
+    assert kinds(*first, by(2, 2, 2, 10), by(2, 2, 3, 11), begun=[0] * 5) == [], "the next owner begins at the commit"
+    assert kinds(*first, by(1, 2, 2, 10), by(1, 2, 3, 11), begun=[0] * 5) == [], "it was given the partition anew"
+    assert kinds(*first, again) == [], "nobody counted"
+
+
 def test_a_repetition_by_a_later_owner_is_one_though_its_clock_is_behind() -> None:
     first = [by(1, 1, offset, 1050 + offset) for offset in range(4)]
     assert kinds(*first, by(2, 2, 1, 1020), by(2, 2, 4, 1021)) == [REPEATED]
@@ -77,10 +95,10 @@ def test_plain_deliveries_leave_the_same_behind() -> None:
     events = [by(1, 1, offset, offset) for offset in range(5)]
     slow, fast = Place(), Place()
     for event in events:
-        slow.take(event, again=False)
-    fast.take(events[0], again=False)
+        slow.take(event, 3, again=False)
+    fast.take(events[0], 3, again=False)
     assert fast.plain(events[1])
-    fast.extend(events[-1])
+    fast.extend(events[-1], 3)
     assert fast.as_json() == slow.as_json()
     assert not fast.plain(events[2])
     assert not fast.plain(by(2, 2, 9, 9))

@@ -81,6 +81,10 @@ def test_a_stream_a_batch_job_and_its_copy_find_the_same(
     streamed = work.as_stream(spark, replace(wish, violations_to=into), console)
     assert (streamed.judgement["out_of_order"], streamed.judgement["lost"], streamed.found) == (1, 1, 2)
     assert streamed.judgement["delivered"] == 35
+    ((group, lost_of, _, _, records),) = streamed.unread
+    assert (group, lost_of, records) == ("readers", expect, 1)
+    (line,) = streamed.causes
+    assert line.startswith(f"1 record that group readers was not given: {expect}-")
     assert [one.records for one in streamed.progress] == [35 + 36]
     assert [(one.kind, str(one.target)) for one in streamed.hand_offs("readers", expect)] == [("split", "2@1")]
     path = next(way for story, way in zip(streamed.stories, streamed.paths, strict=True) if story["key"] == "a0")

@@ -49,7 +49,7 @@ def test_the_headline_can_be_read_aloud(tmp_path: Path) -> None:
 def test_the_path_of_a_key_marks_the_delivery(tmp_path: Path) -> None:
     path = [EVENT._replace(sequence=3, offset=11).place(), EVENT.place()]
     page = written(findings(EARLY, paths=[path]), tmp_path)
-    assert page.count("<tr class=mark><td>the delivery</td><td class=n>4</td>") == 1
+    assert page.count("<tr class=mark><td>the delivery</td><td>0000000000000007</td><td class=n>4</td>") == 1
     assert "<td class=n>3</td><td class=n>0</td><td class=n>11</td>" in page
 
 
@@ -67,8 +67,8 @@ def test_what_was_lost_is_told_between_what_came_before_and_after(tmp_path: Path
     before, after = EVENT._replace(sequence=2, offset=11), EVENT._replace(sequence=6, offset=15)
     lost = LOST._replace(before=before, after=after)
     page = written(findings(lost, paths=[[before.place(), after.place()]]), tmp_path)
-    assert "<td>handed out before</td><td class=n>2</td>" in page
-    assert "<td>handed out next</td><td class=n>6</td>" in page
+    assert "<td>handed out before</td><td>0000000000000007</td><td class=n>2</td>" in page
+    assert "<td>handed out next</td><td>0000000000000007</td><td class=n>6</td>" in page
 
 
 def test_many_violations_are_counted_and_some_are_told(tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from anabranch.audit import metrics, view
+from anabranch.audit.findings import in_words
 from anabranch.audit.sight import HEARD_MAX, Sight
 from anabranch.audit.view import View
 from spark_jobs.progress import Progress
+from spark_jobs.verdict import UNAUDITED, Violation
 from tests.anabranch.audit.made import BEGAN_MS, EARLY, LOST, findings
 
 NOW_S = BEGAN_MS / 1000 + 4
@@ -53,6 +55,13 @@ def test_a_rate_is_one_of_now() -> None:
     assert "; 0 deliveries/s, " in view.line(sight(), NOW_S + 10)
 
 
+def test_a_hole_names_its_member_and_how_many_events_are_missing() -> None:
+    hole = Violation(UNAUDITED, "billing", "orders", 0, None, sequences=((270, 270),), member="reader-2")
+    text = in_words(hole.story())
+    assert text.startswith("1 event of member reader-2 never reached the audit topic (number 270 of its events")
+    assert "271 events of member reader-2" in in_words(hole._replace(sequences=((0, 270),)).story())
+
+
 def test_a_screen_shows_violations_and_hand_offs() -> None:
     seen = sight(EARLY)
     seen.hear(EARLY.story())
@@ -77,8 +86,8 @@ def test_what_waits_to_be_delivered_is_shown_and_what_was_passed_over() -> None:
 def test_a_violation_is_told_with_the_record_before_it() -> None:
     told = text_of(view.violation(EARLY.story()))
     before, then = (next(line.split() for line in told.splitlines() if word in line) for word in ("before  ", "then"))
-    assert before[3:8] == ["5", "2", "0", "1", "r1.2"]
-    assert then[1:6] == ["4", "0", "12", "1", "r1.2"]
+    assert before[3:9] == ["0000000000000007", "5", "2", "0", "1", "r1.2"]
+    assert then[1:7] == ["0000000000000007", "4", "0", "12", "1", "r1.2"]
 
 
 def test_the_speed_is_that_of_the_deliveries_that_came_since() -> None:

@@ -33,6 +33,7 @@ class Handed:
     owner: ConsumerGroupMetadata
     records: list[ConsumerRecord]
     time_ms: int
+    begun: int
 
 
 @st.composite
@@ -53,7 +54,7 @@ def calls(draw: st.DrawFn) -> Handed:
         for generation in generations
     ]
     owner = ConsumerGroupMetadata(GROUP, draw(st.integers(0, 2)), draw(st.sampled_from(["m", "n"])))
-    return Handed(owner, records, draw(st.integers(0, 2)))
+    return Handed(owner, records, draw(st.integers(0, 2)), draw(st.integers(0, 2)))
 
 
 def expected(handed: Handed, record: ConsumerRecord, number: int) -> Delivery:
@@ -75,6 +76,7 @@ def expected(handed: Handed, record: ConsumerRecord, number: int) -> Delivery:
         topic=record.topic,
         group_generation=handed.owner.generation_id,
         number=number,
+        begun=handed.begun,
         key=record.key,
         key_hash=audit.key_hash(record.key, record.partition),
     )
@@ -99,7 +101,7 @@ def test_every_delivery_is_told_once_and_each_bucket_in_order(
         patch.setattr(runs, "KNOWN_BYTES_MAX", known_bytes_max)
         events = EventRuns(GROUP, INCARNATION)
         for index, call in enumerate(handed):
-            events.note(call.records, call.owner, call.time_ms)
+            events.note(call.records, call.owner, call.time_ms, call.begun)
             for record in call.records:
                 row = wanted[audit.bucket_key(audit.bucket_of(audit.key_hash(record.key, record.partition)))]
                 row.append(expected(call, record, len(row)))
@@ -118,10 +120,10 @@ def test_a_run_names_a_place_once_and_single_records_of_a_moment_share_it() -> N
     events = EventRuns(GROUP, INCARNATION)
     owner = ConsumerGroupMetadata(GROUP, 1, "m")
     for offset in range(5):
-        events.note([ConsumerRecord("t", 0, offset, 0, b"k", b"v", (), 2)], owner, 7)
+        events.note([ConsumerRecord("t", 0, offset, 0, b"k", b"v", (), 2)], owner, 7, 3)
     assert events.waiting == 5
     [(_, value)] = events.take()
-    assert audit.read_layout(value).places == [audit.Place(2, 0, 7, 5)]
+    assert audit.read_layout(value).places == [audit.Place(2, 0, 7, 5, 3)]
 
 
 def test_keys_are_not_remembered_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +132,7 @@ def test_keys_are_not_remembered_without_end(monkeypatch: pytest.MonkeyPatch) ->
     known: set[int] = set()
     for number in range(10):
         record = ConsumerRecord("t", 0, number, 0, b"%d" % number, b"v", (), 0)
-        events.note([record] * 2, ConsumerGroupMetadata(GROUP, 1, "m"), 7)
+        events.note([record] * 2, ConsumerGroupMetadata(GROUP, 1, "m"), 7, 3)
         [(_, value)] = events.take()
         assert [one.key for one in audit.decode_events(value)] == [record.key] * 2
         known.add(len(events._writers.keys))

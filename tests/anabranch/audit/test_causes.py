@@ -1,0 +1,55 @@
+"""What was lost, told by place and cause: one line for each, not a story for each key."""
+
+from __future__ import annotations
+
+from anabranch.audit.causes import cause_of, in_lines, lines_of
+from clients.group_admin import Group, Member
+from clients.group_gates import Blocker, ClosedGate
+from protocol.topic_partition import TopicPartition
+from spark_jobs.verdict import Unread, unread_of
+
+FIVE, ONE = TopicPartition("orders", 5), TopicPartition("orders", 1)
+READER = Member("m-1", "reader", "/127.0.0.1", (ONE,))
+BILLING = Group("billing", "Stable", "cooperative-sticky", (READER,))
+GATE = ClosedGate(ONE, 2, 4000, -1, READER, (Blocker(FIVE, 480, 460, None),))
+LOST = Unread("billing", "orders", 1, 4000, 12)
+
+
+def test_a_closed_gate_is_the_cause_of_what_lies_behind_it() -> None:
+    waits = "the gate of orders-1 at 4,000 waits for orders-5 to be committed to 480"
+    assert cause_of(LOST, BILLING, {ONE: 4000}, [GATE]) == waits
+    before = LOST._replace(offset=3990)
+    assert (
+        cause_of(before, BILLING, {ONE: 3990}, [GATE]) == "the group has committed 3,990 there, and may read them yet"
+    )
+
+
+def test_a_group_that_went_past_them_will_not_come_back() -> None:
+    text = cause_of(LOST, BILLING, {ONE: 5000}, [])
+    assert text == "the group has committed 5,000, behind them, and will not read them again"
+
+
+def test_a_group_without_members_reads_nothing() -> None:
+    empty = Group("billing", "Empty", "", ())
+    assert cause_of(LOST, empty, {ONE: 4000}, []) == "the group has no members"
+    assert cause_of(LOST, BILLING, {}, []) == "the group has committed nothing there, and may read them yet"
+
+
+def test_places_with_one_cause_stand_in_one_line() -> None:
+    other = Unread("billing", "orders", 3, 20, 1)
+    third = Unread("audit", "orders", 3, 20, 1)
+    assert lines_of([LOST, other, third], {LOST: "why", other: "why"}) == [
+        "1 record that group audit was not given: orders-3 from 20",
+        "13 records that group billing was not given: orders-1 from 4,000, orders-3 from 20: why",
+    ]
+    assert lines_of([third._replace(group="")], {}) == ["1 record that nobody was given: orders-3 from 20"]
+
+
+def test_without_a_cluster_the_places_are_told_alone() -> None:
+    assert in_lines(None, [LOST]) == ["12 records that group billing was not given: orders-1 from 4,000"]
+    assert in_lines("127.0.0.1:1", []) == []
+
+
+def test_what_many_buckets_tell_of_a_partition_is_one_place() -> None:
+    found = [LOST, LOST._replace(offset=3998, records=2), LOST._replace(partition=0)]
+    assert unread_of(found) == [LOST._replace(partition=0), LOST._replace(offset=3998, records=14)]
