@@ -233,8 +233,7 @@ class Reader(PartitionKeyRebalanceListener):
     @property
     def group_generation(self) -> int:
         """The generation in which the consumer was given what it reads; not the one that it joins meanwhile."""
-        session = None if self.consumer is None else self.consumer._session
-        return -1 if session is None else session.membership.owner.generation_id
+        return -1 if self.consumer is None else self.consumer.generation
 
     # --- what is seen of the client's inside
 

@@ -19,6 +19,8 @@ import math
 from typing import Final
 
 STATIC_HEARTBEATS: Final = 2
+STATIC_SILENCE_MIN_S: Final = 1.0
+"""An answer takes its time, and has to come before it is out of date."""
 
 
 class Lease:
@@ -32,7 +34,7 @@ class Lease:
         heartbeat_interval_s: float,
         static: bool,
     ) -> None:
-        lately_s = STATIC_HEARTBEATS * heartbeat_interval_s if static else math.inf
+        lately_s = max(STATIC_HEARTBEATS * heartbeat_interval_s, STATIC_SILENCE_MIN_S) if static else math.inf
         self._silence_s = min(session_timeout_s, lately_s)
         self._rebalance_timeout_s = rebalance_timeout_s
         self.until = -math.inf

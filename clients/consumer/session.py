@@ -411,10 +411,10 @@ class GroupSession:
         self._heard(code, asked_as)
 
     def _stopped(self, heart: asyncio.Task[None]) -> None:
-        if not heart.cancelled() and self.failure is None:
-            self.failure = heart.exception()
+        if not heart.cancelled():
+            self.failure = self.failure or heart.exception()
             self._on_news()
-            self._beaten.set()
+        self._beaten.set()
 
     def _identity(self) -> tuple[str, int]:
         return self.membership.member_id, self.membership.generation

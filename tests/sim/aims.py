@@ -54,5 +54,5 @@ def calm(cluster: Any) -> bool:
     return all(one.up for one in cluster.machines.values()) and cluster.all_in_isr() and cluster.resting()
 
 
-for _subject in ("transactions", "administration", "leaders", "disks", "damage", "producers", "resizes"):
+for _subject in ("transactions", "administration", "leaders", "disks", "damage", "producers", "resizes", "groups"):
     importlib.import_module(f"tests.sim.aims_of_{_subject}")

@@ -70,36 +70,6 @@ async def slow_applications(schedule: Any) -> bool:
 
 
 @aim(
-    "a member sleeps past its session with records at hand",
-    {"copiers": 0, "readers": 2, "keys": 8, "fault_s": 6.0, "pace_s": 0.2, "write_pause_s": 0.03},
-    resizing=True,
-)
-async def member_sleeps(schedule: Any) -> bool:
-    """Another one reads its partitions meanwhile, and beyond what a resize made of them; then it wakes up."""
-    cluster, rng = schedule.cluster, schedule.rng
-    reader = rng.choice(schedule.readers)
-    process, reader.block_s = reader.process, 0.05
-    deadline = cluster.now() + 3
-    while not reader.blocked and cluster.now() < deadline:
-        await asyncio.sleep(0.01)
-    held, known = reader.at_hand, len(cluster.history.begun)
-    if not reader.blocked or reader.process is not process:
-        reader.block_s = 0.0
-        return False
-    cluster.tell(f"{reader.identity} sleeps, and has records of {sorted(held)}")
-    cluster.loop.freeze(process)
-    await asyncio.sleep(2)
-    begun, deadline = cluster.history.begun, cluster.now() + 3
-    while not (taken := any(one.place in held for one in begun[known:])) and cluster.now() < deadline:
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(rng.random())
-    if reader.process is process:
-        cluster.loop.thaw(process)
-    await asyncio.sleep(0.5)
-    return taken
-
-
-@aim(
     "who told an end dies with records before it that nobody else has",
     {"copiers": 0, "readers": 2, "keys": 8, "fault_s": 6.0, "pace_s": 0.2, "spares": 1, "writers": 4},
     resizing=True,

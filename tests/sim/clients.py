@@ -284,8 +284,7 @@ class Reader(Application):
         Not the one that it joins meanwhile: if the coordinator dies before that is complete, there will be another one
         of its number.
         """
-        session = None if self.consumer is None else self.consumer._session
-        return -1 if session is None else session.membership.owner.generation_id
+        return -1 if self.consumer is None else self.consumer.generation
 
     def begin(self, place: tuple[str, int], offset: int) -> None:
         """The consumer will read a partition from here on."""

@@ -7,7 +7,7 @@ from typing import Any
 from tests.sim.planted import Planter, plant
 
 
-@plant("commits of an old generation accepted")
+@plant("commits of an old generation accepted", aim="a member of another make commits after it was replaced")
 def zombie_commits(planter: Planter) -> None:
     from broker.coordinators.groups import Group
 

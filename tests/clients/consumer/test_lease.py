@@ -54,3 +54,6 @@ def test_the_place_of_a_static_member_can_be_taken_without_its_session_running_o
     short = Lease(session_timeout_s=5, rebalance_timeout_s=30, heartbeat_interval_s=3, static=True)
     short.renew(100)
     assert short.until == 105
+    hasty = Lease(session_timeout_s=5, rebalance_timeout_s=30, heartbeat_interval_s=0.1, static=True)
+    hasty.renew(100)
+    assert hasty.until == 101

@@ -1,0 +1,117 @@
+"""Aims at members that are replaced while they sleep, and wake up; see `aims`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from clients import Admin
+from clients.consumer.membership import Membership
+from protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from protocol.errors import ErrorCode
+from tests.sim.aims import aim
+from tests.sim.aims_of_disks import within
+from tests.sim.clients import CLIENT_FAILURES, GROUP, TOPIC
+from tests.sim.history import Commit
+from tests.sim.loop import Process
+
+
+@aim(
+    "a member sleeps past its session with records at hand",
+    {"copiers": 0, "readers": 2, "keys": 8, "fault_s": 6.0, "pace_s": 0.2, "write_pause_s": 0.03},
+    resizing=True,
+)
+async def member_sleeps(schedule: Any) -> bool:
+    """Another one reads its partitions meanwhile, and beyond what a resize made of them; then it wakes up."""
+    cluster, rng = schedule.cluster, schedule.rng
+    reader = rng.choice(schedule.readers)
+    process, reader.block_s = reader.process, 0.05
+    deadline = cluster.now() + 3
+    while not reader.blocked and cluster.now() < deadline:
+        await asyncio.sleep(0.01)
+    held, known = reader.at_hand, len(cluster.history.begun)
+    if not reader.blocked or reader.process is not process:
+        reader.block_s = 0.0
+        return False
+    cluster.tell(f"{reader.identity} sleeps, and has records of {sorted(held)}")
+    cluster.loop.freeze(process)
+    await asyncio.sleep(2)
+    begun, deadline = cluster.history.begun, cluster.now() + 3
+    while not (taken := any(one.place in held for one in begun[known:])) and cluster.now() < deadline:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(rng.random())
+    if reader.process is process:
+        cluster.loop.thaw(process)
+    await asyncio.sleep(0.5)
+    return taken
+
+
+@aim(
+    "a member of another make commits after it was replaced",
+    {"copiers": 0, "readers": 2, "keys": 8, "fault_s": 6.0, "pace_s": 0.2, "write_pause_s": 0.05},
+)
+async def zombie_commits(schedule: Any) -> bool:
+    """As whom and what it would have committed before it slept. Ours asks before it commits; others do not."""
+    cluster, reader = schedule.cluster, schedule.rng.choice(schedule.readers)
+    history, process = cluster.history, reader.process
+
+    def at_work() -> bool:
+        return reader.consumer is not None and reader.consumer._started and bool(reader.consumer.assignment())
+
+    if not await within(schedule, 3, at_work) or reader.process is not process:
+        return False
+    membership = reader.consumer._session.membership
+    offsets = {one.partition.partition: one.position for one in reader.consumer._assignment if one.handed_out >= 0}
+    request = _commit_of(membership, offsets)
+    cluster.tell(f"{reader.identity} sleeps, with a commit of {offsets} in mind")
+    known = len(history.begun)
+    cluster.loop.freeze(process)
+    taken = await within(
+        schedule, 6, lambda: any(row.place[0] == TOPIC and row.place[1] in offsets for row in history.begun[known:])
+    )
+    if taken:
+        places = {(TOPIC, index): at for index, at in offsets.items()}
+        row = Commit(history.tick(), reader.identity, places, request.generation_id_or_member_epoch)
+        history.commits.append(row)
+        await cluster.loop.spawn(Process(f"zombie-{known}", "zombie"), _send(schedule, request, row))
+    if reader.process is process:
+        cluster.loop.thaw(process)
+    return taken and row.outcome != "info"
+
+
+def _commit_of(membership: Membership, offsets: Mapping[int, int]) -> OffsetCommitRequest:
+    """What a member says when it commits."""
+    return OffsetCommitRequest(
+        group_id=GROUP,
+        generation_id_or_member_epoch=membership.generation,
+        member_id=membership.member_id,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=TOPIC,
+                partitions=[
+                    OffsetCommitRequestPartition(partition_index=index, committed_offset=at, committed_metadata="")
+                    for index, at in offsets.items()
+                ],
+            )
+        ],
+    )
+
+
+async def _send(schedule: Any, request: OffsetCommitRequest, row: Commit) -> None:
+    def refusal(response: OffsetCommitResponse) -> int:
+        return max(one.error_code for topic in response.topics for one in topic.partitions)
+
+    cluster = schedule.cluster
+    with contextlib.suppress(*CLIENT_FAILURES):
+        async with Admin(cluster.bootstrap, request_timeout_ms=1500, rng=cluster.rng(f"zombie-{row.order}")) as admin:
+            response = await admin.network.call_coordinator(GROUP, request, refusal)
+            row.outcome = "fail" if refusal(response) else "ok"
+            row.acked_order = cluster.history.tick()
+            cluster.tell(f"the zombie's commit: {ErrorCode(refusal(response)).name}")
