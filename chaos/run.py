@@ -36,7 +36,7 @@ from controller.zk.session import ZkError
 log = logging.getLogger(__name__)
 
 POLL_S: Final = 0.25
-FIRST_COUNT: Final = 4
+FIRST_COUNT: Final = 3
 COUNTS: Final = (1, 2, 3, 4, 5, 6, 8)
 _SEEN: Final = (
     "A1 A2 A3 A4 A5 A6 A7 A9 A11 A17 A19 A20 A21 A22 A23 A24 A25 B1 B2 B3 B4 B9 B12 B13 B15 B16 C1 C6 C15 C16"

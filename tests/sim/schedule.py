@@ -92,7 +92,7 @@ def shape_of(cluster_rng: Any, transactions_rng: Any) -> Shape:
     """Draw a schedule's character."""
     rng = cluster_rng
     copiers = transactions_rng.choice((0, 0, 0, 0, 0, 1, 2))  # such a schedule costs three times as much
-    counts = [rng.choice((1, 2, 4, 4, 4))]
+    counts = [rng.choice((1, 2, 3, 4, 4))]
     for _ in range(rng.choice((0, 1, 2, 3, 3, 4))):
         counts.append(rng.choice([one for one in (1, 2, 3, 4, 5, 6, 8) if one != counts[-1]]))
     flushes = rng.random() < 0.3
