@@ -105,11 +105,9 @@ def key_class(partition: int, base: int, count: int) -> KeyClass | None:
 
 def affected(base: int, before: int, after: int) -> list[int]:
     """The partitions whose keys change when the count goes from `before` to `after`: the only ones a resize touches."""
-    return [
-        partition
-        for partition in range(max(before, after))
-        if key_class(partition, base, before) != key_class(partition, base, after)
-    ]
+    fewer, more = sorted((before, after))
+    relatives = {ancestor(partition, fewer, base) for partition in range(fewer, more)}
+    return [*sorted(relatives), *range(fewer, more)]
 
 
 def moved_share(base: int, before: int, after: int) -> float:

@@ -93,14 +93,16 @@ def test_a_partition_holds_exactly_the_keys_of_its_class(resize: tuple[int, int,
 
 @given(resizes())
 def test_only_affected_partitions_gain_or_lose_keys(resize: tuple[int, int, int]) -> None:
-    """So classes are equal if and only if they hold the same keys."""
+    """And only theirs are other classes than before."""
     base, before, after = resize
     changed = set()
     for key_hash in range(base << max(before, after).bit_length()):
         old, new = lh.address(key_hash, base, before), lh.address(key_hash, base, after)
         if old != new:
             changed |= {old, new}
-    assert changed == set(lh.affected(base, before, after))
+    assert lh.affected(base, before, after) == sorted(changed)
+    every = range(max(before, after))
+    assert changed == {one for one in every if lh.key_class(one, base, before) != lh.key_class(one, base, after)}
 
 
 @pytest.mark.parametrize("base", [1, 2, 3, 5, 6, 11, 12])
