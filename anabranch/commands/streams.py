@@ -46,6 +46,8 @@ def command(
     from anabranch.running import run
     from clients.directory_lock import DirectoryInUse
     from clients.streams.config import StreamsConfig
+    from clients.streams.failures import RecordFailed
+    from clients.streams.inputs import StreamsError
 
     if importlib.util.find_spec("lmdb") is None:
         raise click.ClickException("stores need LMDB: pip install 'anabranch[streams]'")
@@ -54,10 +56,13 @@ def command(
             application_id=application_id, bootstrap_servers=bootstrap, state_dir=state_dir, **_parsed(settings)
         )
         found = load_topology(topology)
+        found.build(application_id)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     try:
         run(lambda: _work(found, config), log_level=log_level)
+    except (RecordFailed, StreamsError) as error:
+        raise click.ClickException(str(error)) from error.__cause__
     except DirectoryInUse as error:
         raise click.ClickException(f"{error}; give each instance a --state-dir of its own") from None
 
@@ -128,6 +133,7 @@ async def _talk(streams: Streams) -> None:
         facts = {
             "tasks": {str(one.task): [one.state.value, one.position, one.end] for one in streams.progress()},
             "processed": streams.processed,
+            "dropped": streams.dropped,
             "restored": streams.restored,
             "moves": dataclasses.asdict(streams.moves),
         }

@@ -144,8 +144,8 @@ class Committer:
             producer = await self._begin()
             if not self.exactly_once:
                 await self._must_be_member()
-            for topic, key, value, timestamp_ms in outputs:
-                receipt = await producer.send(topic, value, key, timestamp_ms=timestamp_ms)
+            for topic, key, value, timestamp_ms, headers in outputs:
+                receipt = await producer.send(topic, value, key, timestamp_ms=timestamp_ms, headers=headers)
                 if not self.exactly_once:
                     self._sent.append(receipt)
         except (AbortableError, FatalError) as error:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from clients.streams.failures import DEAD_LETTER, FAIL, HANDLERS
 from clients.streams.task_assignor import STRATEGIES
 
 EXACTLY_ONCE: Final = "exactly_once_v2"
@@ -52,6 +53,13 @@ class StreamsConfig:
     rack_aware_assignment_tags: tuple[str, ...] = ()
     """The tags in which copies of a task are kept apart (KIP-708); the leader's count."""
 
+    deserialization_handler: str = FAIL
+    """What becomes of records that cannot be decoded: fail, skip or dead-letter (`clients.streams.failures`)."""
+    processing_handler: str = FAIL
+    """The same of records that the application's functions raise for."""
+    errors_dead_letter_queue_topic_name: str = ""
+    """Where dead-letter puts them. The topic is made before."""
+
     def __post_init__(self) -> None:
         if self.processing_guarantee not in GUARANTEES:
             raise ValueError(f"processing_guarantee is one of {GUARANTEES}, not {self.processing_guarantee!r}")
@@ -63,6 +71,16 @@ class StreamsConfig:
             )
         if self.rebalance_protocol not in ("eager", "cooperative"):
             raise ValueError(f"rebalance_protocol is eager or cooperative, not {self.rebalance_protocol!r}")
+
+        self._check_handlers()
+
+    def _check_handlers(self) -> None:
+        chosen = (self.deserialization_handler, self.processing_handler)
+        for name, value in zip(("deserialization_handler", "processing_handler"), chosen, strict=True):
+            if value not in HANDLERS:
+                raise ValueError(f"{name} is one of {HANDLERS}, not {value!r}")
+        if (DEAD_LETTER in chosen) != bool(self.errors_dead_letter_queue_topic_name):
+            raise ValueError("errors_dead_letter_queue_topic_name is set if, and only if, a handler is dead-letter")
 
     @property
     def exactly_once(self) -> bool:

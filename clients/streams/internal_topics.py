@@ -12,6 +12,7 @@ import logging
 from clients.admin import Admin, NewTopic
 from clients.metadata import Topic
 from clients.streams.changelog import CONFIGS, changelog_topic
+from clients.streams.inputs import StreamsError
 from clients.streams.partition_grouper import TopicsInfo, repartition_counts
 from clients.streams.topology import Built, Subtopology
 from protocol.errors import ErrorCode, KafkaError
@@ -41,6 +42,11 @@ class InternalTopics:
         lineages = {name: topic.lineage for name, topic in found.items() if topic and topic.lineage and topic.gated}
         for name, count in repartition_counts(self._topology, partitions, lineages).items():
             await self.prepare(name, count)
+
+    async def must_exist(self, topic: str) -> None:
+        """`StreamsError` unless there is a topic that is not ours to make."""
+        if await self._described(topic) is None:
+            raise StreamsError(f"the topic {topic} for records that fail does not exist: create it first")
 
     async def prepare(self, topic: str, partitions: int) -> bool:
         """Make a topic, or widen a changelog, to at least so many partitions; whether it was not there before."""

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 
+class Undecodable(Exception):
+    """The value of a record makes no sense to its serde; the cause says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Serde:
     """A pair of functions that undo each other. None never reaches them: it stands for a deletion."""

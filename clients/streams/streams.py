@@ -85,6 +85,8 @@ class Streams:
             Admin(config.bootstrap_servers, client_id=config.client_id, rng=self._rng)
         )
         topics = InternalTopics(admin, config.application_id, self.built, config.replication_factor)
+        if config.errors_dead_letter_queue_topic_name:
+            await topics.must_exist(config.errors_dead_letter_queue_topic_name)
         await topics.prepare_repartition()
         self._manager = manager = TaskManager(config, self.built, self._directory)
         network = NetworkConfig(
@@ -224,6 +226,11 @@ class Streams:
     def processed(self) -> int:
         """How many records were processed, also those whose transaction failed."""
         return self._processed
+
+    @property
+    def dropped(self) -> int:
+        """How many records failed and were skipped or put aside, also those whose transaction failed."""
+        return self._manager.failures.dropped
 
     @property
     def moves(self) -> Moves:

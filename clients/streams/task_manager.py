@@ -18,6 +18,7 @@ from clients.streams import handover
 from clients.streams.assignment_info import AssignorError
 from clients.streams.committer import LOST_MEMBERSHIP, Committer, Departure, TasksMigrated
 from clients.streams.config import StreamsConfig
+from clients.streams.failures import Failures
 from clients.streams.inputs import Inputs, StreamsError
 from clients.streams.joined import Reading
 from clients.streams.partition_assignor import AssignedTasks
@@ -57,6 +58,11 @@ class TaskManager(PartitionKeyRebalanceListener):
         """Running tasks to which keys are about to come, and which have changes to commit first."""
         self._offsets: dict[TopicPartition, int] = {}
         """What was committed last, or where reading began."""
+        self.failures = Failures(
+            deserialization_handler=config.deserialization_handler,
+            processing_handler=config.processing_handler,
+            dead_letter_topic=config.errors_dead_letter_queue_topic_name,
+        )
         self._given_up = False
         self._committing = False
         self._put_off = False
@@ -312,7 +318,7 @@ class TaskManager(PartitionKeyRebalanceListener):
         self._parked.pop(task_id, None)
         subtopology = self._built.subtopologies[task_id.subtopology]
         disk = self._directory.open(task_id, subtopology.stores)
-        return Task(task_id, self._config.application_id, subtopology, disk, state=state)
+        return Task(task_id, self._config.application_id, subtopology, disk, state=state, failures=self.failures)
 
     def _give_back(self, partitions: Collection[TopicPartition], *, lost: bool) -> None:
         """The tasks of these partitions run here no more; their stores are kept warm until it is known who has them."""

@@ -16,14 +16,16 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from clients.consumer.delivery import ConsumerRecord
 from clients.streams.changelog import Checkpoint, Marks, is_mark
 from clients.streams.disk import TaskDisk, Write
+from clients.streams.failures import Failures
+from clients.streams.serdes import Undecodable
 from clients.streams.task import TaskId
 from clients.streams.topology import INTERNAL, Subtopology, internal_name
-from protocol.records.record import Record
+from protocol.records.record import Headers, Record
 from protocol.topic_partition import TopicPartition
 
 
@@ -42,12 +44,23 @@ class Output(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp_ms: int
+    headers: Headers = ()
+
+
+class _Unchanged(enum.Enum):
+    """Stands for a key that was as on the disk."""
+
+    UNCHANGED = 0
+
+
+_UNCHANGED: Final = _Unchanged.UNCHANGED
+_Before = bytes | _Unchanged | None
 
 
 class StateStore:
     """One store of one task: what was changed since the last commit, over what is on disk."""
 
-    __slots__ = ("_disk", "changes", "checkpoint", "marks", "name")
+    __slots__ = ("_disk", "_undo", "changes", "checkpoint", "marks", "name")
 
     def __init__(self, name: str, disk: TaskDisk) -> None:
         self.name = name
@@ -55,6 +68,8 @@ class StateStore:
         self.changes: dict[bytes, bytes | None] = {}
         self.checkpoint = Checkpoint(disk.checkpoint(name))
         self.marks = disk.marks(name)
+        self._undo: dict[bytes, _Before] | None = None
+        """What the record that is being processed has changed, if that may have to be undone."""
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key, None if there is none."""
@@ -64,7 +79,25 @@ class StateStore:
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Set or delete a key."""
+        if self._undo is not None and key not in self._undo:
+            self._undo[key] = self.changes.get(key, _UNCHANGED)
         self.changes[key] = value
+
+    def begin(self) -> None:
+        """From now on changes can be undone."""
+        self._undo = {}
+
+    def undo(self) -> None:
+        """Take back what was changed since `begin`."""
+        for key, before in (self._undo or {}).items():
+            if isinstance(before, _Unchanged):
+                del self.changes[key]
+            else:
+                self.changes[key] = before
+
+    def keep(self) -> None:
+        """What was changed since `begin` stands."""
+        self._undo = None
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """Everything in it, in no order; what is put meanwhile may be missing."""
@@ -96,7 +129,14 @@ class Task:
     """See the module."""
 
     def __init__(
-        self, task: TaskId, application_id: str, subtopology: Subtopology, disk: TaskDisk, *, state: State
+        self,
+        task: TaskId,
+        application_id: str,
+        subtopology: Subtopology,
+        disk: TaskDisk,
+        *,
+        state: State,
+        failures: Failures | None = None,
     ) -> None:
         self.id = task
         self.subtopology = subtopology
@@ -111,6 +151,8 @@ class Task:
         self.outputs: list[Output] = []
         self.timestamp_ms = -1
         self.processed = 0
+        self._sent_before = 0
+        self._failures = failures or Failures()
         self._application_id = application_id
         self._handlers = subtopology.bind(self)
 
@@ -129,15 +171,39 @@ class Task:
     # running
 
     def process(self, records: Sequence[ConsumerRecord]) -> list[Output]:
-        """Run the topology on records of one partition; what it sends."""
+        """Run the topology on records of one partition; what it sends. `RecordFailed`."""
         assert self.state is State.RUNNING, f"{self.id} is {self.state.value} and was given records"
         handler = self._handlers[records[0].topic]
+        undoing = self._failures.undoing
         for record in records:
             self.timestamp_ms = record.timestamp
-            handler(record.key, record.value)
+            if undoing:
+                self._begin()
+            try:
+                handler(record.key, record.value)
+            except Exception as error:
+                self._drop(record, error)
+        for store in self.stores.values():
+            store.keep()
         self.processed += len(records)
         sent, self.outputs = self.outputs, []
         return sent
+
+    def _begin(self) -> None:
+        self._sent_before = len(self.outputs)
+        for store in self.stores.values():
+            store.begin()
+
+    def _drop(self, record: ConsumerRecord, error: Exception) -> None:
+        """A record failed, and does not end the instance: what its steps have done has not happened."""
+        headers = self._failures.handle(record, error)
+        if not isinstance(error, Undecodable):
+            del self.outputs[self._sent_before :]
+            for store in self.stores.values():
+                store.undo()
+        if headers is not None:
+            topic = self._failures.dead_letter_topic
+            self.outputs.append(Output(topic, record.key, record.value, record.timestamp, headers))
 
     @property
     def changed(self) -> bool:

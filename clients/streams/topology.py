@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
 
-from clients.streams.serdes import BYTES, JSON, Serde
+from clients.streams.serdes import BYTES, JSON, Serde, Undecodable
 
 Handler = Callable[[bytes | None, Any], None]
 """What a step does with a record: its key and its decoded value."""
@@ -67,6 +67,10 @@ class Node:
     bind: Bind
     children: list[Node] = field(default_factory=list)
     stores: tuple[str, ...] = ()
+    keeps: bool = False
+    """Whether the store is its own: no other step names it, and only joins read it."""
+    joins: bool = False
+    changes_keys: bool = False
     topic: str = ""
     internal: bool = False
     """Whether the topic is the application's own, and named after it."""
@@ -131,13 +135,15 @@ class Topology:
 
             return put
 
-        return Table(self, self.attach(root, Node(bind, stores=(name,))), name, value)
+        return Table(self, self.attach(root, Node(bind, stores=(name,), keeps=True)), name, value)
 
     def build(self, application_id: str) -> Built:
-        """Cut the graph into subtopologies. ValueError when a topic is read twice."""
+        """Cut the graph into subtopologies. ValueError when a topic is read twice, when two steps name one store, or
+        when one is used where keys have been changed and records may be with another key's task."""
         topics = [INTERNAL * root.internal + root.topic for root in self._roots]
         if len(set(topics)) != len(topics):
             raise ValueError(f"a topic is read once, and its stream used again: {sorted(topics)}")
+        _check_stores(self._roots)
         built = []
         for index, roots in enumerate(_connected(self._roots)):
             named = {internal_name(application_id, root.topic) if root.internal else root.topic: root for root in roots}
@@ -194,6 +200,18 @@ class Stream:
 
         return self._then(Node(bind))
 
+    def flat_map_values(self, change: Callable[[Any], Iterable[Any]]) -> Stream:
+        """Any number of values for each, under the same key."""
+
+        def bind(context: Context, forward: Handler) -> Handler:
+            def each(key: bytes | None, value: Any) -> None:
+                for one in change(value):
+                    forward(key, one)
+
+            return each
+
+        return self._then(Node(bind))
+
     def map(self, change: Callable[[bytes | None, Any], KeyValue]) -> Stream:
         """Another key and value for each record."""
         return self.flat_map(lambda key, value: (change(key, value),))
@@ -208,7 +226,7 @@ class Stream:
 
             return each
 
-        return self._then(Node(bind))
+        return self._then(Node(bind, changes_keys=True))
 
     def repartition(self, name: str, *, value: Serde = BYTES) -> Stream:
         """Through an internal topic, so that each record meets its (new) key's task."""
@@ -240,7 +258,8 @@ class Stream:
 
             return one
 
-        return Table(self._topology, self._topology.attach(self._node, Node(bind, stores=(store,))), store, value)
+        node = self._topology.attach(self._node, Node(bind, stores=(store,), keeps=True))
+        return Table(self._topology, node, store, value)
 
     def count(self, store: str) -> Table:
         """How many records each key has."""
@@ -263,7 +282,7 @@ class Stream:
 
             return one
 
-        return self._then(Node(bind, stores=(name,)))
+        return self._then(Node(bind, stores=(name,), joins=True))
 
     def process(self, step: Callable[[Context, bytes | None, Any, Handler], None], *, stores: Sequence[str]) -> Stream:
         """Anything else: `step(context, key, value, forward)`, with these stores."""
@@ -319,7 +338,15 @@ def _bound(node: Node, context: Context) -> Handler:
 
 def _source(root: Node, step: Handler) -> Handler:
     decode = root.value.decode
-    return lambda key, raw: step(key, None if raw is None else decode(raw))
+
+    def one(key: bytes | None, raw: bytes | None) -> None:
+        try:
+            value = None if raw is None else decode(raw)
+        except Exception as error:
+            raise Undecodable from error
+        step(key, value)
+
+    return one
 
 
 def _reachable(root: Node) -> list[Node]:
@@ -331,6 +358,22 @@ def _reachable(root: Node) -> list[Node]:
 
 def _stores(root: Node) -> set[str]:
     return {store for node in _reachable(root) for store in node.stores}
+
+
+def _check_stores(roots: Sequence[Node]) -> None:
+    steps = list(dict.fromkeys(node for root in roots for node in _reachable(root)))
+    named = [name for node in steps if not node.joins for name in node.stores]
+    for kept in [name for node in steps if node.keeps for name in node.stores]:
+        if named.count(kept) > 1:
+            raise ValueError(f"two steps name the store {kept!r}: give each one of its own, and `join` to read a table")
+    for root in roots:
+        for changing in [node for node in _reachable(root) if node.changes_keys]:
+            stores = sorted(_stores(changing))
+            if stores:
+                raise ValueError(
+                    f"keys are changed (map, flat_map) before the store {stores[0]!r}, and records stay with the task "
+                    "of their old key: put `repartition` between them, or keep the keys with map_values"
+                )
 
 
 def _connected(roots: Sequence[Node]) -> list[list[Node]]:

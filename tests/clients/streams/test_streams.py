@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from clients import Producer
+from clients import Consumer, Producer
 from clients.directory_lock import DirectoryInUse
 from clients.streams import committer as committer_module
 from clients.streams.committer import TasksMigrated
 from clients.streams.config import AT_LEAST_ONCE, StreamsConfig
+from clients.streams.failures import DEAD_LETTER, FAIL, SKIP, RecordFailed
 from clients.streams.inputs import StreamsError
 from clients.streams.serdes import BYTES, JSON, TEXT
 from clients.streams.streams import Streams
@@ -414,13 +415,113 @@ def test_what_failed_is_not_committed(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         await world.feed(1000)
         async with world.instance(topology, commit_interval_ms=5000) as one:
-            with pytest.raises(ZeroDivisionError):
+            with pytest.raises(
+                RecordFailed, match=r"in-\d at offset \d+, key b'key-\d+', cannot be processed: Zero"
+            ) as told:
                 await one.failed()
+            assert isinstance(told.value.__cause__, ZeroDivisionError)
         failing.clear()
         async with world.instance(topology) as one:
             await world.counted(one)
 
     story(act, tmp_path)
+
+
+def reading(world: World, topic: str) -> Consumer:
+    return Consumer(
+        topic,
+        bootstrap_servers=world.cluster.bootstrap_servers,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    )
+
+
+def brittle() -> Topology:
+    """Counts numbers, decodes JSON, and cannot stand a 13."""
+    topology = Topology()
+
+    def add(key: bytes, value: int, total: int) -> int:
+        if value == 13:
+            raise ValueError("bad luck")
+        return total + 1
+
+    numbers = topology.stream("in", value=JSON)
+    numbers.map_values(lambda value: value).to("seen")
+    numbers.aggregate("counts", lambda: 0, add).to("out")
+    return topology
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
+@pytest.mark.parametrize("handler", [SKIP, DEAD_LETTER])
+def test_records_that_fail_are_left_out_or_put_aside(handler: str, guarantee: str, tmp_path: Path) -> None:
+    async def act(world: World) -> None:
+        settings: dict[str, Any] = {"deserialization_handler": handler, "processing_handler": handler}
+        if handler == DEAD_LETTER:
+            await world.topics("dead", partitions=1)
+            settings["errors_dead_letter_queue_topic_name"] = "dead"
+        await world.topics("seen")
+        values = [b"1", b"no number", b"13", b"2"]
+        stored = [await world.producer.send_and_wait("in", value, b"key") for value in values]
+        async with world.instance(brittle(), processing_guarantee=guarantee, **settings) as one:
+            await world.output("out", lambda table: table == {b"key": 2}, one)
+            assert one.dropped == 2
+        async with reading(world, "seen") as consumer:
+            seen = [await consumer.getone() for _ in range(2)]
+            assert [record.value for record in seen] == [b"1", b"2"], "what failed has sent nothing either"
+        if handler == DEAD_LETTER:
+            async with reading(world, "dead") as consumer:
+                dead = [await consumer.getone() for _ in range(2)]
+            assert [(record.key, record.value) for record in dead] == [(b"key", b"no number"), (b"key", b"13")]
+            for record, where, what in zip(
+                dead, stored[1:3], ("JSONDecodeError: ", "ValueError: bad luck"), strict=True
+            ):
+                facts = {
+                    name.removeprefix("__streams.errors."): (text or b"").decode() for name, text in record.headers
+                }
+                assert (facts["topic"], facts["partition"], facts["offset"]) == (
+                    "in",
+                    str(where.partition),
+                    str(where.offset),
+                )
+                assert facts["exception"].startswith(what)
+                assert facts["message"] in facts["stacktrace"]
+
+    story(act, tmp_path)
+
+
+def test_what_cannot_be_decoded_ends_an_instance_by_default(tmp_path: Path) -> None:
+    async def act(world: World) -> None:
+        await world.topics("seen")
+        place = await world.producer.send_and_wait("in", b"{", b"key")
+        where = rf"in-{place.partition} at offset {place.offset}, key b'key', cannot be decoded: JSONDecodeError"
+        for _ in range(2):
+            async with world.instance(brittle()) as one:
+                with pytest.raises(RecordFailed, match=where):
+                    await one.failed()
+
+    story(act, tmp_path)
+
+
+def test_the_topic_for_what_is_put_aside_is_made_before(tmp_path: Path) -> None:
+    async def act(world: World) -> None:
+        one = world.instance(brittle(), processing_handler=DEAD_LETTER, errors_dead_letter_queue_topic_name="nowhere")
+        with pytest.raises(StreamsError, match="nowhere for records that fail does not exist"):
+            await one.start()
+
+    story(act, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"processing_handler": "ignore"}, "processing_handler is one of"),
+        ({"deserialization_handler": DEAD_LETTER}, "errors_dead_letter_queue_topic_name"),
+        ({"processing_handler": FAIL, "errors_dead_letter_queue_topic_name": "t"}, "only if, a handler is dead-letter"),
+    ],
+)
+def test_handlers_that_make_no_sense_are_named(settings: dict[str, str], complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        StreamsConfig(application_id="app", bootstrap_servers="x", state_dir=tmp_path, **settings)  # type: ignore[arg-type]
 
 
 def test_two_instances_do_not_share_a_directory(tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ import pytest
 from clients.consumer.delivery import ConsumerRecord
 from clients.streams.changelog import MARK_HEADERS, Marks, arrived_mark
 from clients.streams.disk import TaskDisk
+from clients.streams.failures import SKIP, Failures
+from clients.streams.serdes import BYTES
 from clients.streams.task import TaskId
 from clients.streams.tasks import Output, State, Task
-from clients.streams.topology import Topology
+from clients.streams.topology import Context, Handler, Topology
 from protocol.records.record import Record
 
 
@@ -128,3 +130,44 @@ def test_what_was_changed_hides_what_is_on_disk(task: Task) -> None:
     store.put(b"c", b"1")
     assert store.get(b"a") is None
     assert dict(store.items()) == {b"b": b"1", b"c": b"1"}
+
+
+def test_a_record_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Neither in a store, where its key had a value on disk, one in memory, or none, nor among what is sent."""
+    topology = Topology()
+
+    def step(context: Context, key: bytes | None, value: bytes, forward: Handler) -> None:
+        store = context.store("own")
+        for name in (b"disk", b"memory", b"new"):
+            store.put(name, value)
+            store.put(name, value + b"!")
+        forward(key, value)
+        if value == b"bad":
+            raise ValueError(value)
+
+    topology.stream("in").process(step, stores=["own"]).to("out", value=BYTES)
+    subtopology = topology.build("app").subtopologies[0]
+    failures = Failures(processing_handler=SKIP)
+    task = Task(
+        TaskId(0, 3),
+        "app",
+        subtopology,
+        TaskDisk(tmp_path, subtopology.stores),
+        state=State.CATCHING_UP,
+        failures=failures,
+    )
+    task.aim({"own": 1})
+    task.restore("own", [logged(0, b"disk", b"old")], 1)
+    task.run()
+    store = task.stores["own"]
+    store.put(b"memory", b"older")
+
+    def given(value: bytes) -> ConsumerRecord:
+        return ConsumerRecord("in", 3, 7, 100, b"k", value, (), 0)
+
+    assert task.process([given(b"bad")]) == []
+    assert store.changes == {b"memory": b"older"}
+    assert (store.get(b"disk"), store.get(b"new"), failures.dropped) == (b"old", None, 1)
+    assert [output.value for output in task.process([given(b"a"), given(b"bad"), given(b"b")])] == [b"a", b"b"]
+    assert {store.get(name) for name in (b"disk", b"memory", b"new")} == {b"b!"}
+    task.close()

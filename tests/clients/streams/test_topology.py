@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from clients.streams.serdes import JSON, TEXT
-from clients.streams.topology import INTERNAL, Context, Handler, Topology
+from clients.streams.topology import INTERNAL, Context, Handler, Stream, Topology
 
 
 class Bench:
@@ -127,3 +128,62 @@ def test_mistakes_are_named() -> None:
     again.stream("a").repartition("r")
     with pytest.raises(ValueError, match="two repartitions"):
         again.stream("b").repartition("r")
+
+
+def test_values_are_multiplied_under_their_key() -> None:
+    topology = Topology()
+    topology.stream("lines", value=TEXT).flat_map_values(str.split).count("words").to("out")
+    assert run(topology, ("lines", b"k", b"to be or")).sent[-1] == ("out", b"k", b"3")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda topology, changed: changed.count("s"),
+        lambda topology, changed: changed.map_values(len).filter(lambda key, value: True).count("s"),
+        lambda topology, changed: changed.join(topology.table("rows", store="s"), lambda one, other: one),
+        lambda topology, changed: changed.process(lambda *asked: None, stores=["s"]),
+    ],
+    ids=["aggregate", "further down", "join", "process"],
+)
+def test_a_changed_key_does_not_meet_a_store_before_it_is_with_its_task(
+    use: Callable[[Topology, Stream], object],
+) -> None:
+    for change in ("map", "flat_map"):
+        topology = Topology()
+        stream = topology.stream("in")
+        use(topology, stream.map(swap) if change == "map" else stream.flat_map(lambda key, value: [(value, key)]))
+        with pytest.raises(ValueError, match=r"keys are changed .* before the store 's', .* put `repartition` between"):
+            topology.build("app")
+    topology = Topology()
+    use(topology, topology.stream("in").map(swap).repartition("r"))
+    assert len(topology.build("app").subtopologies) == 2
+
+
+def swap(key: bytes | None, value: bytes) -> tuple[bytes | None, bytes | None]:
+    return value, key
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda topology: topology.table("rows", store="s"),
+        lambda topology: topology.stream("rows").count("s"),
+        lambda topology: topology.stream("rows").process(lambda *asked: None, stores=["s"]),
+    ],
+    ids=["table", "aggregate", "process"],
+)
+def test_a_store_has_one_step_that_keeps_it(other: Callable[[Topology], object]) -> None:
+    topology = Topology()
+    topology.stream("in").count("s")
+    other(topology)
+    with pytest.raises(ValueError, match="two steps name the store 's'"):
+        topology.build("app")
+
+
+def test_steps_of_ones_own_may_share_a_store_and_joins_a_table() -> None:
+    topology = Topology()
+    rows = topology.table("rows", store="s")
+    for name in ("a", "b"):
+        topology.stream(name).join(rows, lambda one, other: one).process(lambda *asked: None, stores=["own"])
+    assert topology.build("app").subtopologies[0].stores == ("own", "s")

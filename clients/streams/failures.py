@@ -1,0 +1,97 @@
+"""Records that cannot be decoded, or that a function of the application raises for: fail, skip, or put them aside.
+
+    fail          the instance ends, and says which record it was; nothing of it is committed, and the next instance
+                  meets it again
+    skip          the record leaves no trace but a line in the log and a count
+    dead-letter   the same, and its bytes go to a topic, with headers that say where it was and why it is there
+
+What is put aside is sent in the transaction that commits the record's offset. A skipped record is undone whole: neither
+what its steps have put into stores nor what they have sent remains (Kafka Streams leaves what came before the step
+that failed). Names and headers: KIP-1033, KIP-1034.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import Final
+
+from clients.consumer.delivery import ConsumerRecord
+from clients.streams.serdes import Undecodable
+from protocol.records.record import Headers
+
+log = logging.getLogger(__name__)
+
+FAIL: Final = "fail"
+SKIP: Final = "skip"
+DEAD_LETTER: Final = "dead-letter"
+HANDLERS: Final = (FAIL, SKIP, DEAD_LETTER)
+KEY_LENGTH_MAX: Final = 100
+"""Of a key that is told to people."""
+
+
+class RecordFailed(Exception):
+    """An instance ended over this record; the cause is what was raised."""
+
+
+class Failures:
+    """What becomes of such records in one instance."""
+
+    def __init__(
+        self, *, deserialization_handler: str = FAIL, processing_handler: str = FAIL, dead_letter_topic: str = ""
+    ) -> None:
+        self._deserialization_handler = deserialization_handler
+        self._processing_handler = processing_handler
+        self.dead_letter_topic = dead_letter_topic
+        self.dropped = 0
+        """How many were skipped or put aside."""
+
+    @property
+    def undoing(self) -> bool:
+        """Whether what the steps have done with a record may have to be taken back."""
+        return self._processing_handler != FAIL
+
+    def handle(self, record: ConsumerRecord, error: Exception) -> Headers | None:
+        """The headers with which a record is put aside; None if it is skipped. `RecordFailed` ends the instance."""
+        undecodable = isinstance(error, Undecodable)
+        cause = error.__cause__ if undecodable else error
+        assert isinstance(cause, Exception), "what cannot be decoded has a cause"
+        name, handler, step = (
+            ("deserialization_handler", self._deserialization_handler, "decoded")
+            if undecodable
+            else ("processing_handler", self._processing_handler, "processed")
+        )
+        text = f"{place_of(record)} cannot be {step}: {said(cause)}"
+        if handler == FAIL:
+            if not undecodable:
+                log.error("%s", text, exc_info=cause)  # where in the application's code it was raised
+            raise RecordFailed(f"{text} ({name}={SKIP} or {DEAD_LETTER} goes on without it)") from cause
+        self.dropped += 1
+        log.warning("%s; it is %s", text, "skipped" if handler == SKIP else f"in {self.dead_letter_topic}")
+        return headers_of(record, cause) if handler == DEAD_LETTER else None
+
+
+def place_of(record: ConsumerRecord) -> str:
+    """Where a record is, and whose."""
+    key = repr(record.key)
+    if len(key) > KEY_LENGTH_MAX:
+        key = f"{key[:KEY_LENGTH_MAX]}..."
+    return f"{record.topic}-{record.partition} at offset {record.offset}, key {key},"
+
+
+def said(error: BaseException) -> str:
+    """An exception in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def headers_of(record: ConsumerRecord, error: Exception) -> Headers:
+    """What KIP-1034 has a record say that was put aside; all of it text."""
+    facts = {
+        "exception": said(error),
+        "message": str(error),
+        "stacktrace": "".join(traceback.format_exception(error)),
+        "topic": record.topic,
+        "partition": str(record.partition),
+        "offset": str(record.offset),
+    }
+    return tuple((f"__streams.errors.{name}", text.encode()) for name, text in facts.items())
