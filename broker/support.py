@@ -48,6 +48,21 @@ DIFFERENCES: Final = (
         "tests/broker/test_server.py::test_what_was_produced_before_the_peer_left_is_processed_and_nothing_else",
     ),
     Difference(
+        "Uncompressed, the records of a batch may be 64 times max.message.bytes, which counts as 1 MiB if it is less, "
+        "and 256 MiB at most. A batch with more is refused with MESSAGE_TOO_LARGE.",
+        "tests/broker/storage/test_inspection.py::test_the_limit_follows_the_topics",
+    ),
+    Difference(
+        "A batch that some consumer could not read to its end is refused with INVALID_RECORD, also where Kafka takes "
+        "it: offset deltas that do not count from 0, header names that are not UTF-8, lengths below -1, and a wrong "
+        "length of a record in a compressed batch. A refusal names 1000 records at most.",
+        "tests/broker/storage/test_inspection.py::test_offsets_out_of_sequence_name_their_records",
+    ),
+    Difference(
+        "Compaction leaves a batch as it is that it cannot read, and goes on; Kafka gives the whole log up.",
+        "tests/broker/storage/test_unreadable.py::test_compaction",
+    ),
+    Difference(
         "An address in a quota is an IP address; names of hosts are not resolved.",
         "tests/broker/test_client_quotas.py::test_what_cannot_be_set_or_asked",
     ),

@@ -67,7 +67,7 @@ def is_long(request: ProduceRequest) -> bool:
             elif records[_ATTRIBUTES_POSITION] & CODEC_MASK:
                 return True
             else:
-                count += record_count_of(records)
+                count += max(record_count_of(records), 0)
     return count > STEP_RECORDS
 
 

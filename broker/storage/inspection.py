@@ -19,7 +19,7 @@ from broker.storage.settings import INT64_MAX, LogSettings
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.records.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, Buffer
 from protocol.records.compression import Compression, TooMuchError, decompress_view
-from protocol.records.walk import STEP_RECORDS, Outline, RecordLengthError, Walked, iter_outlines, iter_walk
+from protocol.records.walk import Outline, RecordLengthError, Walked, iter_outlines, iter_walk
 
 RECORD_ERRORS_MAX: Final = 1000
 """How many records a refusal names; a batch may have a million."""
@@ -108,7 +108,7 @@ def _refused(content: Buffer, header: BatchHeader, rules: _Rules) -> Generator[N
                 code = ErrorCode.INVALID_TIMESTAMP
             if len(errors) == RECORD_ERRORS_MAX:
                 break
-        if index % STEP_RECORDS == STEP_RECORDS - 1:
+        if index % 1024 == 1023:
             yield
     if errors:
         raise RecordsRefused(code, errors)

@@ -22,8 +22,9 @@ from protocol.records.batch import Buffer
 from protocol.varint import decode_varint, decode_varlong
 
 STEP_RECORDS: Final = 4096
-"""How many records a step takes: some two milliseconds of work."""
+"""How many records a step takes at most: some two milliseconds of work."""
 _PIECE_BYTES: Final = 1 << 16
+"""How many bytes it takes at most, but of a record that is larger: there may be thousands of headers in them."""
 _SEVEN: Final = struct.Struct("x7B")
 _PADDING: Final = bytes(10)
 _QUICK_RECORDS: Final = 1 << 27
@@ -75,6 +76,9 @@ def iter_walk(content: Buffer, count: int) -> Generator[None, None, Walked]:
     due = STEP_RECORDS
     while index < count:
         if position >= end:
+            if position:
+                due = index + STEP_RECORDS
+                yield
             base, end = position, min(position + _PIECE_BYTES, size_bytes)
             piece = b"".join((view[base:end], _PADDING))
         following, reached, latest, keyless = _walk_common(
@@ -85,7 +89,8 @@ def iter_walk(content: Buffer, count: int) -> Generator[None, None, Walked]:
             highest, lowest = max(highest, latest), min(lowest, 0)
             has_null_key = has_null_key or keyless
         else:
-            outline, position = _outline(view, position)
+            outline, at, position = _head(view, position)
+            yield from _iter_rest(view, at, position)
             highest, lowest = max(highest, outline.timestamp_delta), min(lowest, outline.timestamp_delta)
             has_null_key = has_null_key or not outline.has_key
             in_sequence = in_sequence and outline.offset_delta == index
@@ -103,14 +108,14 @@ def iter_outlines(content: Buffer, count: int) -> Iterator[Outline]:
     view = memoryview(content)
     position = 0
     for _ in range(count):
-        outline, position = _outline(view, position)
+        outline, _, position = _head(view, position)
         yield outline
 
 
 def _walk_common(  # noqa: PLR0915 -- one flat loop, in which each call would cost as much as a field
     data: bytes, position: int, end: int, first: int, last: int
 ) -> tuple[int, int, int, bool]:
-    """Go on as long as records look as nearly all do; whatever is odd in any way is left to `_outline`.
+    """Go on as long as records look as nearly all do; whatever is odd in any way is left to `_head` and `_iter_rest`.
 
     Lengths have one or two bytes, timestamps do not go back, offsets do not jump. Seven bytes, read at once, cover what
     is between a record's attributes and its key. Returns where it stopped, before which record, the latest timestamp
@@ -160,11 +165,10 @@ def _walk_common(  # noqa: PLR0915 -- one flat loop, in which each call would co
                     break
                 key += (b << 7) - 128
                 at += 1
-            null = False
             if not key & 1:
                 at += key >> 1
             elif key == 1:
-                null = True
+                has_null_key = True  # also if the record is odd: then it is looked at again
             else:
                 break
             value = data[at]
@@ -179,17 +183,17 @@ def _walk_common(  # noqa: PLR0915 -- one flat loop, in which each call would co
                 at += value >> 1
             elif value != 1:
                 break
-            if data[at]:
-                at = _after_headers(data, at, at + 1 + size)
-            else:
-                at += 1
+            b = data[at]
+            at += 1
+            if b:
+                if b > 127 or b & 1:
+                    break
+                at = _after_headers(data, at, b >> 1, end)
             if at - start << 1 != size or at > end:
                 break
             position = at
             if c > latest:
                 latest = c
-            if null:
-                has_null_key = True
         else:
             expected = last + last
     except (IndexError, DecodeError):
@@ -197,8 +201,8 @@ def _walk_common(  # noqa: PLR0915 -- one flat loop, in which each call would co
     return position, expected >> 1, latest >> 1, has_null_key
 
 
-def _outline(data: memoryview, position: int) -> tuple[Outline, int]:
-    """Any record, and where the next one begins."""
+def _head(data: memoryview, position: int) -> tuple[Outline, int, int]:
+    """Any record up to its value, where that begins, and where the record ends."""
     if position >= len(data):
         raise DecodeError("the records are cut off", buffer=data, position=position)
     try:
@@ -213,23 +217,28 @@ def _outline(data: memoryview, position: int) -> tuple[Outline, int]:
     timestamp_delta, at = decode_varlong(data, start + 1)
     offset_delta, at = decode_varint(data, at)
     key_size, at = _after_bytes(data, at, end)
-    _, at = _after_bytes(data, at, end)
-    at = _after_headers(data, at, end)
+    return Outline(timestamp_delta, offset_delta, key_size >= 0), at, end
+
+
+def _iter_rest(data: memoryview, position: int, end: int) -> Iterator[None]:
+    """Value and headers of any record, in steps. Raises DecodeError unless they fill it."""
+    _, at = _after_bytes(data, position, end)
+    count, at = decode_varint(data, at)
+    if not 0 <= count <= end - at:
+        raise DecodeError(f"a record with {count} headers", buffer=data, position=at)
+    for first in range(0, count, STEP_RECORDS):
+        if first:
+            yield
+        try:
+            at = _after_headers(data, at, min(STEP_RECORDS, count - first), end)
+        except IndexError:
+            raise DecodeError("a record's headers are cut off", buffer=data, position=at) from None
     if at != end:
-        raise DecodeError(f"a record of {size} bytes has {at - start}", buffer=data, position=position)
-    return Outline(timestamp_delta, offset_delta, key_size >= 0), end
+        raise DecodeError(f"a record ends {at - end} bytes late", buffer=data, position=end)
 
 
-def _after_headers(data: Buffer, position: int, end: int) -> int:
+def _after_headers(data: Buffer, position: int, count: int, end: int) -> int:
     """Records that are audited have a header each: short ones, whose lengths have one byte, are read in line."""
-    count = data[position]
-    if count < 128 and not count & 1:
-        count >>= 1
-        position += 1
-    else:
-        count, position = decode_varint(data, position)
-    if not 0 <= count <= end - position:
-        raise DecodeError(f"a record with {count} headers", buffer=data, position=position)
     for _ in range(count):
         size = data[position]
         if size < 128 and not size & 1:

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from broker.replication.inspector import is_long
 from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.errors import ErrorCode
 from protocol.records.batch import HEADER_BYTES, iter_batches
@@ -64,6 +65,18 @@ def test_a_long_batch_holds_nobody_up() -> None:
         assert longest_s * 5 < turns[-1] - turns[0]
 
     run(scenario, 1)
+
+
+def test_a_batch_that_declares_less_than_nothing_makes_no_other_one_short() -> None:
+    def asked(*batches: bytes) -> ProduceRequest:
+        data = [PartitionProduceData(index=index, records=records) for index, records in enumerate(batches)]
+        return ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])
+
+    many = long_batch("none", 5000)
+    assert is_long(asked(many))
+    assert is_long(asked(batch_of(b"", -(2**31)), many))
+    assert is_long(asked(*[long_batch("none", 1000)] * 5))
+    assert not is_long(asked(batch_of(b"", -(2**31)), batch("a")))
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])

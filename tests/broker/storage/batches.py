@@ -36,7 +36,7 @@ def batch_of(content: bytes, count: int, compression: str = "none", *, packed: b
     codec = Compression.named(compression)
     blob = compress(codec, content) if packed is None else packed
     size = HEADER_BYTES + len(blob)
-    fields = (0, size - 12, -1, MAGIC, 0, codec, count - 1, NOW_MS, NOW_MS, -1, -1, -1, count)
+    fields = (0, size - 12, -1, MAGIC, 0, codec, max(count - 1, -1), NOW_MS, NOW_MS, -1, -1, -1, count)
     buffer = bytearray(HEADER.pack(*fields) + blob)
     seal(memoryview(buffer), 0, size)
     return bytes(buffer)

@@ -122,6 +122,7 @@ PLAIN = content_of([(b"key", b"value", [], 0)])
         pytest.param(PLAIN.replace(b"\x0avalue", b"\x07value"), 1, id="a value of -4 bytes"),
         pytest.param(ONE.replace(b"\x02\x08name", b"\x7e\x08name"), 1, id="more headers than bytes"),
         pytest.param(ONE.replace(b"\x02\x08name", b"\x01\x08name"), 1, id="-1 headers"),
+        pytest.param(ONE.replace(b"\x02\x08name", b"\x04\x08name"), 1, id="a header more than there are"),
         pytest.param(ONE.replace(b"\x08name", b"\x01name"), 1, id="a header without a name"),
         pytest.param(ONE.replace(b"\x08name", b"\x7ename"), 1, id="a header name beyond its record"),
         pytest.param(ONE.replace(b"name", b"\xff\xfe\xfd\xfc"), 1, id="a header name that is no text"),
@@ -160,8 +161,20 @@ def test_records_across_pieces(sizes: list[int]) -> None:
 def test_a_step_is_short() -> None:
     count = 10 * STEP_RECORDS
     content = content_of([(b"k", b"v", [], 0)] * count)
-    assert len(list(iter_walk(content, count))) == 10
+    assert len(list(iter_walk(content, count))) >= 10
     assert list(iter_walk(content_of([(b"k", b"v", [], 0)] * 100), 100)) == []
+    assert len(list(iter_walk(content_of([(b"k", bytes(1000), [], 0)] * 1000), 1000))) >= 1000 * 1000 >> 16
+
+
+@pytest.mark.parametrize(("records", "headers"), [(2000, 60), (3, 50_000)])
+def test_headers_count_too(records: int, headers: int) -> None:
+    """A record may have as many as it has bytes, nearly; a broker must not read them all in one go."""
+    content = content_of([(b"k", b"v", [("", None)] * headers, 0)] * records)
+    steps = sum(1 for _ in iter_walk(content, records))
+    assert records * headers / 40_000 < steps + 1
+    assert agreed(content, records)
+    with pytest.raises(DecodeError):
+        walk(content[:-1] + b"\x02", records)
 
 
 def test_offsets_of_every_length() -> None:
