@@ -204,11 +204,14 @@ def alter(name: str, partitions: int, dry_run: bool, bootstrap: str, timeout_s: 
     async def act(admin: Admin) -> None:
         from anabranch.resizing import plan_lines
         from anabranch.stock_producers import PROPERTIES, stock_lines
+        from anabranch.streams_groups import streams_lines
 
         topic = await admin.describe_topic(name)
         for line in plan_lines(topic, partitions):
             click.echo(line)
         for line in stock_lines(topic, partitions, await admin.describe_configs(name, names=PROPERTIES)):
+            click.echo(line)
+        for line in await streams_lines(admin, name):
             click.echo(line)
         await admin.create_partitions(name, partitions, allow_shrink=True, validate_only=dry_run)
         click.echo("nothing was changed" if dry_run else f"{name} has {partitions} partitions")
