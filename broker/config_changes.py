@@ -22,7 +22,8 @@ from broker.lasting import Died, lasting, unattended
 from controller.candidacy import persistently
 from controller.zk import paths, znodes
 from controller.zk.body import MalformedZnode
-from controller.zk.session import BadVersion, Create, NodeExists, NoNode, Op, SessionExpired, Set, ZkError
+from controller.zk.session import BadVersion, Create, NodeExists, NoNode, SessionExpired, Set, TooLarge, ZkError
+from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from controller.zk.session import ZkSession
@@ -58,12 +59,17 @@ async def change_config(session: ZkSession, entity_path: str, edit: Edit) -> Non
         try:
             data, stat = await persistently(lambda: session.get(path))
             changed = znodes.encode_config(edit(znodes.decode_config(path, data)))
-            write: Op = Set(path, changed, stat.version)
+            write: Create | Set = Set(path, changed, stat.version)
         except NoNode:
             write = Create(path, znodes.encode_config(edit({})))
         try:
-            await persistently(lambda: session.multi([write, announcement]))  # noqa: B023 -- awaited here
+            ops = [write, announcement]
+            await persistently(lambda: session.multi(ops), size_bytes=len(write.data))  # noqa: B023 -- awaited here
             return
+        except TooLarge as error:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{error}: ZooKeeper does not take so much for one resource."
+            ) from None
         except (BadVersion, NodeExists):
             continue
         except NoNode:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from controller.settings import ControllerSettings
 from controller.zk import paths, znodes
@@ -25,12 +25,19 @@ from controller.zk.session import (
     Op,
     Set,
     Stat,
+    TooLarge,
     WatchCallback,
     ZkError,
     ZkSession,
 )
+from controller.zk.sizes import multi_bytes
 
 T = TypeVar("T")
+
+
+SUSPECT_BYTES: Final = 64 * 1024
+"""What is smaller is read by every server."""
+LOSSES_MAX: Final = 5
 
 
 class Deposed(Exception):
@@ -109,13 +116,20 @@ class Candidacy:
                     await self._session.create(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
 
 
-async def persistently(ask: Callable[[], Awaitable[T]]) -> T:
-    """Repeat what may be repeated until the connection holds: the session makes each attempt wait for it."""
+async def persistently(ask: Callable[[], Awaitable[T]], *, size_bytes: int = 0) -> T:
+    """Repeat what may be repeated until the connection holds: the session makes each attempt wait for it.
+
+    TooLarge when a request of this size was lost again and again, each time with a connection that had come back: then
+    the server hangs up because of it, having been told a smaller limit than others have.
+    """
+    losses = 0
     while True:
         try:
             return await ask()
         except ConnectionLoss:
-            continue
+            losses += 1
+            if size_bytes > SUSPECT_BYTES and losses >= LOSSES_MAX:
+                raise TooLarge(size_bytes=size_bytes) from None
 
 
 async def fenced(session: ZkSession, term: Term, ops: Sequence[Op]) -> list[str | Stat | None]:
@@ -123,8 +137,9 @@ async def fenced(session: ZkSession, term: Term, ops: Sequence[Op]) -> list[str 
 
     After a lost connection it is tried again: the caller finds out from the znode whether the first attempt succeeded.
     """
+    guarded = [Check(paths.CONTROLLER_EPOCH, term.fence), *ops]
     try:
-        answers = await persistently(lambda: session.multi([Check(paths.CONTROLLER_EPOCH, term.fence), *ops]))
+        answers = await persistently(lambda: session.multi(guarded), size_bytes=multi_bytes(guarded))
     except ZkError as error:
         if error.index == 0:
             raise Deposed(f"controller epoch {term.epoch} is over") from error

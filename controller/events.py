@@ -100,6 +100,15 @@ class TopicWriteLost:
 
 
 @value
+class TopicWriteRefused:
+    """A `WriteTopic` of this label cannot be written: it is larger than ZooKeeper takes."""
+
+    name: str
+    label: str
+    size_bytes: int
+
+
+@value
 class Settle:
     """Elect, create, advance and delete whatever can be, now that something has changed."""
 
@@ -155,6 +164,7 @@ PREFERRED_TIMER: Final = "preferred"
 REBALANCE_TIMER: Final = "rebalance"
 DRAINED_TIMER: Final = "drained"
 REMIND_TIMER: Final = "remind"
+RETRY_TIMER: Final = "retry"
 
 
 @value
@@ -263,6 +273,7 @@ Event = (
     | TopicsRead
     | TopicRead
     | TopicWriteLost
+    | TopicWriteRefused
     | Settle
     | DeletionsRead
     | PartitionsWritten

@@ -32,6 +32,7 @@ STEPS: Final[Mapping[str, str]] = {
     "remove:after-remove": "a drained partition's state and index gone",
     "reassign:after-begin": "replicas on their way, in the topic's znode and the partitions' states",
     "reassign:after-complete": "replicas that have arrived alone in the topic's znode and the partitions' states",
+    "delete-partitions": "the states of some partitions of a topic that goes, gone",
     "delete-topic": "a topic's znodes gone",
     "remove-deletion": "the request to delete a topic gone",
     "send": "a request in a broker's queue",

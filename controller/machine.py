@@ -51,6 +51,7 @@ from controller.events import (
     TopicRemoved,
     TopicsRead,
     TopicWriteLost,
+    TopicWriteRefused,
     TopicWritten,
 )
 from controller.model import ReplicaPhase, TopicPartition
@@ -79,6 +80,8 @@ def step(state: ClusterState, event: Event) -> list[Effect]:
             return [*topics.changed(state, event.topic), effects.Post(Settle())]
         case TopicWriteLost():
             return outcomes.topic_write_lost(state, event)
+        case TopicWriteRefused():
+            return outcomes.topic_write_refused(state, event)
         case Settle():
             return on_settle(state)
         case DeletionsRead():
@@ -383,4 +386,6 @@ def on_timer(state: ClusterState, event: TimerFired) -> list[Effect]:
             return [*resize.check_drained(state), again]
         case events.REMIND_TIMER:
             return remind(state)
+        case events.RETRY_TIMER:
+            return [effects.Post(Settle())]
     raise AssertionError(f"nobody sets a timer {event.timer!r}")

@@ -24,9 +24,18 @@ from controller import (
     topics,
 )
 from controller.effects import Effect, Election, IsrChange, Shutdown
-from controller.events import PartitionsWritten, Settle, TopicRemoved, TopicWriteLost, TopicWritten
+from controller.events import (
+    PartitionsWritten,
+    Settle,
+    TopicRemoved,
+    TopicWriteLost,
+    TopicWriteRefused,
+    TopicWritten,
+)
 from controller.model import Partition, TopicPartition
 from controller.state import ClusterState
+from controller.topic_size import too_large
+from protocol.errors import ErrorCode
 
 
 def partitions_written(state: ClusterState, event: PartitionsWritten) -> list[Effect]:
@@ -115,6 +124,21 @@ def topic_write_lost(state: ClusterState, event: TopicWriteLost) -> list[Effect]
     if event.topic is None:
         return [*topics.vanished(state, [event.name]), effects.Post(Settle())]
     return [*topics.changed(state, event.topic), effects.Post(Settle())]
+
+
+def topic_write_refused(state: ClusterState, event: TopicWriteRefused) -> list[Effect]:
+    """ZooKeeper does not take a topic's znode: whoever asked for it hears so; a later step waits, and others go on.
+
+    What is asked for is measured before it is begun, so this is met where a server has a smaller limit than ours.
+    """
+    detail = {"topic": event.name, "step": event.label, "bytes": event.size_bytes}
+    decided: list[Effect] = [effects.Announce("topic too large for ZooKeeper", detail)]
+    queue = state.waiting.get(event.name)
+    if queue and event.label in (resize_requests.PLAN, resize_requests.GROW_PLAIN):
+        refused = (ErrorCode.POLICY_VIOLATION, too_large(event.name, event.size_bytes))
+        decided += resize_requests.settle(state, queue.popleft(), refused)
+        return [*decided, *resize_requests.proceed(state, event.name)]
+    return [*decided, effects.SetTimer(events.RETRY_TIMER, state.settings.remind_interval_ms)]
 
 
 def topic_removed(state: ClusterState, event: TopicRemoved) -> list[Effect]:

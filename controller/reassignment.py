@@ -17,17 +17,21 @@ Resizes and moves exclude each other per topic: a plan counts on the replicas it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from controller import effects, elections, partitions, replicas
+from controller import effects, elections, partitions, replicas, topic_size
 from controller.effects import Effect, PartitionWrite, WriteTopic
 from controller.events import ReassignmentAsked, ReassignmentBegun, ReassignmentsListed, TopicWritten
 from controller.model import LeaderAndIsr, Partition, Topic, TopicBody, TopicPartition
 from controller.requests import RequestBatch
 from controller.state import ClusterState
+from controller.zk import paths, znodes
+from controller.zk.session import Set
+from controller.zk.sizes import REQUEST_BYTES_MAX, ZNODE_BYTES_MAX, bytes_of, pieces
 from protocol.errors import ErrorCode, KafkaError
+from protocol.values import value
 
 if TYPE_CHECKING:
     from protocol.apis.list_partition_reassignments import OngoingPartitionReassignment
@@ -35,7 +39,9 @@ if TYPE_CHECKING:
 BEGIN: Final = "reassign:after-begin"
 COMPLETE: Final = "reassign:after-complete"
 MOVES_AT_ONCE: Final = 500
-"""Partitions whose states one transaction holds: ZooKeeper takes a megabyte."""
+"""Partitions whose states one transaction holds."""
+MOVES_BYTES: Final = REQUEST_BYTES_MAX - ZNODE_BYTES_MAX - 4096
+"""Of their states: what the topic's own znode, at its largest, leaves of a request to ZooKeeper."""
 
 
 def ask(state: ClusterState, event: ReassignmentAsked) -> list[Effect]:
@@ -52,7 +58,12 @@ def ask(state: ClusterState, event: ReassignmentAsked) -> list[Effect]:
     decided: list[Effect] = []
     for name in sorted({partition.topic for partition in targets}):
         wanted = {one.partition: target for one, target in targets.items() if one.topic == name}
-        decided += begin(state, state.topics[name], wanted)
+        try:
+            decided += begin(state, state.topics[name], wanted)
+        except KafkaError as error:
+            for index in wanted:
+                del targets[TopicPartition(name, index)]
+                refused[TopicPartition(name, index)] = (error.code, error.message)
     asked = tuple(
         (topic.name, tuple(row.partition_index for row in topic.partitions)) for topic in event.request.topics
     )
@@ -91,24 +102,45 @@ def checked(state: ClusterState, partition: TopicPartition, asked: Sequence[int]
 
 
 def begin(state: ClusterState, topic: Topic, targets: Mapping[int, tuple[int, ...]]) -> list[Effect]:
-    """The writes that set partitions of one topic on their way; those that are there already need none."""
+    """The writes that set partitions of one topic on their way; those that are there already need none.
+
+    KafkaError if the topic's znode could not hold them.
+    """
     decided: list[Effect] = []
     body, version = topic.body, topic.version
-    moves = [(index, target) for index, target in sorted(targets.items()) if body.target(index) != target]
-    for start in range(0, len(moves), MOVES_AT_ONCE):
-        writes: list[PartitionWrite] = []
-        for index, target in moves[start : start + MOVES_AT_ONCE]:
-            partition = TopicPartition(topic.name, index)
-            committed = state.partitions.get(partition)
-            if committed is None:  # nobody has anything yet
-                body = placed(body, index, target)
-                continue
-            body = under_way(body, index, target, kept=last_in_sync(state, committed, {*target, *body.origin(index)}))
-            after = settled(state, committed, body.assignment[index])
-            writes.append(PartitionWrite(partition, after, committed.epoch))
-        decided.append(WriteTopic(topic.name, body, version, BEGIN, states=tuple(writes)))
+    moves: dict[int, Move] = {}
+    writes: list[PartitionWrite] = []
+    for index, target in sorted(targets.items()):
+        if body.target(index) == target:
+            continue
+        partition = TopicPartition(topic.name, index)
+        committed = state.partitions.get(partition)
+        if committed is None:  # nobody has anything yet
+            moves[index] = Move(target)
+            continue
+        kept = last_in_sync(state, committed, {*target, *body.origin(index)})
+        moves[index] = under_way(body, index, target, kept=kept)
+        writes.append(PartitionWrite(partition, settled(state, committed, moves[index].replicas), committed.epoch))
+    topic_size.check(topic.name, with_moves(body, moves))
+    waiting = {write.partition.partition: write for write in writes}
+    for some in at_once(moves, waiting):
+        body = with_moves(body, {index: moves[index] for index in some})
+        states = tuple(waiting[index] for index in some if index in waiting)
+        decided.append(WriteTopic(topic.name, body, version, BEGIN, states=states))
         version += 1
     return decided
+
+
+def at_once(indices: Iterable[int], writes: Mapping[int, PartitionWrite]) -> Iterator[list[int]]:
+    """So many partitions at a time as one transaction takes beside the topic's znode."""
+
+    def size_of(index: int) -> int:
+        if index not in writes:
+            return 0
+        state = znodes.encode_partition_state(writes[index].state)
+        return bytes_of(Set(paths.partition_state(*writes[index].partition), state))
+
+    return pieces(indices, size_of, count_max=MOVES_AT_ONCE, bytes_max=MOVES_BYTES)
 
 
 def last_in_sync(state: ClusterState, committed: Partition, staying: set[int]) -> tuple[int, ...]:
@@ -119,33 +151,34 @@ def last_in_sync(state: ClusterState, committed: Partition, staying: set[int]) -
     return tuple(replica for replica in isr if replica not in staying)
 
 
-def under_way(body: TopicBody, index: int, target: Sequence[int], kept: Sequence[int] = ()) -> TopicBody:
-    """The znode of a partition that has both its old and its new replicas."""
+@value
+class Move:
+    """What a topic's znode says of one partition: its replicas, which of them are new, which are to go."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+def under_way(body: TopicBody, index: int, target: Sequence[int], kept: Sequence[int] = ()) -> Move:
+    """A partition that has both its old and its new replicas."""
     origin = body.origin(index)
     everybody = tuple(dict.fromkeys((*target, *origin, *kept)))
     adding = tuple(replica for replica in everybody if replica not in origin and replica not in kept)
     removing = tuple(replica for replica in everybody if replica not in target)
+    return Move(everybody, adding, removing)
+
+
+def with_moves(body: TopicBody, moves: Mapping[int, Move]) -> TopicBody:
+    """The znode after these moves."""
+    adding = {**body.adding_replicas, **{index: move.adding for index, move in moves.items()}}
+    removing = {**body.removing_replicas, **{index: move.removing for index, move in moves.items()}}
     return replace(
         body,
-        assignment={**body.assignment, index: everybody},
-        adding_replicas=_with(body.adding_replicas, index, adding),
-        removing_replicas=_with(body.removing_replicas, index, removing),
+        assignment={**body.assignment, **{index: move.replicas for index, move in moves.items()}},
+        adding_replicas={index: ids for index, ids in adding.items() if ids},
+        removing_replicas={index: ids for index, ids in removing.items() if ids},
     )
-
-
-def placed(body: TopicBody, index: int, target: Sequence[int]) -> TopicBody:
-    """The znode of a partition whose replicas are where they should be."""
-    return replace(
-        body,
-        assignment={**body.assignment, index: tuple(target)},
-        adding_replicas=_with(body.adding_replicas, index, ()),
-        removing_replicas=_with(body.removing_replicas, index, ()),
-    )
-
-
-def _with(moves: Mapping[int, tuple[int, ...]], index: int, moved: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
-    others = {one: ids for one, ids in moves.items() if one != index}
-    return {**others, index: moved} if moved else others
 
 
 def settled(state: ClusterState, committed: Partition, staying: Sequence[int]) -> LeaderAndIsr:
@@ -169,19 +202,23 @@ def advance(state: ClusterState, name: str) -> list[Effect]:
     topic = state.topics.get(name)
     if topic is None or name in state.deleting:
         return []
-    body, arrived, writes = topic.body, [], []
+    arrived: dict[int, Move] = {}
+    writes: dict[int, PartitionWrite] = {}
     for index in topic.body.reassigned:
-        target, committed = body.target(index), state.partitions.get(TopicPartition(name, index))
+        target, committed = topic.body.target(index), state.partitions.get(TopicPartition(name, index))
         if committed is not None:
             if not set(target) <= set(committed.state.isr) or elected_among(state, committed, target) is None:
                 continue
             after = settled(state, committed, target)
-            writes.append(PartitionWrite(TopicPartition(name, index), after, committed.epoch))
-        body = placed(body, index, target)
-        arrived.append(index)
+            writes[index] = PartitionWrite(TopicPartition(name, index), after, committed.epoch)
+        arrived[index] = Move(tuple(target))
         if len(arrived) == MOVES_AT_ONCE:
             break
-    return [WriteTopic(name, body, topic.version, COMPLETE, states=tuple(writes))] if arrived else []
+    for some in at_once(arrived, writes):  # the others when this is written
+        states = tuple(writes[index] for index in some if index in writes)
+        body = with_moves(topic.body, {index: arrived[index] for index in some})
+        return [WriteTopic(name, body, topic.version, COMPLETE, states=states)]
+    return []
 
 
 def written(state: ClusterState, event: TopicWritten, before: TopicBody) -> list[Effect]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from controller import effects, features, partitions, resize
+from controller import effects, features, partitions, resize, topic_size
 from controller.effects import Effect
 from controller.events import PartitionsAsked
 from controller.model import Plan, Topic, TopicBody, TopicPartition
@@ -121,13 +121,30 @@ def checked(state: ClusterState, topic: Topic, asked: CreatePartitionsTopic) -> 
     """The replicas of the partitions to be added. KafkaError if the topic may not have that many partitions."""
     body, count = topic.body, asked.count
     current = body.undeleted_partition_count
+    topic_size.check_count(topic.name, count)
     if count == current:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partitions.")
     if topic.ordered:
         features.check_reshard(state)
     if count < current:
         check_shrink(topic, asked)
+        topic_size.check_merged(state, topic.name, resize.planned(body, count, {}), count)
         return {}
+    added = to_be_added(state, topic, asked)
+    check_room(topic, count, added)
+    return added
+
+
+def check_room(topic: Topic, count: int, added: Mapping[int, tuple[int, ...]]) -> None:
+    """What the topic's znode is to hold must fit, or its plan could be neither written nor published."""
+    body = resize.planned(topic.body, count, added) if topic.ordered else grown_plainly(topic.body, count, added)
+    topic_size.check(topic.name, body)
+
+
+def to_be_added(state: ClusterState, topic: Topic, asked: CreatePartitionsTopic) -> Mapping[int, tuple[int, ...]]:
+    """The replicas of the partitions that a topic is to get, by hand or by Kafka's placement."""
+    body, count = topic.body, asked.count
+    current = body.undeleted_partition_count
     added = [index for index in range(current, count) if index not in body.assignment]
     if asked.assignments is None:
         return placed(state, body, added)

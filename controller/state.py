@@ -124,8 +124,11 @@ class ClusterState:
         self.deleting.discard(name)
         if topic is not None:
             self.names.pop(topic.body.topic_id, None)
-        for partition in [partition for partition in self.phases if partition.topic == name]:
-            self.forget_partition(partition)
+        for known in (self.partitions, self.phases, self.adopted, self.log_starts, self.removals):
+            for partition in [partition for partition in known if partition.topic == name]:
+                del known[partition]
+        for key in [key for key in self.replica_phases if key[0].topic == name]:
+            del self.replica_phases[key]
 
     def check(self) -> None:
         """What must hold between events; a violation is a bug of ours and ends this controller's term loudly."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
+from controller import topic_size
 from controller.candidacy import persistently
 from controller.model import TopicBody
 from controller.zk import paths, znodes
-from controller.zk.session import ConnectionLoss, NodeExists, NoNode, SessionExpired, ZkSession
+from controller.zk.session import NodeExists, NoNode, SessionExpired, TooLarge, ZkSession
 from protocol.errors import ErrorCode, KafkaError
 from protocol.linear_hashing import base_of
 
@@ -44,13 +45,15 @@ async def _create_topic(
             ErrorCode.TOPIC_ALREADY_EXISTS,
             f"Topic '{name}' is marked for deletion. It goes when every broker that holds its logs has deleted them.",
         )
+    body = new_topic(topic_id, assignment)
+    topic_size.check(name, body)
     if await persistently(lambda: session.exists(paths.topic(name))) is not None:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     await _write_config(session, name, configs)
-    body = new_topic(topic_id, assignment)
+    path, data = paths.topic(name), znodes.encode_topic(body)
     while True:
-        with contextlib.suppress(NodeExists, ConnectionLoss):
-            await session.create(paths.topic(name), znodes.encode_topic(body), make_parents=True)
+        with contextlib.suppress(NodeExists):
+            await persistently(lambda: session.create(path, data, make_parents=True), size_bytes=len(data))
             return
         # The reply to a create that succeeded may have been lost; the id tells whose topic it is.
         found = await _topic_id(session, name)
@@ -91,9 +94,14 @@ async def delete_topic(session: ZkSession, name: str) -> None:
 
 @contextlib.contextmanager
 def _in_a_session() -> Iterator[None]:
-    """A node whose session is over is no controller any more, whatever became of the last write: ask another."""
+    """What ZooKeeper's own refusals mean to whoever asked.
+
+    A node whose session is over is no controller any more, whatever became of the last write: ask another.
+    """
     try:
         yield
+    except TooLarge as error:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{error}: ZooKeeper does not take so much at once.") from None
     except SessionExpired:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, "The ZooKeeper session is over.") from None
 
@@ -101,10 +109,10 @@ def _in_a_session() -> Iterator[None]:
 async def _write_config(session: ZkSession, name: str, configs: Mapping[str, str]) -> None:
     path, data = paths.topic_config(name), znodes.encode_config(configs)
     try:
-        await persistently(lambda: session.create(path, data, make_parents=True))
+        await persistently(lambda: session.create(path, data, make_parents=True), size_bytes=len(data))
     except NodeExists:
         with contextlib.suppress(NoNode):
-            await persistently(lambda: session.set(path, data))
+            await persistently(lambda: session.set(path, data), size_bytes=len(data))
 
 
 async def _topic_id(session: ZkSession, name: str) -> bytes | None:

@@ -119,6 +119,18 @@ class ZnodeReader:
         except NoNode:
             return []
 
+    async def children_of(self, above: Sequence[str], *, listed: bool) -> dict[str, list[str]]:
+        """The znodes right below these partitions' znodes: their states, or, `listed`, whatever is there."""
+        if listed:
+            names = await gathered(self.children(path) for path in above)
+            return {path: [f"{path}/{name}" for name in below] for path, below in zip(above, names, strict=True)}
+        found: dict[str, list[str]] = {}
+        for some in chunks(above, STATES_AT_ONCE):
+            states = [paths.state_below(path) for path in some]
+            read = await persistently(lambda states=states: self._session.get_many(states))  # type: ignore[misc]
+            found |= {path: [] if one is None else [state] for path, state, one in zip(some, states, read, strict=True)}
+        return found
+
     async def exists(self, path: str) -> bool:
         """Whether there is such a znode."""
         return await persistently(lambda: self._session.exists(path)) is not None

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 
 from controller import events
 from controller.effects import PartitionWrite, WriteFeatures, WritePartitions, WriteTopic
@@ -26,11 +27,14 @@ from controller.zk.session import (
     Op,
     Set,
     Stat,
+    TooLarge,
 )
-from controller.znode_reader import ZnodeReader, chunks
+from controller.zk.sizes import TRANSACTION_BYTES, bytes_of, pieces
+from controller.znode_reader import ZnodeReader
 
 WRITES_AT_ONCE = 200
-"""States in one transaction: far from the megabyte that ZooKeeper takes, and few enough that others get their turn."""
+"""States in one transaction: few enough that others get their turn."""
+TopicOutcome = events.TopicWritten | events.TopicWriteLost | events.TopicWriteRefused
 
 
 class ZnodeWriter:
@@ -51,10 +55,12 @@ class ZnodeWriter:
         for name in sorted({write.partition.topic for write in effect.writes if write.expected_epoch is None}):
             await self._ensure("make-room", paths.partitions(name))
         count = 0
-        for batch in chunks(effect.writes, self._at_once):
+        waiting = iter(effect.writes)
+        for ops in self._pieces(map(operations, effect.writes)):
+            batch = list(itertools.islice(waiting, len(ops)))
             count += len(batch)
             point = f"{effect.label}:{count}"
-            for write, committed in zip(batch, await self._batch(point, batch), strict=True):
+            for write, committed in zip(batch, await self._batch(point, batch, ops), strict=True):
                 ours = committed is not None and committed.state == write.state
                 if ours and committed is not None:
                     written[write.partition] = committed
@@ -64,7 +70,7 @@ class ZnodeWriter:
             self._writes.taken(effect.label)
         return events.PartitionsWritten(written, lost, effect.is_new, effect.then, effect.quiet)
 
-    async def topic(self, effect: WriteTopic) -> events.TopicWritten | events.TopicWriteLost:
+    async def topic(self, effect: WriteTopic) -> TopicOutcome:
         """Write a topic's znode with the states that change with it, and remove the partitions it no longer names."""
         ops: list[Op] = [Set(paths.topic(effect.name), znodes.encode_topic(effect.body), effect.expected_version)]
         for write in effect.states:
@@ -77,9 +83,11 @@ class ZnodeWriter:
             stat = (await self._writes.commit(effect.label, ops))[0]
             assert isinstance(stat, Stat)
             version = stat.version
-        except (BadVersion, NoNode):
+        except (BadVersion, NoNode, TooLarge) as refused:
             topic = await self._reader.topic(effect.name)
             if topic is None or topic.body != effect.body:
+                if isinstance(refused, TooLarge):
+                    return events.TopicWriteRefused(effect.name, effect.label, refused.size_bytes)
                 actual = {write.partition: await self._reader.partition(*write.partition) for write in effect.states}
                 return events.TopicWriteLost(effect.name, topic, effect.label, actual)
             version = topic.version
@@ -104,44 +112,52 @@ class ZnodeWriter:
         return events.FeaturesWritten(known, effect.levels, effect.token, effect.results)
 
     async def remove_topic(self, name: str) -> events.TopicRemoved:
-        """Remove a topic's znodes, its configuration and the request to delete it, in one transaction."""
+        """Remove a topic's znodes: its partitions in as many transactions as they need, then in one what names it.
+
+        Its configuration and the request to delete it go with the topic's own znode, so whoever is killed on the way
+        leaves a topic that is still to be deleted.
+        """
+        listed = False
         while True:
-            ops = await self._removal(name)
             try:
-                await self._writes.commit("delete-topic", ops)
+                await self._remove_partitions(name, listed=listed)
+                await self._writes.commit("delete-topic", await self._naming(name))
                 return events.TopicRemoved(name)
             except (NoNode, NotEmpty):
-                continue  # something of it appeared or went in between: look again
+                listed = True  # something of it appeared or went in between: look again, and more closely
 
     async def remove_deletion(self, name: str) -> None:
         """Drop a request to delete a topic."""
         with contextlib.suppress(NoNode):
             await self._writes.commit("remove-deletion", [Delete(paths.delete_topic(name))])
 
-    async def _removal(self, name: str) -> list[Op]:
-        ops: list[Op] = []
-        indices = await self._reader.children(paths.partitions(name))
-        for index in indices:
-            path = f"{paths.partitions(name)}/{index}"
-            ops += [Delete(f"{path}/{child}") for child in await self._reader.children(path)]
-            ops.append(Delete(path))
-        for path in (paths.partitions(name), paths.topic(name), paths.topic_config(name), paths.delete_topic(name)):
-            if await self._reader.exists(path):
-                ops.append(Delete(path))
-        return ops
+    async def _remove_partitions(self, name: str, *, listed: bool) -> None:
+        """`listed`: whatever there is below a partition goes, and not only its state."""
+        above = paths.partitions(name)
+        indices = await self._reader.children(above)
+        found = await self._reader.children_of([f"{above}/{index}" for index in indices], listed=listed)
+        for piece in self._pieces([*map(Delete, below), Delete(partition)] for partition, below in found.items()):
+            try:
+                await self._writes.commit("delete-partitions", [op for ops in piece for op in ops])
+            except TooLarge:
+                for ops in piece:
+                    await self._writes.commit("delete-partitions", ops)
 
-    async def _batch(self, point: str, batch: Sequence[PartitionWrite]) -> list[Partition | None]:
+    async def _naming(self, name: str) -> list[Op]:
+        known = (paths.partitions(name), paths.topic(name), paths.topic_config(name), paths.delete_topic(name))
+        return [Delete(path) for path in known if await self._reader.exists(path)]
+
+    def _pieces(self, groups: Iterable[list[Op]]) -> Iterator[list[list[Op]]]:
+        """Operations that belong together, as many such groups at a time as one transaction takes."""
+        return pieces(groups, lambda ops: sum(map(bytes_of, ops)), count_max=self._at_once, bytes_max=TRANSACTION_BYTES)
+
+    async def _batch(
+        self, point: str, batch: Sequence[PartitionWrite], ops: Sequence[list[Op]]
+    ) -> list[Partition | None]:
         """Write some states in one transaction; if one of them is refused, each in its own."""
         if len(batch) > 1:
-            ops: list[Op] = []
-            for write in batch:
-                path, data = paths.partition_state(*write.partition), znodes.encode_partition_state(write.state)
-                if write.expected_epoch is None:
-                    ops += [Create(paths.partition(*write.partition), b""), Create(path, data)]
-                else:
-                    ops.append(Set(path, data, write.expected_epoch))
-            with contextlib.suppress(BadVersion, NodeExists, NoNode):
-                await self._writes.commit(point, ops)
+            with contextlib.suppress(BadVersion, NodeExists, NoNode, TooLarge):
+                await self._writes.commit(point, list(itertools.chain.from_iterable(ops)))
                 return [Partition(write.state, version_after(write)) for write in batch]
         if len(batch) == 1:
             return [await self._state(point, batch[0])]  # in no task of its own: who dies here dies as a whole
@@ -171,6 +187,14 @@ class ZnodeWriter:
         except NoNode:
             if then:
                 raise
+
+
+def operations(write: PartitionWrite) -> list[Op]:
+    """One state; a new one with the znode that it stands in."""
+    path, data = paths.partition_state(*write.partition), znodes.encode_partition_state(write.state)
+    if write.expected_epoch is None:
+        return [Create(paths.partition(*write.partition), b""), Create(path, data)]
+    return [Set(path, data, write.expected_epoch)]
 
 
 def version_after(write: PartitionWrite) -> int:

@@ -236,7 +236,14 @@ class MemoryFiles:
         return file
 
     def _with_inside(self, directory: str) -> list[str]:
-        return [path for path in self._directories if path == directory or path.startswith(f"{directory}/")]
+        """A directory that exists and all below it, found from above: there may be thousands beside it."""
+        if directory not in self._directories:
+            return []
+        found = [directory]
+        for path in found:
+            inside = self._directories[path]
+            found += [f"{path}/{name}" for name, file in inside.items() if file is None]
+        return found
 
 
 # ----------------------------------------------------------------------------------------------------------------- disk

@@ -163,8 +163,10 @@ class LogDirectory:
         target = f"{name[:200]}.{now_ms:x}{self._deletions:x}{DELETED_SUFFIX}"
         self.files.rename(name, target)
         self.log_count -= 1
-        self._deleted[target] = now_ms + delay_ms
-        self.remove_deleted(now_ms)
+        if delay_ms > 0:
+            self._deleted[target] = now_ms + delay_ms
+        else:
+            self.files.remove_directory(target)
 
     def remove_deleted(self, now_ms: int) -> None:
         """Remove the logs that were put aside long enough ago."""

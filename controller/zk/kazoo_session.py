@@ -40,6 +40,7 @@ from controller.zk.session import (
     ZkError,
     ZkSession,
 )
+from controller.zk.sizes import check_multi, check_write
 
 log = logging.getLogger(__name__)
 
@@ -236,12 +237,14 @@ class KazooSession:
         make_parents: bool = False,
     ) -> tuple[str, Stat]:
         """See ZkSession."""
+        check_write(Create(path, data), self._root)
         how = {"ephemeral": ephemeral, "sequence": sequence, "makepath": make_parents, "include_data": True}
         created, stat = await self._ask(path, self._client.create_async, self._real(path), data, **how)
         return self._shown(created), stat_of(stat)
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         """See ZkSession."""
+        check_write(Set(path, data), self._root)
         return stat_of(await self._ask(path, self._client.set_async, self._real(path), data, version))
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
@@ -250,6 +253,7 @@ class KazooSession:
 
     async def multi(self, ops: Sequence[Op]) -> list[str | Stat | None]:
         """See ZkSession."""
+        check_multi(ops, self._root)
         request = self._client.transaction()
         for op in ops:
             match op:

@@ -26,16 +26,19 @@ from typing import Any, TypeVar
 from controller.zk.session import (
     ANY_VERSION,
     ConnectionLoss,
+    Create,
     Delete,
     Op,
     SessionCallback,
     SessionEvent,
     SessionExpired,
+    Set,
     Stat,
     WatchCallback,
     WatchEvent,
     ZkError,
 )
+from controller.zk.sizes import check_multi, check_write
 from controller.zk.tree import ZnodeTree
 
 T = TypeVar("T")
@@ -235,6 +238,7 @@ class MemorySession:
         make_parents: bool = False,
     ) -> tuple[str, Stat]:
         """See ZkSession."""
+        check_write(Create(path, data))
         tree = self._server.tree
         owner = self._id if ephemeral else 0
 
@@ -248,6 +252,7 @@ class MemorySession:
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         """See ZkSession."""
+        check_write(Set(path, data))
         return await self._write(partial(self._server.tree.set, path, data, version))
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
@@ -256,6 +261,7 @@ class MemorySession:
 
     async def multi(self, ops: Sequence[Op]) -> list[str | Stat | None]:
         """See ZkSession."""
+        check_multi(ops)
         return await self._write(partial(self._server.tree.perform, self._id, tuple(ops)))
 
     def on_session(self, callback: SessionCallback) -> None:

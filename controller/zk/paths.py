@@ -61,7 +61,12 @@ def partition(name: str, index: int) -> str:
 
 def partition_state(name: str, index: int) -> str:
     """Leader, ISR and epochs; its data version is the partition epoch."""
-    return f"{TOPICS}/{name}/partitions/{index}/state"
+    return state_below(partition(name, index))
+
+
+def state_below(partition_path: str) -> str:
+    """The state of a partition whose znode this is."""
+    return f"{partition_path}/state"
 
 
 def topic_config(name: str) -> str:

@@ -8,6 +8,7 @@ What every adapter promises:
 
 - Requests of one session are carried out in the order they were made; writes and conditional writes are linearizable.
 - `multi` is all or nothing, and its failure names the first operation that failed.
+- A write that is larger than a server reads (`sizes`) raises TooLarge, and nothing happens.
 - A watch fires once. A session is told of a change by its watch *before* any of its reads can show the new data.
   The watch may come before the read that set it returns: so a callback notes that something changed and lets
   its owner read again; it never compares.
@@ -85,6 +86,17 @@ class ConnectionLoss(ZkError):
 
 class NobodyListens(ConnectionLoss):
     """No server took a first connection within the time: there is none at these addresses, or none yet."""
+
+
+class TooLarge(ZkError):
+    """The request would be larger than ZooKeeper reads: nothing was sent, and sending it again changes nothing."""
+
+    def __init__(self, path: str = "", index: int | None = None, *, size_bytes: int = -1) -> None:
+        super().__init__(path, index)
+        self.size_bytes = size_bytes
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} ({self.size_bytes:,} bytes)"
 
 
 class Unimplemented(ZkError):

@@ -24,8 +24,10 @@ from controller.zk.session import (
     SessionExpired,
     Set,
     Stat,
+    TooLarge,
     WatchEvent,
 )
+from controller.zk.sizes import REQUEST_BYTES_MAX, TRANSACTION_BYTES, bytes_of, multi_bytes, pieces
 from tests.contracts.zk_worlds import (
     PATIENCE_S,
     Seen,
@@ -205,6 +207,47 @@ async def test_a_multi_counts_on_where_others_have_counted(world: World) -> None
         await zk.multi([Create("/numbered/n", b"", sequence=True), Create("/other", b"")])
     assert await zk.create("/numbered/n", sequence=True) in ("/numbered/n0000000002", "/numbered/n0000000003")
     assert (await zk.get("/numbered/n0000000001"))[0] == b"x"
+
+
+@in_both_worlds
+async def test_the_largest_requests_are_taken_and_larger_ones_never_sent(world: World) -> None:
+    """Goal: nobody loses the connection over a request that no server reads, again and again.
+
+    Method: for each kind of write the largest that `sizes` allows, which the server must take, and one byte more.
+    """
+    zk = await world.connect()
+    root = getattr(zk, "_root", "")
+    room = REQUEST_BYTES_MAX - (
+        multi_bytes([Create("/c", b"")], root) - 18
+    )  # neither the operation's header nor the end's
+    await zk.create("/c", bytes(room))
+    with pytest.raises(TooLarge):
+        await zk.create("/d", bytes(room + 1))
+    room = REQUEST_BYTES_MAX - (multi_bytes([Set("/c", b"")], root) - 18)
+    assert (await zk.set("/c", bytes(room))).version == 1
+    with pytest.raises(TooLarge):
+        await zk.set("/c", bytes(room + 1))
+    several = [Check("/c", 1), Create("/m", b""), Delete("/m"), Set("/c", b"")]
+    room = REQUEST_BYTES_MAX - multi_bytes(several, root)
+    with pytest.raises(TooLarge) as refused:
+        await zk.multi([*several[:3], Set("/c", bytes(room + 1))])
+    assert (refused.value.path, refused.value.index, refused.value.size_bytes) == ("/c", 3, REQUEST_BYTES_MAX + 1)
+    await zk.multi([*several[:3], Set("/c", bytes(room))])
+    data, stat = await zk.get("/c")
+    assert (len(data), stat.version) == (room, 2)
+
+
+@in_both_worlds
+async def test_answers_may_be_larger_than_requests(world: World) -> None:
+    zk = await world.connect()
+    names = [f"{index:04}{'n' * 230}" for index in range(6000)]
+    creates = [Create(f"/{name}", bytes(1000)) for name in names]
+    for some in pieces(creates, bytes_of, count_max=1000, bytes_max=TRANSACTION_BYTES):
+        await zk.multi(some)
+    assert len("".join(found := [one for one in await zk.children("/") if "n" * 230 in one])) > REQUEST_BYTES_MAX
+    assert found == names
+    read = await zk.get_many([f"/{name}" for name in names[:1500]])
+    assert sum(len(one[0]) for one in read if one is not None) > REQUEST_BYTES_MAX
 
 
 @in_both_worlds

@@ -54,7 +54,9 @@ class TestCluster:
         self.brokers[broker_id] = await broker.start()
         return broker
 
-    async def add_controller(self, node_id: int = 100, **settings: Any) -> Controller:
+    async def add_controller(
+        self, node_id: int = 100, *, failpoint: Callable[[str], None] | None = None, **settings: Any
+    ) -> Controller:
         settings = {
             "retry_backoff_ms": 5,
             "preferred_election_delay_ms": 1,
@@ -67,6 +69,7 @@ class TestCluster:
             ControllerSettings(node_id=node_id, **settings),
             rng=random.Random(node_id),
             listener=self.events.append,
+            failpoint=failpoint,
         )
         controller.session_under_test = session  # type: ignore[attr-defined]
         self.controllers.append(controller)
@@ -97,7 +100,7 @@ class TestCluster:
         assignment = assign_replicas(sorted(self.brokers), partitions, replication, start_index=0, shift=0)
         configs = {key.replace("_", "."): value for key, value in configs.items()}
         await topic_admin.create_topic(
-            self.client, name=name, topic_id=name.encode().ljust(16, b"."), assignment=assignment, configs=configs
+            self.client, name=name, topic_id=name.encode()[:16].ljust(16, b"."), assignment=assignment, configs=configs
         )
         await self.until_states(name, lambda states: len(states) == partitions)
         return assignment

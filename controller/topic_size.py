@@ -1,0 +1,55 @@
+"""How large a topic may get: its znode is replaced as a whole, so all of it has to fit into one request to ZooKeeper.
+
+What a resize or a move would make of the znode is measured before it is begun, at its largest, because a plan that
+cannot be carried out to its end must not stand. POLICY_VIOLATION is what Kafka's controllers answer to a topic of too
+many partitions: the request makes sense, this cluster does not take it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from controller.model import Retired, TopicBody, TopicPartition
+from controller.state import ClusterState
+from controller.zk import znodes
+from controller.zk.sizes import ZNODE_BYTES_MAX
+from protocol.errors import ErrorCode, KafkaError
+
+PARTITION_BYTES_MIN: Final = len('"0":[1],')
+PARTITIONS_MAX: Final = ZNODE_BYTES_MAX // PARTITION_BYTES_MIN
+"""More than fit, whatever their replicas: a count that is refused before a list of that length is made."""
+LONGEST: Final = (1 << 63) - 1
+
+
+def check_count(name: str, count: int) -> None:
+    """KafkaError if no topic could have so many partitions."""
+    if count > PARTITIONS_MAX:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, too_large(name, count * PARTITION_BYTES_MIN))
+
+
+def check(name: str, body: TopicBody) -> None:
+    """KafkaError if a topic's znode would not fit."""
+    size = len(znodes.encode_topic(body))
+    if size > ZNODE_BYTES_MAX:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, too_large(name, size))
+
+
+def check_merged(state: ClusterState, name: str, planned: TopicBody, count: int) -> None:
+    """KafkaError if the stubs of the partitions that are merged away would not fit (R13)."""
+    retired = dict(planned.retired)
+    for index in planned.assignment:
+        if index >= count:
+            committed = state.partitions.get(TopicPartition(name, index))
+            gen_start = () if committed is None else committed.state.gen_start
+            retired[index] = Retired(LONGEST, LONGEST, (*gen_start, (planned.generation + 1, LONGEST)))
+    kept = {index: replicas for index, replicas in planned.assignment.items() if index <= count}
+    check(name, replace(planned, assignment=kept, retired=retired))
+
+
+def too_large(name: str, size_bytes: int) -> str:
+    """Why a topic cannot be made what was asked for."""
+    return (
+        f"The topic '{name}' would need {size_bytes:,} bytes for its partitions and their replicas; ZooKeeper takes "
+        f"{ZNODE_BYTES_MAX:,} of one topic (three quarters of jute.maxbuffer). Use fewer partitions, or several topics."
+    )

@@ -1,0 +1,76 @@
+"""How large a request is on ZooKeeper's wire, and how work is cut into transactions that it takes.
+
+A server hangs up on a request of more than `jute.maxbuffer` bytes without a word: who sends it again loses the
+connection again. So no adapter sends one: it raises `TooLarge`, and whoever has more to write than fits cuts it first.
+What a server says may be of any length. Source: ZooKeeper's `NIOServerCnxn` and `zookeeper.jute`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeVar, assert_never
+
+from controller.zk.session import Check, Create, Delete, Op, Set, TooLarge
+
+T = TypeVar("T")
+
+REQUEST_BYTES_MAX: Final = 0xFFFFF
+"""`jute.maxbuffer` of a server that was not told another."""
+TRANSACTION_BYTES: Final = REQUEST_BYTES_MAX // 2
+"""What is aimed at where work is cut: well below the limit, and short enough that others get their turn."""
+ZNODE_BYTES_MAX: Final = REQUEST_BYTES_MAX * 3 // 4
+"""Of a topic's znode, whose data is replaced as a whole: the rest is for the states that change with it."""
+_REQUEST_HEADER: Final = 8  # xid, type
+_OP_HEADER: Final = 9  # type, done, error
+_LENGTH: Final = 4
+_VERSION: Final = 4
+_OPEN_ACL_AND_FLAGS: Final = 4 + 4 + (_LENGTH + len("world")) + (_LENGTH + len("anyone")) + 4
+
+
+def bytes_of(op: Op, root: str = "") -> int:
+    """What an operation takes in a multi."""
+    size = _OP_HEADER + _LENGTH + len(f"{root}{op.path}".encode())
+    match op:
+        case Create():
+            return size + _LENGTH + len(op.data) + _OPEN_ACL_AND_FLAGS
+        case Set():
+            return size + _LENGTH + len(op.data) + _VERSION
+        case Delete() | Check():
+            return size + _VERSION
+        case _:
+            assert_never(op)
+
+
+def multi_bytes(ops: Iterable[Op], root: str = "") -> int:
+    """What a multi takes."""
+    return _REQUEST_HEADER + sum(bytes_of(op, root) for op in ops) + _OP_HEADER
+
+
+def check_multi(ops: Sequence[Op], root: str = "") -> None:
+    """TooLarge if no server would read this multi; it names the largest operation."""
+    size = multi_bytes(ops, root)
+    if size > REQUEST_BYTES_MAX:
+        largest = max(range(len(ops)), key=lambda place: bytes_of(ops[place], root))
+        raise TooLarge(ops[largest].path, largest, size_bytes=size)
+
+
+def check_write(op: Create | Set, root: str = "") -> None:
+    """TooLarge if no server would read this operation as a request of its own."""
+    size = _REQUEST_HEADER + bytes_of(op, root) - _OP_HEADER
+    if size > REQUEST_BYTES_MAX:
+        raise TooLarge(op.path, size_bytes=size)
+
+
+def pieces(items: Iterable[T], size_of: Callable[[T], int], *, count_max: int, bytes_max: int) -> Iterator[list[T]]:
+    """The items in order, so many at a time as keep both limits; one that is too large by itself comes alone."""
+    piece: list[T] = []
+    size = 0
+    for item in items:
+        item_bytes = size_of(item)
+        if piece and (len(piece) == count_max or size + item_bytes > bytes_max):
+            yield piece
+            piece, size = [], 0
+        piece.append(item)
+        size += item_bytes
+    if piece:
+        yield piece
