@@ -149,10 +149,10 @@ class Segments:
             for position, header in segment.headers(start):
                 if header.max_timestamp < timestamp_ms or header.last_offset < start_offset:
                     continue
-                epoch = header.partition_leader_epoch
+                epoch, last = header.partition_leader_epoch, header.last_offset
                 try:
                     for record in iter_records(segment.read_batch(position, header)):
-                        if timestamp_ms <= record.timestamp_ms <= INT64_MAX and record.offset >= start_offset:
+                        if timestamp_ms <= record.timestamp_ms <= INT64_MAX and start_offset <= record.offset <= last:
                             return TimestampedOffset(record.timestamp_ms, record.offset, epoch)
                 except DecodeError:
                     # It may be any of them, and whoever begins at the first one misses nothing.

@@ -55,6 +55,8 @@ def down_convert(batch: Buffer, position: int, header: BatchHeader, magic: int, 
     for message in messages:
         if not -_INT64_MAX - 1 <= message.timestamp_ms <= _INT64_MAX:
             raise DecodeError(f"timestamp {message.timestamp_ms}", buffer=batch, position=position)
+        if not header.base_offset <= message.offset <= header.last_offset:
+            raise DecodeError(f"a record at offset {message.offset}", buffer=batch, position=position)
     if not messages:
         return b""
     if header.codec == Compression.NONE:

@@ -16,6 +16,7 @@ from protocol.records.control import build_end_transaction
 from protocol.records.message_set import Message, check_crc, iter_headers, open_wrapper, read_message
 from protocol.records.record import iter_records
 from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, run, values
+from tests.broker.storage.unreadable import FAR_TIMESTAMPS, UNREADABLE, stored_at
 
 OLD_CODECS = ["none", "gzip", "snappy", "lz4"]
 
@@ -202,6 +203,10 @@ def test_a_batch_that_cannot_be_read_ends_the_answer() -> None:
         with pytest.raises(KafkaError) as refusal:
             await converted(bytes(bad), 1, 0)
         assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+        for unreadable in (FAR_TIMESTAMPS, UNREADABLE["offsets beyond the batch"]):
+            with pytest.raises(KafkaError) as refusal:
+                await converted(stored_at(unreadable, 3), 1, 0)
+            assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
 
     run(scenario, 1)
 

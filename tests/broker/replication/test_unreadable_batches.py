@@ -7,7 +7,7 @@ import pytest
 from protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, run, until
-from tests.broker.storage.unreadable import FAR_OFFSETS, FAR_TIMESTAMPS, UNREADABLE, stored_at
+from tests.broker.storage.unreadable import FAR_OFFSETS, FAR_TIMESTAMPS, UNREADABLE, stored_at, with_max_timestamp
 
 ALL = {**UNREADABLE, "timestamps of 65 bits": FAR_TIMESTAMPS, "an offset far away": FAR_OFFSETS}
 
@@ -18,7 +18,7 @@ def test_it_does_no_harm(records: bytes) -> None:
         await cluster.lead(1, replicas=(1, 2))
         await cluster.produce(1, batch("before"))
         log = cluster.partition(1).log
-        log.append_as_follower(stored_at(records, 1))
+        log.append_as_follower(stored_at(with_max_timestamp(records, NOW_MS + 1), 1))
         row = await cluster.produce(1, batch("after"))
         assert row.error_code == 0
         follower = cluster.partition(2).log

@@ -14,10 +14,12 @@ from protocol.records.batch import iter_batches, read_header
 from protocol.records.record import iter_records
 from tests.broker.storage.batches import NOW_MS, batch
 from tests.broker.storage.logs import append, everything
-from tests.broker.storage.unreadable import FAR_OFFSETS, FAR_TIMESTAMPS, UNREADABLE, stored_at
+from tests.broker.storage.unreadable import FAR_OFFSETS, FAR_TIMESTAMPS, UNREADABLE, stored_at, with_max_timestamp
 
 COMPACT = LogSettings(segment_bytes=400, cleanup_policy="compact")
 ALL = {**UNREADABLE, "timestamps of 65 bits": FAR_TIMESTAMPS, "an offset far away": FAR_OFFSETS}
+READABLE = (UNREADABLE["an unknown marker"], UNREADABLE["offsets beyond the batch"])
+"""By those who do not ask for more than their bytes say."""
 cases = pytest.mark.parametrize("records", ALL.values(), ids=ALL.keys())
 
 
@@ -46,12 +48,21 @@ def test_recovery(records: bytes) -> None:
 
 @cases
 def test_searches_by_time(records: bytes) -> None:
-    log = holding(MemoryFiles(), records, LogSettings())
-    for timestamp_ms in (0, NOW_MS, NOW_MS + 1):
+    """Any of its records may be the one: whoever begins at the first of them misses nothing."""
+    log = holding(MemoryFiles(), with_max_timestamp(records, NOW_MS + 9), LogSettings())
+    for timestamp_ms in (NOW_MS + 5, NOW_MS + 9):
         found = log.offset_for_timestamp(timestamp_ms)
-        assert found is None or (found.offset <= 5 and abs(found.timestamp_ms) < 2**63)
-    latest = log.offset_of_max_timestamp()
-    assert latest is not None and latest.timestamp_ms < 2**63
+        if records in UNREADABLE.values() and records not in READABLE:
+            assert found is not None and (found.offset, found.timestamp_ms) == (4, NOW_MS + 9)
+        else:
+            assert found is None or found.timestamp_ms < 2**63
+    assert log.offset_for_timestamp(NOW_MS + 10) is None
+    log.offset_of_max_timestamp()
+    within = log.offset_for_timestamp(NOW_MS)
+    assert within is not None and within.offset == 0
+    log.increment_log_start_offset(4)
+    within = log.offset_for_timestamp(NOW_MS)
+    assert within is not None and within.offset in (4, 5, log.log_end_offset - 4)
 
 
 @cases
@@ -83,8 +94,8 @@ def test_compaction(records: bytes, caplog: pytest.LogCaptureFixture) -> None:
 
 def test_these_cannot_be_read() -> None:
     """Else the rest of these tests would show nothing."""
-    for name, records in UNREADABLE.items():
-        if name not in ("an unknown marker", "offsets beyond the batch"):
+    for records in UNREADABLE.values():
+        if records not in READABLE:
             with pytest.raises(DecodeError):
                 list(iter_records(records))
     assert [header.size_bytes for _, header in iter_batches(FAR_TIMESTAMPS)] == [len(FAR_TIMESTAMPS)]

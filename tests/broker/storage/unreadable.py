@@ -45,6 +45,13 @@ FAR_TIMESTAMPS = with_base_timestamp(batch(2, timestamp_ms=NOW_MS), 2**63 - 1)
 FAR_OFFSETS = with_last_delta(batch(), 2**30)
 
 
+def with_max_timestamp(records: bytes, max_timestamp: int) -> bytes:
+    buffer = bytearray(records)
+    struct.pack_into(">q", buffer, 35, max_timestamp)
+    seal(memoryview(buffer), 0, len(buffer))
+    return bytes(buffer)
+
+
 def stored_at(records: bytes, offset: int, epoch: int = 0) -> bytes:
     """As a leader that checks nothing would hand it to its followers."""
     buffer = bytearray(records)
