@@ -31,6 +31,23 @@ def pytest_report_header() -> str:
     return f"zookeeper: a real server from PySpark's jars, on {java.find()}"
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from tests.workers import Grouped  # pytest-xdist may not be in use
+
+    return Grouped(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """Let what was collected be out of every later collection of garbage.
+
+    Whenever a loop has ended we look for what it forgot (`run_strictly`), a thousand times. Each look would go through
+    all 340,000 objects of 8,000 collected tests, and take 0.2 s.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def arun() -> Callable[[Coroutine[Any, Any, T]], T]:
     """Run a coroutine on a loop of its own, and fail as soon as that loop sees an exception that nobody handled.

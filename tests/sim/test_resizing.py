@@ -26,7 +26,6 @@ def results() -> list[Result]:
     return list(run_many(range(SCHEDULES), processes=2, scenario=SCENARIO))
 
 
-@pytest.mark.xdist_group("a hundred resizes")
 def test_a_hundred_schedules_of_resizes_are_without_violation(results: list[Result]) -> None:
     """Goal: I0 to I15, whatever dies; every fault and every kind of resize happened, every invariant had evidence."""
     fired: Counter[str] = Counter()
@@ -41,7 +40,6 @@ def test_a_hundred_schedules_of_resizes_are_without_violation(results: list[Resu
     assert all(fired[f"judged: {one.name}"] >= SCHEDULES for one in INVARIANTS)
 
 
-@pytest.mark.xdist_group("a hundred resizes")
 def test_a_seed_repeats_its_resizes_exactly_in_any_process_after_any_others(results: list[Result]) -> None:
     here = {result.seed: result.fingerprint for result in results[:AGAIN]}
     assert fingerprints_elsewhere(reversed(here), SCENARIO) == here

@@ -14,8 +14,6 @@ SCHEDULES = 100
 AGAIN = 25
 """And as many of resizes."""
 
-pytestmark = [pytest.mark.xdist_group("a hundred schedules")]
-
 
 @pytest.fixture(scope="module")
 def results() -> list[Result]:

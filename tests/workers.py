@@ -1,0 +1,35 @@
+"""Which tests one worker of pytest-xdist gets together: those that share what is dear, or that mostly wait.
+
+All others go wherever there is room, one by one. Groups go first, the largest at the head. The marks of
+`--dist loadgroup` do nothing with pytest 9.2, which does not look where pytest-xdist 3.8 writes them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from xdist.scheduler import LoadScopeScheduling
+
+TOGETHER: Final = {
+    "tests/spark_jobs/": "one Spark",
+    "tests/anabranch/test_audit_command.py": "one Spark",  # at a time
+    "tests/chaos/test_kip_903.py": "chaos",
+    "tests/chaos/test_main.py": "chaos",
+    "tests/chaos/test_marathon.py": "chaos",
+    "tests/chaos/test_run.py": "chaos",
+    "tests/sim/test_resizing.py::test_a_hundred": "a hundred resizes",
+    "tests/sim/test_resizing.py::test_a_seed": "a hundred resizes",
+    "tests/sim/test_schedules.py": "a hundred schedules",
+}
+
+
+def group_of(nodeid: str) -> str:
+    """What a test is to be together with; by itself, if with none."""
+    return next((group for prefix, group in TOGETHER.items() if nodeid.startswith(prefix)), nodeid)
+
+
+class Grouped(LoadScopeScheduling):  # type: ignore[misc]
+    """A scope is a group (`_split_scope` is what pytest-xdist's own schedulers differ by)."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
