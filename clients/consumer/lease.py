@@ -3,7 +3,8 @@
 A coordinator takes a member's partitions away when it has not heard of it for its session timeout, or when it did not
 join again within its rebalance timeout after the group was told to. Both times begin when the coordinator receives
 something, so not before that was sent: until they have run out since the last request that was answered, nobody else
-can have been given them. After that the member counts as replaced until it hears otherwise.
+can have been given them. After that the member counts as replaced until it hears otherwise. (While the group still
+waits for it, it hears that it is a member, and joins again; what it has is its own only when that is answered.)
 
 A static member's place can be taken at any moment by another one that comes with its instance id (KIP-345), without
 any timeout: such a member has to have heard lately, that is within two heartbeats.
@@ -18,8 +19,9 @@ from __future__ import annotations
 import math
 from typing import Final
 
-STATIC_HEARTBEATS: Final = 2
-STATIC_SILENCE_MIN_S: Final = 1.0
+NEVER: Final = -math.inf
+HEARTBEATS: Final = 2
+LATELY_MIN_S: Final = 1.0
 """An answer takes its time, and has to come before it is out of date."""
 
 
@@ -34,12 +36,14 @@ class Lease:
         heartbeat_interval_s: float,
         static: bool,
     ) -> None:
-        lately_s = max(STATIC_HEARTBEATS * heartbeat_interval_s, STATIC_SILENCE_MIN_S) if static else math.inf
-        self._silence_s = min(session_timeout_s, lately_s)
+        self._lately_s = max(HEARTBEATS * heartbeat_interval_s, LATELY_MIN_S)
+        self._silence_s = min(session_timeout_s, self._lately_s) if static else session_timeout_s
         self._rebalance_timeout_s = rebalance_timeout_s
-        self.until = -math.inf
-        self._heard_until = -math.inf
-        self._place_until = -math.inf
+        self.until = NEVER
+        """Until then nobody else can have been given what this member has."""
+        self.known_until = NEVER
+        """Until then it need not ask again whether it is a member."""
+        self._heard_until = self._place_until = self._awaited_until = NEVER
 
     def renew(self, asked_at_s: float, *, rebalancing: bool = False) -> None:
         """The coordinator knew this member when it answered what was asked at that time.
@@ -49,8 +53,12 @@ class Lease:
         self._heard_until = max(self._heard_until, asked_at_s + self._silence_s)
         if not rebalancing:
             self._place_until = max(self._place_until, asked_at_s + self._rebalance_timeout_s)
+        if asked_at_s >= self._place_until:
+            self._awaited_until = asked_at_s + self._lately_s
         self.until = min(self._heard_until, self._place_until)
+        self.known_until = min(self._heard_until, max(self._place_until, self._awaited_until))
 
     def end(self) -> None:
         """The coordinator does not know this member: it is replaced, whatever it heard before."""
-        self.until = self._heard_until = self._place_until = -math.inf
+        self.until = self.known_until = NEVER
+        self._heard_until = self._place_until = self._awaited_until = NEVER

@@ -127,7 +127,7 @@ class GroupSession:
     def unsure(self) -> bool:
         """Whether this member has to ask before it may do anything in the group's name: it may have been replaced."""
         answers = self.membership.cooperative or self.membership.state in (State.STABLE, State.UNJOINED)
-        return answers and not self.lost and self._clock_s() >= self._lease.until
+        return answers and not self.lost and self._clock_s() >= self._lease.known_until
 
     def ask_now(self) -> None:
         """Let the heart beat at once, to hear whether this member still is one."""
@@ -149,9 +149,9 @@ class GroupSession:
     async def _hear(self, timeout_s: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
+                self.ask_now()
                 while self.unsure and self.failure is None:
                     self._beaten.clear()
-                    self.ask_now()
                     await self._beaten.wait()
 
     def at_work(self, now_s: float, *, asking: bool) -> None:
@@ -400,13 +400,14 @@ class GroupSession:
 
     async def _beat_once(self) -> None:
         """Say that this member lives, and hear whether it does for the group."""
-        asked_as, asked_at_s, settled = self._identity(), self._clock_s(), self.stable
+        asked_as, asked_at_s = self._identity(), self._clock_s()
+        settled = asked_as == (self.membership.owner.member_id, self.membership.owner.generation_id)
         response = await self._call(self.membership.heartbeat_request(), _top_level)
         code = ErrorCode(response.error_code)
         if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS) and asked_as == self._identity():
             was_unsure = self.unsure
             self._lease.renew(asked_at_s, rebalancing=not settled or code is not ErrorCode.NONE)
-            if was_unsure:
+            if was_unsure and not self.unsure:
                 self._on_news()
         self._heard(code, asked_as)
 

@@ -32,8 +32,18 @@ def test_a_group_that_rebalances_waits_only_so_long() -> None:
     for second in range(101, 140):
         one.renew(second, rebalancing=True)
     assert one.until == 130
+    assert one.known_until == 139 + 6, "it is still waited for, and may join"
     one.renew(140)
-    assert one.until == 150
+    assert one.until == one.known_until == 150
+
+
+def test_whose_time_to_join_is_over_has_to_ask_whether_it_is_still_waited_for() -> None:
+    one = Lease(session_timeout_s=100, rebalance_timeout_s=5, heartbeat_interval_s=3, static=False)
+    one.renew(100)
+    one.renew(104, rebalancing=True)
+    assert one.until == one.known_until == 105
+    one.renew(105, rebalancing=True)
+    assert (one.until, one.known_until) == (105, 111)
 
 
 def test_a_member_that_is_not_known_has_nothing_whatever_it_heard_before() -> None:
