@@ -115,3 +115,33 @@ async def _send(schedule: Any, request: OffsetCommitRequest, row: Commit) -> Non
             row.outcome = "fail" if refusal(response) else "ok"
             row.acked_order = cluster.history.tick()
             cluster.tell(f"the zombie's commit: {ErrorCode(refusal(response)).name}")
+
+
+@aim(
+    "a copier sleeps in a transaction while another takes its partitions",
+    {"copiers": 2, "readers": 1, "counts": [3], "keys": 8, "spares": 1, "fault_s": 8.0, "pace_s": 0.2},
+)
+async def zombie_copies(schedule: Any) -> bool:
+    """It wakes up before its transaction is too old, and goes on with it."""
+    cluster, history = schedule.cluster, schedule.cluster.history
+    known = len(history.transactions)
+
+    def in_the_middle() -> bool:
+        rows = history.transactions[known:]
+        return bool(rows) and not rows[-1].wish and not rows[-1].offsets_accepted
+
+    if not await within(schedule, 3, in_the_middle):
+        return False
+    row = history.transactions[-1]
+    copier = next(one for one in schedule.copiers if one.name == row.transactional_id)
+    process, begun = copier.process, len(history.assigned)
+    cluster.tell(f"{row.name} sleeps before its offsets {dict(row.offsets)} are in it")
+    cluster.loop.freeze(process)
+    taken = await within(
+        schedule, 4, lambda: any(row.offsets.keys() & set(one.places) for one in history.assigned[begun:])
+    )
+    await asyncio.sleep(0.3)
+    if copier.process is process:
+        cluster.loop.thaw(process)
+    await asyncio.sleep(0.5)
+    return taken

@@ -85,7 +85,10 @@ def abort_commits_offsets(planter: Planter) -> None:
     original = planter.replace(Offsets, "settle", settle)
 
 
-@plant("transactions: offsets of an old generation are accepted")
+@plant(
+    "transactions: offsets of an old generation are accepted",
+    aim="a copier sleeps in a transaction while another takes its partitions",
+)
 def old_generations_accepted(planter: Planter) -> None:
     from broker.coordinators.groups import Group
 
