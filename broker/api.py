@@ -15,6 +15,7 @@ from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from broker.services import Services
+    from broker.turns import Turns
 
 Asked = TypeVar("Asked")
 Row = TypeVar("Row")
@@ -64,12 +65,14 @@ def version_range(versions: str) -> tuple[int, int]:
     return int(first), int(last or first)
 
 
-def answer_each(
-    asked: Iterable[Asked], answer: Callable[[Asked], Row], refuse: Callable[[Asked, ErrorCode], Row]
+async def answer_each(
+    turns: Turns, asked: Iterable[Asked], answer: Callable[[Asked], Row], refuse: Callable[[Asked, ErrorCode], Row]
 ) -> list[Row]:
     """Answer each partition on its own: a refused partition must not spoil its neighbours."""
     rows: list[Row] = []
+    await turns.step()
     for one in asked:
+        await turns.step()
         try:
             rows.append(answer(one))
         except KafkaError as error:

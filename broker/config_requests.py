@@ -18,6 +18,7 @@ from broker.config_changes import DEFAULT_ENTITY, change_config, read_config
 from broker.dynamic_config import may_change, merged, usable
 from broker.properties import Changes, ConfigError, ConfigKey, Kind
 from broker.topic_properties import topic_properties
+from broker.turns import Turns
 from protocol.errors import ErrorCode, KafkaError
 from protocol.values import value
 
@@ -46,14 +47,15 @@ class Operation:
 async def answer_all(resources: Sequence[Any], alter: Callable[[Any], Awaitable[None]]) -> list[tuple[Any, KafkaError]]:
     """Each resource with its outcome; those that a request names twice are refused, all of them."""
     times = Counter((one.resource_type, one.resource_name) for one in resources)
-    outcomes = []
+    outcomes, turns = [], Turns()
     for one in resources:
+        await turns.step()
         try:
             if times[one.resource_type, one.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             await alter(one)
         except KafkaError as error:
-            outcomes.append((one, error))
+            outcomes.append((one, error.with_traceback(None)))  # whose frames are a hundred times as large
         else:
             outcomes.append((one, KafkaError(ErrorCode.NONE)))
     return outcomes

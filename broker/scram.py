@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.client_quotas import desanitized, sanitized
 from broker.config_changes import change_config, read_config
+from broker.turns import Turns
 from controller.zk.session import NoNode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.values import value
@@ -99,16 +100,22 @@ async def alter(
 ) -> dict[str, KafkaError | None]:
     """Carry out what can be; each user with what went wrong."""
     outcome: dict[str, KafkaError | None] = dict(refusals(upsertions, deletions))
-    for user in dict.fromkeys([one.user for one in deletions] + [one.user for one in upsertions]):
-        if user not in outcome:
-            texts: dict[str, str | None] = {MECHANISMS[one.mechanism]: None for one in deletions if one.user == user}
-            texts |= {MECHANISMS[one.mechanism]: credential(one) for one in upsertions if one.user == user}
-            try:
-                await _alter_user(session, user, texts)
-            except KafkaError as error:
-                outcome[user] = error
-            else:
-                outcome[user] = None
+    changes: dict[str, dict[str, str | None]] = {}
+    turns = Turns()
+    asked: list[Upsertion | Deletion] = [*deletions, *upsertions]
+    for one in asked:
+        await turns.step()
+        if one.user not in outcome:
+            text = credential(one) if isinstance(one, Upsertion) else None
+            changes.setdefault(one.user, {})[MECHANISMS[one.mechanism]] = text
+    for user, texts in changes.items():
+        await turns.step()
+        try:
+            await _alter_user(session, user, texts)
+        except KafkaError as error:
+            outcome[user] = error
+        else:
+            outcome[user] = None
     return outcome
 
 

@@ -38,7 +38,7 @@ def ask(state: ClusterState, event: PartitionsAsked) -> list[Effect]:
     started: list[Effect] = []
     for topic in request.topics:
         if names[topic.name] > 1:
-            pending.results[topic.name] = result(topic.name, ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+            pending.note(result(topic.name, ErrorCode.INVALID_REQUEST, "Duplicate topic in request."))
             continue
         queue = state.waiting.setdefault(topic.name, deque())
         queue.append(WaitingResize(token, topic, request.validate_only))
@@ -254,7 +254,7 @@ def settle(state: ClusterState, waiting: WaitingResize, error: tuple[ErrorCode, 
     pending = state.replies.get(waiting.token)
     if pending is None:
         return []
-    pending.results[waiting.asked.name] = result(waiting.asked.name, *error)
+    pending.note(result(waiting.asked.name, *error))
     return answer_if_complete(state, waiting.token)
 
 
@@ -265,16 +265,14 @@ def due(state: ClusterState, token: int) -> list[Effect]:
         return []
     for name, known in pending.results.items():
         if known is None:
-            pending.results[name] = result(
-                name, ErrorCode.REQUEST_TIMED_OUT, "The resize is not published yet and goes on."
-            )
+            pending.note(result(name, ErrorCode.REQUEST_TIMED_OUT, "The resize is not published yet and goes on."))
     return answer_if_complete(state, token)
 
 
 def answer_if_complete(state: ClusterState, token: int) -> list[Effect]:
     """Answer when every topic of the request has its result."""
     pending = state.replies.get(token)
-    if pending is None or not all(pending.results.values()):
+    if pending is None or pending.open_count:
         return []
     del state.replies[token]
     results = [known for known in pending.results.values() if known is not None]

@@ -32,6 +32,16 @@ class PendingReply:
     """A CreatePartitions request: the results so far, None where a topic is still at work."""
 
     results: dict[str, CreatePartitionsTopicResult | None]
+    open_count: int = 0
+    """How many have none yet: counted, as each of a hundred thousand results asks whether it is the last."""
+
+    def __post_init__(self) -> None:
+        self.open_count = sum(one is None for one in self.results.values())
+
+    def note(self, row: CreatePartitionsTopicResult) -> None:
+        """How it went for one topic."""
+        self.open_count -= self.results[row.name] is None
+        self.results[row.name] = row
 
 
 @dataclass(slots=True)

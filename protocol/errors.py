@@ -207,10 +207,18 @@ _RETRIABLE: Final = _INVALID_METADATA | frozenset(
 )
 
 
+MESSAGE_CHARS_MAX: Final = 4000
+
+
 class KafkaError(Exception):
-    """A request, or a part of it, is refused with an error code."""
+    """A request, or a part of it, is refused with an error code.
+
+    The message may repeat what the peer has written, of any length: on the wire it has room for 32,767 bytes.
+    """
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
+        if len(message) > MESSAGE_CHARS_MAX:
+            message = f"{message[:MESSAGE_CHARS_MAX]}... ({len(message)} characters)"
         super().__init__(code, message)
         self.code = code
         self.message = message

@@ -10,6 +10,7 @@ from typing import Final
 
 from broker import client_quotas as quotas
 from broker.api import RequestContext, handles
+from broker.turns import Turns
 from protocol.apis.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -25,9 +26,11 @@ ORDER: Final = (quotas.CLIENT_ID, quotas.USER, quotas.IP)
 @handles(AlterClientQuotasRequest, versions="0-1")
 async def alter_client_quotas(ctx: RequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     """Alter each entity on its own."""
-    return AlterClientQuotasResponse(
-        entries=[await alter(ctx, entry, validate_only=request.validate_only) for entry in request.entries]
-    )
+    entries, turns = [], Turns()
+    for entry in request.entries:
+        await turns.step()
+        entries.append(await alter(ctx, entry, validate_only=request.validate_only))
+    return AlterClientQuotasResponse(entries=entries)
 
 
 async def alter(ctx: RequestContext, entry: EntryData, *, validate_only: bool) -> EntryDataResult:

@@ -8,6 +8,7 @@ will be made where they were wanted.
 from __future__ import annotations
 
 from broker.api import RequestContext, handles
+from broker.turns import Turns
 from protocol.apis.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -23,9 +24,12 @@ async def alter_replica_log_dirs(
 ) -> AlterReplicaLogDirsResponse:
     """Begin each move on its own."""
     topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    turns = Turns()
     for asked in request.dirs:
         for topic in asked.topics:
+            await turns.step()
             for index in topic.partitions:
+                await turns.step()
                 row = AlterReplicaLogDirPartitionResult(
                     partition_index=index, error_code=begin(ctx, topic.name, index, asked.path)
                 )

@@ -14,6 +14,7 @@ from broker import admin
 from broker.api import RequestContext, handles
 from broker.described_configs import described_topic
 from broker.mutation_quotas import Spending
+from broker.turns import Turns
 from protocol.apis.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -39,7 +40,9 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
     spending = Spending(ctx, strict=ctx.version >= FIRST_VERSION_WITH_STRICT_QUOTA)
     rows: list[CreatableTopicResult] = []
     created: dict[str, int] = {}
+    turns = Turns()
     for asked in request.topics:
+        await turns.step()
         try:
             await admin.refuse_unless_controller(services)
             if times[asked.name] > 1:

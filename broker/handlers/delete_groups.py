@@ -6,6 +6,7 @@ Versions 0 to 2. Answered when the tombstones are replicated. GROUP_ID_NOT_FOUND
 from __future__ import annotations
 
 from broker.api import RequestContext, handles
+from broker.turns import Turns
 from protocol.apis.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from protocol.errors import ErrorCode, KafkaError
 
@@ -13,10 +14,10 @@ from protocol.errors import ErrorCode, KafkaError
 @handles(DeleteGroupsRequest, versions="0-2")
 async def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Delete each group."""
-    results = [
-        DeletableGroupResult(group_id=group_id, error_code=await delete(ctx, group_id))
-        for group_id in dict.fromkeys(request.groups_names)
-    ]
+    results, turns = [], Turns()
+    for group_id in dict.fromkeys(request.groups_names):
+        await turns.step()
+        results.append(DeletableGroupResult(group_id=group_id, error_code=await delete(ctx, group_id)))
     return DeleteGroupsResponse(results=results)
 
 

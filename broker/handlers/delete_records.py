@@ -7,9 +7,11 @@ what the coordinators keep in internal topics is not for deletion. Versions 0 to
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.api import INTERNAL_TOPICS, RequestContext, handles
+from broker.turns import Turns
 from protocol.apis.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -55,9 +57,11 @@ async def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> 
     """Delete everywhere here, then wait for the followers."""
     replicas = ctx.services.replicas
     waits: list[DeletionWait] = []
+    turns = Turns()
     topics = [
         DeleteRecordsTopicResult(
-            name=topic.name, partitions=[delete(replicas, topic.name, asked, waits) for asked in topic.partitions]
+            name=topic.name,
+            partitions=await turns.each(topic.partitions, partial(delete, replicas, topic.name, waits)),
         )
         for topic in request.topics
     ]
@@ -66,7 +70,7 @@ async def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> 
 
 
 def delete(
-    replicas: ReplicaManager, topic: str, asked: DeleteRecordsPartition, waits: list[DeletionWait]
+    replicas: ReplicaManager, topic: str, waits: list[DeletionWait], asked: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
     """The row of one partition; joins `waits` unless it was refused."""
     row = DeleteRecordsPartitionResult(
@@ -84,12 +88,17 @@ def delete(
 
 async def wait_deleted(replicas: ReplicaManager, waits: list[DeletionWait], timeout_ms: int) -> None:
     """Wait until all are settled or the time is up."""
-    waiting = [wait for wait in waits if not wait.settled()]
+    waiting: dict[Partition, list[DeletionWait]] = {}
+    for wait in waits:
+        if not wait.settled():
+            waiting.setdefault(wait.partition, []).append(wait)
     if not waiting or timeout_ms <= 0:
         return
 
     def ready(changed: Partition) -> bool:
-        waiting[:] = [wait for wait in waiting if wait.partition is not changed or not wait.settled()]
+        left = [wait for wait in waiting.pop(changed, ()) if not wait.settled()]
+        if left:
+            waiting[changed] = left
         return not waiting
 
-    await replicas.rooms.park(replicas.deletions, tuple({wait.partition for wait in waiting}), timeout_ms, ready)
+    await replicas.rooms.park(replicas.deletions, tuple(waiting), timeout_ms, ready)

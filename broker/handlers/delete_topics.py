@@ -12,6 +12,7 @@ from broker import admin
 from broker.api import RequestContext, handles
 from broker.metadata_cache import ClusterImage, TopicImage
 from broker.mutation_quotas import Spending
+from broker.turns import Turns
 from protocol.apis.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -32,7 +33,9 @@ async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> De
     spending = Spending(ctx, strict=ctx.version >= FIRST_VERSION_WITH_STRICT_QUOTA)
     results = []
     marked: list[DeletableTopicResult] = []
+    turns = Turns()
     for topic in asked:
+        await turns.step()
         try:
             marked.append(await mark(ctx, topic, spending))
             results.append(marked[-1])

@@ -14,6 +14,7 @@ from broker.api import RequestContext, handles
 from broker.config_changes import read_config
 from broker.config_requests import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC, check_logger_broker
 from broker.described_configs import DescribedConfig, described_broker, described_default, described_topic, only
+from broker.turns import Turns
 from protocol.apis.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -36,7 +37,11 @@ async def describe_configs(ctx: RequestContext, request: DescribeConfigsRequest)
         reason = f"Unexpected resource type {strange.resource_type} for resource {strange.resource_name}"
         error = KafkaError(ErrorCode.INVALID_REQUEST, reason)
         return DescribeConfigsResponse(results=[refused(asked, error) for asked in request.resources])
-    return DescribeConfigsResponse(results=[await describe(ctx, request, asked) for asked in request.resources])
+    results, turns = [], Turns()
+    for asked in request.resources:
+        await turns.step()
+        results.append(await describe(ctx, request, asked))
+    return DescribeConfigsResponse(results=results)
 
 
 async def describe(

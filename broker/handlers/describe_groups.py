@@ -9,6 +9,7 @@ from __future__ import annotations
 from broker import authorized_operations as operations
 from broker.api import RequestContext, handles
 from broker.coordinators import answers
+from broker.turns import Turns
 from protocol.apis.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from protocol.errors import ErrorCode, KafkaError
 
@@ -16,7 +17,7 @@ from protocol.errors import ErrorCode, KafkaError
 @handles(DescribeGroupsRequest, versions="0-5")
 async def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describe each group."""
-    groups = [describe(ctx, group_id) for group_id in request.groups]
+    groups = await Turns().each(request.groups, lambda group_id: describe(ctx, group_id))
     if request.include_authorized_operations:
         for group in groups:
             if group.error_code == ErrorCode.NONE:

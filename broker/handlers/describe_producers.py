@@ -6,9 +6,12 @@ transaction that hangs, with the offset at which it began and the epoch of the c
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker import admin
 from broker.api import RequestContext, handles
 from broker.storage.producer_state import ProducerEntry
+from broker.turns import Turns
 from protocol.apis.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -22,10 +25,12 @@ from protocol.errors import ErrorCode, KafkaError
 @handles(DescribeProducersRequest, versions="0")
 async def describe_producers(ctx: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """Answer each partition on its own."""
+    turns = Turns()
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
-                name=topic.name, partitions=[describe(ctx, topic.name, index) for index in topic.partition_indexes]
+                name=topic.name,
+                partitions=await turns.each(topic.partition_indexes, partial(describe, ctx, topic.name)),
             )
             for topic in request.topics
         ]

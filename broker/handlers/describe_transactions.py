@@ -6,8 +6,11 @@ NOT_COORDINATOR; the other fields of such a row are zero.
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker.api import RequestContext, handles
 from broker.coordinators.transaction_journal import grouped
+from broker.turns import Turns
 from protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -23,7 +26,7 @@ async def describe_transactions(
 ) -> DescribeTransactionsResponse:
     """Describe each id."""
     return DescribeTransactionsResponse(
-        transaction_states=[describe(ctx, transactional_id) for transactional_id in request.transactional_ids]
+        transaction_states=await Turns().each(request.transactional_ids, partial(describe, ctx))
     )
 
 

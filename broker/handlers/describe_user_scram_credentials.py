@@ -10,6 +10,7 @@ from collections import Counter
 
 from broker import scram
 from broker.api import RequestContext, handles
+from broker.turns import Turns
 from protocol.apis.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
@@ -26,8 +27,9 @@ async def describe_user_scram_credentials(
     """Describe each user."""
     session = ctx.services.session
     times = Counter(one.name for one in request.users or ())
-    results = []
+    results, turns = [], Turns()
     for user in times or await scram.users(session):
+        await turns.step()
         try:
             if user == "":
                 raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, "Username must not be empty")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker import admin
 from broker.api import RequestContext, handles
+from broker.turns import Turns
 from controller.zk.session import ZkError
 from protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.errors import ErrorCode, KafkaError
@@ -31,7 +32,10 @@ SETTLE_MS: Final = 500
 async def find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Answer each key; one key, at the top level, before version 4."""
     keys = request.coordinator_keys if ctx.version >= FIRST_VERSION_WITH_MANY_KEYS else [request.key]
-    found = [await coordinator_of(ctx, key, request.key_type) for key in keys]
+    found, turns = [], Turns()
+    for key in keys:
+        await turns.step()
+        found.append(await coordinator_of(ctx, key, request.key_type))
     if ctx.version >= FIRST_VERSION_WITH_MANY_KEYS:
         return FindCoordinatorResponse(coordinators=found)
     (only,) = found

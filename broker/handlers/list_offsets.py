@@ -11,6 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from broker.api import RequestContext, handles
+from broker.turns import Turns
 from protocol.apis.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -39,10 +40,12 @@ READ_COMMITTED: Final = 1
 async def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Answer each partition on its own."""
     times = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
-    topics = []
+    topics, turns = [], Turns()
     for topic in request.topics:
         rows = []
+        await turns.step()
         for asked in topic.partitions:
+            await turns.step()
             try:
                 if times[topic.name, asked.partition_index] > 1 and ctx.version > 0:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is asked for twice")

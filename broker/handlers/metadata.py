@@ -8,11 +8,13 @@ takes longer, or if nobody can tell yet whether the topic exists. Source: Kafka'
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from broker import admin
 from broker import authorized_operations as operations
 from broker.api import INTERNAL_TOPICS, RequestContext, handles
+from broker.turns import Turns
 from protocol.apis.metadata import (
     GenerationStart,
     MetadataRequest,
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from broker.metadata_cache import ClusterImage, PartitionImage, TopicImage
     from broker.services import Services
 
+Asked = TypeVar("Asked")
+
 SETTLE_MS: Final = 250
 _MAY_EXIST: Final = frozenset({ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CONTROLLER})
 """Somebody else was faster, or our session with ZooKeeper ended and nobody knows what was written."""
@@ -46,11 +50,11 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
         return refused(asked)
     if asked is None or (not asked and ctx.version < FIRST_VERSION_WITH_NULL_FOR_ALL):
         image = services.metadata.image
-        topics = [topic_row(ctx, image, topic) for topic in image.topics.values()]
+        topics = await rows_of(image.topics.values(), lambda topic: topic_row(ctx, image, topic))
     else:
         missing = await create_missing(services, request) if request.allow_auto_topic_creation else {}
         image = services.metadata.image
-        rows = [answer(ctx, image, topic, missing) for topic in asked]
+        rows = await rows_of(asked, lambda topic: answer(ctx, image, topic, missing))
         topics = list({(row.topic_id, row.name): row for row in rows}.values())  # asked for twice, told once
     if request.include_topic_authorized_operations:
         for row in topics:
@@ -70,6 +74,17 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
             (partition.partition_epoch for topic in topics for partition in topic.partitions), default=-1
         ),
     )
+
+
+async def rows_of(
+    topics: Iterable[Asked], answer: Callable[[Asked], MetadataResponseTopic]
+) -> list[MetadataResponseTopic]:
+    """The answer to each, built in steps of so many partitions."""
+    rows, turns = [], Turns()
+    for topic in topics:
+        rows.append(answer(topic))
+        await turns.step(1 + len(rows[-1].partitions))
+    return rows
 
 
 def by_id(asked: MetadataRequestTopic) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from broker.api import RequestContext, answer_each, handles
+from broker.turns import Turns
 from protocol.apis.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -25,12 +26,16 @@ async def offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """Answer each partition on its own."""
+    turns = Turns()
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=answer_each(
-                    topic.partitions, partial(end_of_epoch, ctx, topic.topic, consumer=request.replica_id < 0), refuse
+                partitions=await answer_each(
+                    turns,
+                    topic.partitions,
+                    partial(end_of_epoch, ctx, topic.topic, consumer=request.replica_id < 0),
+                    refuse,
                 ),
             )
             for topic in request.topics

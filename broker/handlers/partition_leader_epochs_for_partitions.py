@@ -7,8 +7,11 @@ subject to R12: a cut is told when, and only when, its generation is.
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker.api import RequestContext, handles
 from broker.metadata_cache import PartitionImage, TopicImage
+from broker.turns import Turns
 from protocol.apis.partition_leader_epochs_for_partitions import (
     LineageEpoch,
     PartitionLeaderEpochsForPartitionsRequest,
@@ -24,12 +27,12 @@ async def partition_leader_epochs_for_partitions(
     ctx: RequestContext, request: PartitionLeaderEpochsForPartitionsRequest
 ) -> PartitionLeaderEpochsForPartitionsResponse:
     """Answer each partition on its own."""
-    image = ctx.services.metadata.image
+    image, turns = ctx.services.metadata.image, Turns()
     return PartitionLeaderEpochsForPartitionsResponse(
         topics=[
             PartitionLeaderEpochsForPartitionsResponseTopic(
                 topic=asked.topic,
-                partitions=[epochs_of(image.topics.get(asked.topic), index) for index in asked.partitions],
+                partitions=await turns.each(asked.partitions, partial(epochs_of, image.topics.get(asked.topic))),
             )
             for asked in request.topics
         ]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from broker.api import RequestContext, handles
 from broker.replication.waiting import ReplicationWait
+from broker.turns import Turns
 from protocol.apis.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -51,9 +52,12 @@ async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest
     replicas = ctx.services.replicas
     outcomes: Outcomes = {}
     written: list[Written] = []
+    turns = Turns()
     for marker in request.markers:
+        await turns.step()
         content = control_batch(marker, ctx.services.now_ms())
         for partition in [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]:
+            await turns.step()
             try:
                 written.append(Written(marker, partition, append(replicas, partition, content)))
             except KafkaError as error:
