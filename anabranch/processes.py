@@ -15,11 +15,12 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from anabranch.data_directory import ZOOKEEPER
 from anabranch.lifetime import Startable
 from anabranch.zookeeper import dying_with_us
 from broker.config import ConfigError
@@ -241,7 +242,7 @@ class ProcessCluster(Startable):
         if self._zookeeper == "local":
             from anabranch.zookeeper import LocalZooKeeper
 
-            self._server = LocalZooKeeper()
+            self._server = LocalZooKeeper(data_dir=None if self._temporary else self.directory / ZOOKEEPER)
             await self._server.__aenter__()
         ports = free_ports(self._host, len(self._roles)) if not self._port else None
         for place, (node_id, roles) in enumerate(self._roles.items()):
@@ -264,6 +265,10 @@ class ProcessCluster(Startable):
             for node in group:
                 await node.wait_ready()
         await self.wait_brokers(len(self.brokers))
+
+    async def zookeeper_ended(self) -> None:
+        """Wait until our ZooKeeper ends unasked, and raise what it said; for ever if none is ours."""
+        await (self._server.ended() if self._server is not None else asyncio.get_running_loop().create_future())
 
     async def stop(self) -> None:
         """Stop all nodes, then ZooKeeper."""
@@ -338,9 +343,10 @@ async def serve_processes(
     log_level: str,
     metrics_port: int | None = None,
 ) -> None:
-    """Run a cluster of processes until told to stop, or until one of them ends."""
+    """Run a cluster of processes until told to stop; a node that ends is told, and can be started again."""
     from anabranch.cluster import OPTIONS
     from anabranch.data_directory import left_out, refuse_other_form
+    from anabranch.launched import LauncherDoor
     from anabranch.running import StopSignal
     from broker.config import BrokerSettings
     from broker.start_settings import IDS, check_reachable, refuse_twice, start_settings
@@ -367,20 +373,19 @@ async def serve_processes(
     stop = StopSignal()
     async with cluster:
         if missing := await left_out(host, cluster.brokers[0].port):
-            sys.stderr.write(f"warning: {missing}\n")
+            complain(f"warning: {missing}")
+        door = LauncherDoor(cluster, complain)
+        await door.open()
         sys.stdout.write(f"ready bootstrap={cluster.bootstrap_servers}\n")
         sys.stdout.flush()
         try:
-            await stop.wait(first_end(list(cluster.nodes.values())))
+            await stop.wait(cluster.zookeeper_ended())
         finally:
+            await door.close()
             await asyncio.gather(*(node.stop() for node in cluster.nodes.values()))
 
 
-async def first_end(nodes: Sequence[NodeProcess]) -> None:
-    """Wait until a node ends that nobody stopped, and say so."""
-    waiting = {asyncio.ensure_future(node.process.wait()): node for node in nodes if node.process is not None}
-    done, pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    for one in pending:
-        one.cancel()
-    node = waiting[done.pop()]
-    raise NodeFailed(f"node {node.node_id} ended\n{node.log_tail()}")
+def complain(line: str) -> None:
+    """One line for whoever looks at the terminal."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -55,6 +56,11 @@ JVM_OPTIONS: Final = (
     "-Dzookeeper.jmx.log4j.disable=true",
     "-Dzookeeper.preAllocSize=1024",  # KiB; the default of 64 MiB is for disks that seek
 )
+DIE_WITH: Final = """\
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)
+if os.getppid() == int(sys.argv[1]): os.execvp(sys.argv[2], sys.argv[2:])
+"""
 LOGGING: Final = """\
 rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console
@@ -310,9 +316,11 @@ def is_free(host: str, port: int) -> bool:
 
 
 def dying_with_us() -> list[str]:
-    """A prefix that lets the kernel kill the server when this process is killed, where util-linux can arrange it.
+    """A prefix that lets the kernel kill a child when this process is killed, where it is Linux's.
 
     The kernel watches the thread that forks, so only the main thread may ask for it.
     """
-    setpriv = shutil.which("setpriv") if threading.current_thread() is threading.main_thread() else None
-    return [setpriv, "--pdeathsig", "KILL"] if setpriv else []
+    if threading.current_thread() is not threading.main_thread() or sys.platform != "linux":
+        return []
+    setpriv = shutil.which("setpriv")  # of util-linux, and quicker than a Python of its own
+    return [setpriv, "--pdeathsig", "KILL"] if setpriv else [sys.executable, "-SEc", DIE_WITH, str(os.getpid())]

@@ -17,9 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from anabranch.door import Refused, order
+from anabranch.launched import start_node
 from chaos import disk, nodes
 from chaos.audited import AuditCompanion, AuditFailed
-from chaos.control import SOCKET_NAME, Refused, order
+from chaos.control import SOCKET_NAME
 from chaos.nodes import FoundNode, NotFound
 from chaos.proxy import ANYBODY
 from chaos.session import NoSession
@@ -42,6 +44,7 @@ examples:
   python -m chaos up --directory /tmp/c          three brokers, two spare controllers, three ZooKeeper servers, a proxy
   python -m chaos nodes
   python -m chaos kill 2                         SIGKILL
+  python -m chaos start 2                        with its port and its data, by whoever started it first
   python -m chaos stop 1 --for 8                 SIGSTOP, and SIGCONT after 8 seconds
   python -m chaos expire 1                       its ZooKeeper session ends now
   python -m chaos cut 1 2 --at /tmp/c            reset and refuse connections from node 1 to node 2
@@ -68,7 +71,10 @@ def found(options: argparse.Namespace) -> FoundNode:
 
 async def list_nodes(options: argparse.Namespace) -> int:
     """What runs here."""
-    for node in nodes.running_nodes():
+    fitting = [node for node in nodes.running_nodes() if node.belongs_to(options.cluster)]
+    if options.cluster and not fitting:
+        raise NotFound(f"no node runs in {options.cluster}")
+    for node in fitting:
         state = "stopped" if nodes.is_stopped(node.pid) else "running"
         where = node.directory or "started by hand"
         say(f"node {node.node_id}: pid {node.pid}, {state}, {where}, --zookeeper {node.zookeeper}")
@@ -80,6 +86,12 @@ async def kill(options: argparse.Namespace) -> int:
     node = found(options)
     nodes.send(node.pid, signal.SIGKILL)
     say(f"killed node {node.node_id} (pid {node.pid})")
+    return 0
+
+
+async def start(options: argparse.Namespace) -> int:
+    """Start a node again, by whoever started it first."""
+    say(await start_node(options.node, options.cluster))
     return 0
 
 
@@ -281,8 +293,10 @@ class Commands:
         return one
 
     def _add_nodes(self) -> None:
-        self._add("nodes", list_nodes, "list the node processes of this machine")
+        one = self._add("nodes", list_nodes, "list your node processes on this machine")
+        one.add_argument("--cluster", default="", help="only those of this one: its directory or ensemble")
         self._of_node("kill", kill, "SIGKILL a node")
+        self._of_node("start", start, "start a node again that has died, with its port and its data")
         lasting(self._of_node("stop", stop, "SIGSTOP a node: it freezes, and believes that no time passes"))
         self._of_node("resume", resume, "SIGCONT a node")
         self._of_node("expire", expire, "end a node's ZooKeeper session")

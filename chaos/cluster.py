@@ -160,17 +160,20 @@ class ChaosCluster(Startable):
 
 async def serve(directory: Path, *, brokers: int, controllers: int, zookeepers: int, say: Callable[[str], None]) -> int:
     """Run a cluster until told to stop, its proxy at the orders of other processes."""
+    from anabranch.launched import LauncherDoor
     from anabranch.running import StopSignal
     from chaos.control import SOCKET_NAME, Control
 
     stop = StopSignal()
     async with ChaosCluster(directory, brokers, controllers, zookeepers) as cluster:
         control = Control(cluster.proxy)
+        door = LauncherDoor(cluster, say)
         await control.listen(directory / SOCKET_NAME)
+        await door.open()
         say(f"ready bootstrap={cluster.bootstrap_servers} zookeeper={cluster.zookeeper} at={directory}")
         try:
             await stop.wait()
         finally:
+            await door.close()
             await control.close()
-            (directory / SOCKET_NAME).unlink(missing_ok=True)
     return 0

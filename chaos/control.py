@@ -8,49 +8,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import json
 from collections import Counter
-from pathlib import Path
 from typing import Any, Final
 
+from anabranch.door import Door, Refused
 from chaos.proxy import ANYBODY, KINDS, LinkFault, Proxy
 
 SOCKET_NAME: Final = "proxy.control"
 
 
-class Refused(RuntimeError):
-    """The proxy did not understand, or is not there."""
-
-
-class Control:
+class Control(Door):
     """The listening side, next to a proxy."""
 
     def __init__(self, proxy: Proxy) -> None:
+        super().__init__(self._answer)
         self._proxy = proxy
         self._faults: dict[int, LinkFault] = {}
-        self._server: asyncio.Server | None = None
 
-    async def listen(self, path: Path) -> None:
-        """Take orders on this socket."""
-        self._server = await asyncio.start_unix_server(self._serve, path)
-
-    async def close(self) -> None:
-        """Take no more."""
-        if self._server is not None:
-            self._server.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while line := await reader.readline():
-                try:
-                    answer = self.carry_out(json.loads(line))
-                except (ValueError, KeyError, TypeError) as error:
-                    answer = {"error": f"{line.decode(errors='replace').strip()}: {error!r}"}
-                writer.write(json.dumps(answer).encode() + b"\n")
-                await writer.drain()
-        writer.close()
+    async def _answer(self, order: dict[str, Any]) -> dict[str, Any]:
+        return self.carry_out(order)
 
     def carry_out(self, order: dict[str, Any]) -> dict[str, Any]:
         """One order; KeyError or ValueError when it makes no sense."""
@@ -58,6 +34,7 @@ class Control:
             case "begin":
                 if order["kind"] not in KINDS:
                     raise ValueError(f"kind is one of {', '.join(KINDS)}")
+                self._check(order["source"], order["target"])
                 number = max(self._faults, default=0) + 1
                 fault = self._faults[number] = self._proxy.begin(LinkFault(**order))
                 return {"fault": number, "what": str(fault)}
@@ -69,7 +46,9 @@ class Control:
                 self._faults.clear()
                 return {"count": self._proxy.heal()}
             case "reset":
-                return {"count": self._proxy.reset(order.get("source", ANYBODY), order.get("target", ANYBODY))}
+                source, target = order.get("source", ANYBODY), order.get("target", ANYBODY)
+                self._check(source, target)
+                return {"count": self._proxy.reset(source, target)}
             case "links":
                 links = Counter((link.source, link.target) for link in self._proxy.links)
                 return {
@@ -79,18 +58,8 @@ class Control:
             case other:
                 raise ValueError(f"cannot {other}")
 
-
-async def order(path: Path, what: str, **details: Any) -> dict[str, Any]:
-    """Have a proxy in another process do something. `Refused` when it cannot."""
-    try:
-        reader, writer = await asyncio.open_unix_connection(path)
-    except OSError as error:
-        raise Refused(f"no proxy listens at {path}: {error}") from None
-    try:
-        writer.write(json.dumps({"do": what, **details}).encode() + b"\n")
-        answer: dict[str, Any] = json.loads(await reader.readline())
-    finally:
-        writer.close()
-    if "error" in answer:
-        raise Refused(answer["error"])
-    return answer
+    def _check(self, source: str, target: str) -> None:
+        """Refuse a fault that nothing could ever meet."""
+        for end, known in ((source, self._proxy.sources), (target, self._proxy.targets)):
+            if end not in known:
+                raise Refused(f"nothing passes here that is called {end!r}; there are {', '.join(known)}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -45,8 +46,10 @@ class FoundNode:
         return str(log.parent) if log.suffix == ".log" else ""
 
     def belongs_to(self, cluster: str) -> bool:
-        """Whether a description of a cluster fits: its ensemble, its directory, or none given."""
-        return cluster in ("", self.zookeeper, self.directory)
+        """Whether a description of a cluster fits: its ensemble, its directory however it is written, or none given."""
+        if cluster in ("", self.zookeeper):
+            return True
+        return bool(self.directory) and Path(cluster).resolve() == Path(self.directory).resolve()
 
     @property
     def inside(self) -> Path:
@@ -76,6 +79,8 @@ def running_nodes() -> list[FoundNode]:
         if not entry.name.isdigit():
             continue
         try:
+            if entry.stat().st_uid != os.getuid():
+                continue
             words = tuple((entry / "cmdline").read_text(errors="replace").split("\0")[:-1])
         except OSError:
             continue  # it ended meanwhile, or is not ours
@@ -92,11 +97,19 @@ def find_node(node_id: int, *, cluster: str = "") -> FoundNode:
     fitting = [one for one in nodes if one.node_id == node_id and one.belongs_to(cluster)]
     if len(fitting) == 1:
         return fitting[0]
-    seen = "".join(
-        f"\n  node {one.node_id}: pid {one.pid}, --cluster {one.directory or one.zookeeper}" for one in nodes
-    )
-    what = "no running node has" if not fitting else "several running nodes have"
-    raise NotFound(f"{what} id {node_id}{f' in {cluster}' if cluster else ''}; running are:{seen or ' none'}")
+    there = "".join(f"\n  {one}: nodes {', '.join(map(str, ids))}" for one, ids in clusters(nodes).items())
+    if fitting:
+        raise NotFound(f"several running nodes have id {node_id}; name one cluster with --cluster:{there}")
+    where = f" in {cluster}" if cluster else ""
+    raise NotFound(f"no running node{where} has id {node_id}; running are:{there or ' none'}")
+
+
+def clusters(nodes: Sequence[FoundNode]) -> dict[str, list[int]]:
+    """The ids of nodes by what their clusters are called."""
+    found: dict[str, list[int]] = {}
+    for one in nodes:
+        found.setdefault(one.directory or one.zookeeper, []).append(one.node_id)
+    return found
 
 
 def send(pid: int, what: signal.Signals) -> None:

@@ -87,6 +87,9 @@ class Proxy:
     host: str = "127.0.0.1"
     faults: list[LinkFault] = field(default_factory=list)
     links: set[Link] = field(default_factory=set)
+    sources: dict[str, None] = field(default_factory=lambda: {ANYBODY: None, CLIENT: None})
+    """Who may be the source of a link, by name."""
+    targets: dict[str, None] = field(default_factory=lambda: {ANYBODY: None})
     _servers: list[asyncio.Server] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -107,6 +110,8 @@ class Proxy:
 
         server = await asyncio.start_server(serve, self.host, port, limit=1 << 27)
         self._servers.append(server)
+        self.targets[target] = None
+        self.sources[source or (target if requests else CLIENT)] = None
         return int(server.sockets[0].getsockname()[1])
 
     def begin(self, fault: LinkFault) -> LinkFault:

@@ -60,7 +60,10 @@ def command(
     metrics_port: int | None,
     log_level: str,
 ) -> None:
-    """Start a cluster, print one `ready` line, run until SIGINT or SIGTERM."""
+    """Start a cluster, print one `ready` line, run until SIGINT or SIGTERM.
+
+    With --processes a node that dies is told in one line, and `anabranch nodes start ID` starts it again.
+    """
     from broker.config import ConfigError, parse_properties
     from clients.directory_lock import DirectoryInUse
 

@@ -7,15 +7,22 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 
 from anabranch.processes import FIRST_CONTROLLER_ID, NodeFailed, ProcessCluster
-from clients import Admin, NewTopic, Producer
+from anabranch.zookeeper import dying_with_us
+from chaos.nodes import running_nodes
+from clients import Admin, Consumer, NewTopic, Producer
 from controller.zk.kazoo_session import open_kazoo
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 SPARE = FIRST_CONTROLLER_ID
+ANABRANCH = (sys.executable, "-m", "anabranch.main")
 
 
 async def active_controller(cluster: ProcessCluster) -> bytes:
@@ -71,6 +78,110 @@ def test_up_with_processes_prints_one_line_and_stops_cleanly() -> None:
         os.kill(process.pid, signal.SIGTERM)
         assert process.wait(60) == 0
         assert process.stdout.read() == ""
+
+
+class Up:
+    """`anabranch up --processes` on a directory, and what is asked of it by other processes."""
+
+    def __init__(self, directory: Path) -> None:
+        command = [*ANABRANCH, "up", "--brokers", "3", "--port", "0", "--data-dir", str(directory)]
+        command += ["--processes", "--zookeeper", "local", "--log-level", "error"]
+        self.directory = directory
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        ready = self.process.stdout.readline()
+        assert ready.startswith("ready "), self.process.communicate()
+        self.servers = ready.split("bootstrap=")[1].strip()
+
+    def nodes(self, *words: str) -> str:
+        """`anabranch nodes ...`."""
+        command = [*ANABRANCH, "nodes", *words, "--cluster", str(self.directory)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
+
+    def pid_of(self, node_id: int) -> int:
+        return next(
+            one.pid for one in running_nodes() if one.belongs_to(str(self.directory)) and one.node_id == node_id
+        )
+
+    def end(self, how: signal.Signals) -> tuple[int, str]:
+        """Status, and what it had said on stderr; nothing of it is left."""
+        self.process.send_signal(how)
+        _, said = self.process.communicate(timeout=100)
+        for _ in range(1000):
+            if not [one for one in running_nodes() if one.belongs_to(str(self.directory))]:
+                return self.process.returncode, said
+            Event().wait(0.02)  # a process that somebody else started sets no event here
+        raise AssertionError("nodes outlive their launcher")
+
+
+def test_a_cluster_of_processes_survives_kills_and_comes_back_with_its_data(tmp_path: Path) -> None:
+    """Goal: with a data directory nothing is lost by kill -9 of a broker, of the launcher, nor by Ctrl-C.
+
+    Method: three lives in one directory; each finds the records of those before.
+    """
+
+    async def send(up: Up, value: bytes) -> None:
+        async with Producer(up.servers) as producer:
+            await producer.send_and_wait("t", value, key=b"k")
+
+    async def values(up: Up, count: int) -> list[bytes]:
+        found: list[bytes] = []
+        async with Consumer("t", bootstrap_servers=up.servers, auto_offset_reset="earliest") as consumer:
+            while len(found) < count:
+                for records in (await consumer.getmany(timeout_ms=1000)).values():
+                    found += [record.value or b"" for record in records]
+        return found
+
+    async def create(up: Up) -> None:
+        async with Admin(up.servers) as admin:
+            await admin.create_topics([NewTopic(name="t", partitions=1, replication_factor=3)])
+
+    def run(work: Coroutine[Any, Any, Any]) -> Any:
+        async def bounded() -> Any:
+            async with asyncio.timeout(100):
+                return await work
+
+        return asyncio.run(bounded())
+
+    first = Up(tmp_path / "data")
+    run(create(first))
+    killed = first.pid_of(2)
+    os.kill(killed, signal.SIGKILL)
+    run(send(first, b"one"))
+    assert "node 2 at 127.0.0.1:" in first.nodes("list") and first.nodes("list").count("down") == 1
+    assert first.nodes("start", "2") == f"started node 2 (pid {first.pid_of(2)})\n"
+    _, said = first.end(signal.SIGKILL)
+    assert said.count("\n") == 1 and said.startswith(f"node 2 (pid {killed}) was killed by signal 9; ")
+    second = Up(tmp_path / "data")
+    run(send(second, b"two"))
+    assert second.end(signal.SIGINT) == (0, "")
+    third = Up(tmp_path / "data")
+    assert run(values(third, 2)) == [b"one", b"two"]
+    assert third.end(signal.SIGTERM) == (0, "")
+
+
+def test_children_die_with_their_launcher_without_a_tool_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    launcher = f"""
+import subprocess, sys
+child = subprocess.Popen([*{dying_with_us()!r}[:-1], str(__import__("os").getpid()), "sleep", "1000"])
+print(child.pid, flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", launcher], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        while Path(f"/proc/{child}/comm").read_text() != "sleep\n":
+            Event().wait(0.01)
+        parent.kill()
+    for _ in range(1000):
+        status = Path(f"/proc/{child}/status")
+        if not status.exists() or "State:\tZ" in status.read_text():
+            return
+        Event().wait(0.01)
+    raise AssertionError("the child outlives its parent")
 
 
 def test_a_node_that_cannot_start_says_why() -> None:

@@ -83,7 +83,15 @@ def test_nodes_are_killed_frozen_and_expired_and_links_broken(tmp_path: Path) ->
         await link_commands(hand, bootstrap)
         gone = hand.node(2).pid
         assert f"killed node 2 (pid {gone})" in await hand.on("kill", 2)
-        assert "no running node has id 2" in await hand.on("stop", 2, status=2)
+        assert f"no running node in {tmp_path} has id 2" in await hand.on("stop", 2, status=2)
+        started = await hand.on("start", 2)
+        assert f"started node 2 (pid {hand.node(2).pid})" in started
+        assert hand.node(2).pid != gone
+        assert "node 2 is running already" in await hand.on("start", 2, status=2)
+        assert "has no node" not in (said := await hand.on("start", 9, status=2)) and "has a node 9" in said
+        listed = await hand("nodes", "--cluster", f"{tmp_path}/.")
+        assert sorted(line.split(":")[0] for line in listed.splitlines()) == ["node 1", "node 100", "node 2"]
+        assert "no node runs in" in await hand("nodes", "--cluster", str(tmp_path / "elsewhere"), status=2)
 
     with_cluster(tmp_path, scenario)
 
@@ -103,7 +111,12 @@ async def link_commands(hand: Hand, bootstrap: str) -> None:
     assert "began: hold 1 -> * api 56" in await hand("hold", "1", "*", "--api", "alter-partition", *at)
     assert "ended 1 link faults" in await hand("heal", *at)
     assert "connections * -> 2" in await hand("reset", "*", "2", *at)
-    assert "no proxy listens" in await hand("heal", "--at", str(hand.directory / "elsewhere"), status=2)
+    assert "nothing passes here that is called '9'; there are *, 100, " in await hand(
+        "drop", "client", "9", *at, status=2
+    )
+    assert "nothing passes here that is called 'me'" in await hand("cut", "me", "1", *at, status=2)
+    assert "called '7'" in await hand("reset", "7", "*", *at, status=2)
+    assert "nobody listens at" in await hand("heal", "--at", str(hand.directory / "elsewhere"), status=2)
 
 
 async def describe(bootstrap: str) -> int:

@@ -1,0 +1,65 @@
+"""`anabranch nodes`: the nodes of `anabranch up --processes`, and starting again what has died."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+
+@click.group(
+    name="nodes",
+    epilog="""\b
+Examples:
+  anabranch nodes list
+  anabranch nodes start 2      after a kill -9 of node 2
+""",
+)
+def command() -> None:
+    """The nodes of clusters of processes on this machine."""
+
+
+@command.command(
+    name="list",
+    epilog="""\b
+Examples:
+  anabranch nodes list
+  anabranch nodes list --cluster ./data
+""",
+)
+@click.option("--cluster", default="", metavar="DIR|HOST:PORT", help="Only this one: its directory or its ZooKeeper.")
+def list_nodes(cluster: str) -> None:
+    """Show who runs and who is down."""
+    from anabranch.launched import launched
+
+    for one in asyncio.run(launched()):
+        if not one.is_called(cluster):
+            continue
+        click.echo(f"{one.directory} (zookeeper {one.zookeeper})")
+        for row in one.nodes:
+            state = f"running, pid {row['pid']}" if row["pid"] > 0 else "down"
+            click.echo(f"  node {row['id']} at {row['address']}: {state}")
+
+
+@command.command(
+    name="start",
+    epilog="""\b
+Examples:
+  anabranch nodes start 2
+  anabranch nodes start 2 --cluster ./data      if several clusters run here
+""",
+)
+@click.argument("node", type=click.IntRange(0))
+@click.option("--cluster", default="", metavar="DIR|HOST:PORT", help="Its directory or its ZooKeeper.")
+def start(node: int, cluster: str) -> None:
+    """Start a node that has died.
+
+    It keeps its port and its data; returns when it serves.
+    """
+    from anabranch.door import Refused
+    from anabranch.launched import start_node
+
+    try:
+        click.echo(asyncio.run(start_node(node, cluster)))
+    except Refused as error:
+        raise click.ClickException(str(error)) from None
