@@ -19,6 +19,9 @@ from tests.model.delivery import Delivery, Logs, in_transactions, logs_of, sprea
 from tests.model.explorer import Outcome, explore
 from tests.model.production import Load, Production, without
 from tests.model.resizing import Procedure, Resizing
+from tests.model.stamping import Rules as StampingRules
+from tests.model.stamping import Stamping
+from tests.model.verifying import Verifying
 
 Script = tuple[tuple[int, ...], tuple[int, ...]]
 """The partition counts in turn, and the hashes of the keys that are watched. The odd part of the first is the base."""
@@ -331,4 +334,33 @@ RESIZING: Final = (
     ),
 )
 
-RUNS: Final = {"production": PRODUCTION, "delivery": DELIVERY, "resizing": RESIZING}
+# -- producers without generations
+
+
+def stamp(rules: StampingRules | None = None, *, resizes: int = 1, **faults: int) -> Explore:
+    """A topic that becomes ordered while it is resized."""
+    return lambda: iter([explore(Stamping(rules or StampingRules(), resizes=resizes, **faults))])
+
+
+def verify(scripts: Iterable[tuple[int, ...]], hashes: tuple[int, ...], **defects: bool) -> Explore:
+    """A stock producer whose keys are looked at."""
+    return lambda: (explore(Verifying(counts, Load(hashes), **defects)) for counts in scripts)
+
+
+LEGACY: Final = (
+    Run("a topic becomes ordered, a controller dies, another writes", stamp(crashes=1, others=1)),
+    Run("the same, a leader is replaced", stamp(crashes=1, replaced=1)),
+    Run("the same, two resizes, and all of that", stamp(resizes=2, crashes=1, replaced=1, others=1), slow=True),
+    Run("the mark comes after the append", stamp(StampingRules(appended="at once")), "unmarked"),
+    Run("leaders hear of the mark before it is written", stamp(StampingRules(told="before")), "unmarked"),
+    Run("leaders of a new generation hear of the mark later", stamp(StampingRules(carried=False)), "outsider"),
+    Run("a plan is written without the mark", stamp(StampingRules(kept=False)), "lost"),
+    Run("keys are looked at", verify((*BOTH, (3, 2)), (1, 1))),
+    Run("keys are looked at, there and back", verify((*BACK_AND_FORTH, (1, 2, 4)), (3, 3)), slow=True),
+    Run("two keys are looked at", verify(BOTH, (1, 0, 1)), slow=True),
+    Run("records of a key overtake one another", verify(BOTH, (1, 1), one_by_one=False), "I3"),
+    Run("keys are looked at by a generation that has ended", verify(BOTH, (1, 1), waits=False), "I0"),
+)
+
+
+RUNS: Final = {"production": PRODUCTION, "delivery": DELIVERY, "resizing": RESIZING, "legacy": LEGACY}
