@@ -49,6 +49,8 @@ class Send:
     place: Place | None = None
     offset: int = -1
     acked_order: int = -1
+    ordered: bool = True
+    """Whether its producer asks for the order of its keys: one without generations does not."""
 
 
 @dataclass(slots=True)

@@ -27,6 +27,8 @@ class TopicWritten:
     indices: tuple[int, ...]
     retired: Mapping[int, tuple[int, int]]
     """Index -> (last leader epoch, end offset) of partitions that were removed."""
+    stamped: bool = False
+    """Whether it is marked as one with stamped batches."""
 
 
 @dataclass(slots=True)
@@ -87,6 +89,20 @@ class Gated:
     segment: Segment
 
 
+@dataclass(slots=True)
+class LetIn:
+    """A leader let a batch in, stamped with a generation (the first of its partition in an epoch) or without one."""
+
+    order: int
+    node: int
+    place: Place
+    stamped: bool
+    generation: int
+    """What the leader serves."""
+    policy: str = ""
+    """What holds for batches without one."""
+
+
 @dataclass
 class ResizeEvents:
     """Everything, in order."""
@@ -97,3 +113,4 @@ class ResizeEvents:
     shown: list[Shown] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
     gated: list[Gated] = field(default_factory=list)
+    let_in: list[LetIn] = field(default_factory=list)

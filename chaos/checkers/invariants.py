@@ -124,8 +124,8 @@ INVARIANTS: Final = (
     ),
     Invariant(
         "I15 legacy isolation",
-        "a topic that was never resized knows no generation, seal, refusal or gate",
-        ("B22 legacy-touched",),
-        lambda h: sum(state.place[0] not in _resized(h) for state in h.states),
+        "a topic that was never resized knows no generation, seal, refusal or gate; a stamp orders it first",
+        ("B22 legacy-touched", "B23 mark-late", "B24 outsider-let-in"),
+        lambda h: sum(state.place[0] not in _resized(h) for state in h.states) + len(h.resizes.let_in),
     ),
 )

@@ -69,9 +69,10 @@ def b2_early_open(history: History) -> Iterator[str]:
 
 def b3_misrouted(history: History) -> Iterator[str]:
     """Stored in a partition that the key does not belong to in that generation (I1)."""
+    unordered = {send.value for send in history.sends if not send.ordered}
     for record in history.stored:
         lineage = history.lineage(record.place[0])
-        if lineage is None:
+        if lineage is None or record.value in unordered:
             continue
         generation = history.generation_of(record.place, record.leader_epoch)
         count = lineage.count_at(generation)
@@ -165,11 +166,11 @@ def b12_callbacks(history: History) -> Iterator[str]:
 def b13_log_order(history: History) -> Iterator[str]:
     """One key's records stand in the logs in an order that the lineage does not allow (I3)."""
     stored = {record.value: record for record in history.stored}
-    after: dict[Segment, frozenset[Segment]] = {}
+    after: dict[str, dict[Segment, frozenset[Segment]]] = defaultdict(dict)
     last: dict[tuple[str, str], Stored] = {}
     for send in history.sends:
         record = stored.get(send.value)
-        if record is None:
+        if record is None or not send.ordered:
             continue
         before = last.get((send.producer, send.key))
         last[send.producer, send.key] = record
@@ -183,7 +184,7 @@ def b13_log_order(history: History) -> Iterator[str]:
         assert lineage is not None
         one = Segment(before.place[1], history.generation_of(before.place, before.leader_epoch))
         two = Segment(record.place[1], history.generation_of(record.place, record.leader_epoch))
-        if two not in _reachable(lineage, one, after):
+        if two not in _reachable(lineage, one, after[record.place[0]]):
             yield f"{before.value} in segment {one}, {record.value} in segment {two}, which does not follow it"
 
 

@@ -210,6 +210,32 @@ def b22_legacy_touched(history: History) -> Iterator[str]:
             yield f"{gate.consumer} finds {gate.topic}-{gate.segment} closed"
 
 
+def b23_mark_late(history: History) -> Iterator[str]:
+    """A stamped batch is let in before its topic is marked, or a mark is taken back (R16, I15)."""
+    marked: dict[str, int] = {}
+    for row in history.resizes.topics:
+        if row.stamped:
+            marked.setdefault(row.topic, row.order)
+        elif row.topic in marked and row.topic not in history.gone:
+            yield f"{row.topic} was marked, and is no more"
+    for one in history.resizes.let_in if history.resizes.topics else ():
+        if one.stamped and marked.get(one.place[0], one.order) >= one.order and one.place[0] not in history.gone:
+            yield f"{one.node} lets a batch of generation {one.generation} into {one.place}, which is not marked"
+
+
+def b24_outsider_let_in(history: History) -> Iterator[str]:
+    """A batch without a generation is let into one that was planned when the topic was ordered already (R16, I15)."""
+    planned: dict[tuple[str, int], bool] = {}
+    for row in history.resizes.topics:
+        if row.plan is not None:
+            planned.setdefault((row.topic, row.plan[0]), row.stamped)
+    for one in history.resizes.let_in:
+        if one.stamped or one.generation == 0 or one.policy in ("allow", "verify"):
+            continue
+        if one.policy == "refuse" or planned.get((one.place[0], one.generation)):
+            yield f"{one.node} lets a batch without a generation into {one.place}, generation {one.generation}"
+
+
 def _affected(history: History) -> dict[tuple[str, int], frozenset[int]]:
     """Whose keys each generation moves, by the plans."""
     return {
@@ -263,4 +289,6 @@ CHECKERS: Final[dict[str, Checker]] = {
     "B20 unaffected-touched": b20_unaffected_touched,
     "B21 step-repeated": b21_step_repeated,
     "B22 legacy-touched": b22_legacy_touched,
+    "B23 mark-late": b23_mark_late,
+    "B24 outsider-let-in": b24_outsider_let_in,
 }

@@ -28,7 +28,9 @@ CLIENT_FAILURES: Final = (KafkaError, ConnectionError, TimeoutError)
 EAGER: Final = tuple(ASSIGNORS)
 COOPERATIVE: Final = ("cooperative-sticky",)
 SLOW: Final = 0.02
-NEVER_STORED: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+NEVER_STORED: Final = frozenset(
+    {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.POLICY_VIOLATION}
+)
 
 
 class Application(ABC):
@@ -90,6 +92,8 @@ class Application(ABC):
 class Writer(Application):
     """Sends keyed records, idempotently and with acks=all, at a moderate rate."""
 
+    topic = TOPIC
+
     def __init__(self, cluster: SimCluster, name: str, *, keys: int, pause_s: float) -> None:
         super().__init__(cluster, name)
         self.keys = [f"k{number}" for number in range(keys)]
@@ -129,7 +133,7 @@ class Writer(Application):
         value = f"{self.identity}/{key}/{sequence}"
         send = Send(self.history.tick(), self.identity, key, sequence, value)
         try:
-            receipt = await producer.send(TOPIC, value.encode(), key.encode(), timestamp_ms=self.clock_ms())
+            receipt = await producer.send(self.topic, value.encode(), key.encode(), timestamp_ms=self.clock_ms())
         except KafkaError as error:
             self.tell(f"send refused: {error}")
             return

@@ -105,3 +105,50 @@ def old_log_kept(planter: Planter) -> None:
 
     original = planter.replace(ReplicaManager, "stop_replica", stop_replica)
     planter.replace(Partition, "start_over_at", lambda partition, offset: None)
+
+
+@defect("R16", "a topic is marked as ordered after its first stamped batch is in")
+def marked_late(planter: Planter) -> None:
+    from broker.replication.partition import Partition
+    from broker.replication.stamps import Stamps
+
+    async def write(stamps: Any, partitions: Any, timeout_ms: int) -> None:
+        for partition in partitions:
+            stamps._ask(partition)
+        stamps._wanted.set()
+
+    def check_generation(partition: Any, stamp: int) -> None:
+        marked, partition.stamped = partition.stamped, True
+        try:
+            original(partition, stamp)
+        finally:
+            partition.stamped = marked
+
+    planter.replace(Stamps, "write", write)
+    original = planter.replace(Partition, "check_generation", check_generation)
+
+
+@defect("R16", "keys are looked at by the last count while a resize is under way")
+def verified_by_the_last_count(planter: Planter) -> None:
+    from broker.replication.legacy_producers import LegacyProducers
+
+    def check(legacy: Any, partition: Any, fit: Any) -> None:
+        topic = legacy._topic(partition)
+        if topic is not None and partition.generation > topic.generation and not partition.sealed:
+            if fit is not None and fit.refusal is not None:
+                raise fit.refusal
+            return
+        original(legacy, partition, fit)
+
+    original = planter.replace(LegacyProducers, "check", check)
+
+
+@defect("R16", "an ordered topic lets in who stamps nothing")
+def outsiders_let_in(planter: Planter) -> None:
+    from broker.replication.legacy_producers import LegacyProducers
+
+    def check(legacy: Any, partition: Any, fit: Any) -> None:
+        if partition.sealed or legacy._topic_config(partition.topic).reshard_legacy_producers == "verify":
+            original(legacy, partition, fit)
+
+    original = planter.replace(LegacyProducers, "check", check)

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from broker.handlers import offset_for_leader_epoch
+from broker.replication.legacy_producers import LegacyProducers
 from broker.replication.partition import Partition
-from chaos.resize_events import BoundaryTold, Gated, Refused, Retired, Shown, TopicWritten
+from chaos.resize_events import BoundaryTold, Gated, LetIn, Refused, Retired, Shown, TopicWritten
 from clients.consumer.gatekeeper import Gatekeeper
 from clients.metadata import ClusterMetadata
 from controller.model import TopicBody
@@ -36,6 +37,7 @@ def watching(cluster: SimCluster) -> Iterator[ResizeProbes]:
             stack,
             (offset_for_leader_epoch, "end_of_epoch", probes.end_of_epoch),
             (Partition, "check_generation", probes.check_generation),
+            (LegacyProducers, "check", probes.check_legacy),
             (Gatekeeper, "passes", probes.passes),
             (ClusterMetadata, "updated", probes.updated),
         )
@@ -51,6 +53,7 @@ class ResizeProbes:
         self._events = cluster.history.resizes
         self._stubs: dict[str, dict[int, int]] = {}
         self._shown: dict[tuple[str, str], tuple[int, dict[int, int]]] = {}
+        self._stamped: set[tuple[int, bytes, int, int]] = set()
         self._steps = 0
 
     # --- ZooKeeper
@@ -72,6 +75,7 @@ class ResizeProbes:
                 plan,
                 tuple(sorted(body.assignment)),
                 retired,
+                body.stamped,
             )
         )
         known = self._stubs.setdefault(name, {})
@@ -116,6 +120,10 @@ class ResizeProbes:
     def check_generation(self, original: Any, partition: Partition, stamp: int) -> None:
         try:
             original(partition, stamp)
+            stay = (partition._rules.broker_id, partition.topic_id, partition.index, partition.leader_epoch)
+            if stay not in self._stamped:
+                self._stamped.add(stay)
+                self._let_in(partition, stamped=True)
         except KafkaError as error:
             if error.code is ErrorCode.INVALID_PARTITION_METADATA:
                 self._cluster.fired["batch refused for its generation"] += 1
@@ -123,6 +131,23 @@ class ResizeProbes:
                 node, generation, sealed = partition._rules.broker_id, partition.generation, partition.sealed
                 self._events.refused.append(Refused(self._history.tick(), node, place, stamp, generation, sealed))
             raise
+
+    def check_legacy(self, original: Any, legacy: LegacyProducers, partition: Partition, fit: Any) -> None:
+        fired, policy = self._cluster.fired, legacy._topic_config(partition.topic).reshard_legacy_producers
+        try:
+            original(legacy, partition, fit)
+        except KafkaError as error:
+            if error.code is ErrorCode.POLICY_VIOLATION:
+                fired[f"stock: refused by {policy}"] += 1
+            raise
+        if partition.generation > 0:
+            fired[f"stock: let in by {policy}"] += 1
+            self._let_in(partition, stamped=False, policy=policy)
+
+    def _let_in(self, partition: Partition, *, stamped: bool, policy: str = "") -> None:
+        node, place = partition._rules.broker_id, (partition.topic, partition.index)
+        row = LetIn(self._history.tick(), node, place, stamped, partition.generation, policy)
+        self._events.let_in.append(row)
 
     # --- clients
 

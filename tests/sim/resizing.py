@@ -22,7 +22,7 @@ from clients.group_admin import commit_offsets, committed_offsets
 from controller.failpoints import STEPS
 from protocol import linear_hashing
 from protocol.errors import KafkaError
-from tests.sim import resize_probes
+from tests.sim import resize_probes, stock
 from tests.sim.aims import Aim
 from tests.sim.chores import Caretaker
 from tests.sim.clients import CLIENT_FAILURES, COOPERATIVE, EAGER, GROUP, TOPIC, Operator
@@ -255,12 +255,27 @@ class ResizeSchedule(Schedule):
             copies = Operator(self.cluster, shape.copies, pause_s=pause_s, topic=OUT, name="operator of copies")
             self.operators.append(copies)
         self.writers = self._writers()
+        if aim is None:
+            self._take_on_stock(probe.rng("stock"))
         self.readers = self._readers()
         self.caretaker = Caretaker(self.cluster, {}, pause_s=shape.pace_s)
         self.copiers = self._copiers()
         self.auditors = [Auditor(self.cluster, "auditor")] if self.copiers else []
         self.busy: dict[str, int] = {}
         self.fragile = False
+
+    def _take_on_stock(self, rng: Any) -> None:
+        """Perhaps there are producers without generations, with a topic of their own."""
+        if rng.random() >= stock.LIKELIHOOD:
+            return
+        policy, counts, pause_s = rng.choice(stock.POLICIES), stock.counts_of(rng), self.shape.write_pause_s * 2
+        operator = stock.StockOperator(self.cluster, counts, policy, pause_s=self.shape.fault_s / (len(counts) + 1))
+        self.operators.append(operator)
+        base = linear_hashing.base_of(counts[0])
+        self.writers.append(stock.StockWriter(self.cluster, "stock-writer", policy, base=base, pause_s=pause_s))
+        if rng.random() < 0.6:
+            self.writers.append(stock.Joining(self.cluster, "joining-writer", keys=4, pause_s=pause_s))
+        self.cluster.history.unread.add(stock.STOCK)
 
     def run(self) -> Verdict:
         with removals_soon(), resize_probes.watching(self.cluster):
@@ -302,6 +317,12 @@ def silent(fired: Counter[str], schedules: int) -> list[str]:
 
 
 EFFECTS: Final = (
+    "stock: let in by auto",
+    "stock: let in by allow",
+    "stock: let in by verify",
+    "stock: refused by auto",
+    "stock: refused by refuse",
+    "stock: refused by verify",
     "batch refused for its generation",
     "gate closed",
     "gate opened",

@@ -113,6 +113,34 @@ def _() -> tuple[Build, Build]:
     return in_one_partition("k"), in_one_partition("j")
 
 
+@case("B3 misrouted")
+def _() -> tuple[Build, Build]:
+    def where_it_does_not_belong(ordered: bool) -> Build:
+        def build(s: Story) -> None:
+            split(s)
+            s.send("stock", P, 9, key=MOVED)
+            s.history.sends[-1] = replace(s.history.sends[-1], ordered=ordered)
+            s.stored("stock", P, 9, key=MOVED, epoch=9)
+
+        return build
+
+    return where_it_does_not_belong(True), where_it_does_not_belong(False)
+
+
+@case("B13 log-order")
+def _() -> tuple[Build, Build]:
+    def backwards(ordered: bool) -> Build:
+        def build(s: Story) -> None:
+            for value, offset in (("a", 1), ("b", 0)):
+                s.send(value, P, offset)
+                s.history.sends[-1] = replace(s.history.sends[-1], ordered=ordered)
+                s.stored(value, P, offset)
+
+        return build
+
+    return backwards(True), backwards(False)
+
+
 @pytest.mark.parametrize(("checker", "bad", "near"), case.rows)
 def test_a_checker_flags_its_bad_history_and_not_the_near_miss(checker: str, bad: Build, near: Build) -> None:
     case.hold(checker, bad, near)

@@ -7,7 +7,7 @@ import pytest
 from chaos.checkers import CHECKERS as ALL
 from chaos.checkers.invariants import INVARIANTS, PROGRESS
 from chaos.checkers.resizes import CHECKERS
-from chaos.resize_events import BoundaryTold, Gated, Refused, Retired, Shown, TopicWritten
+from chaos.resize_events import BoundaryTold, Gated, LetIn, Refused, Retired, Shown, TopicWritten
 from protocol.lineage import Segment
 from tests.chaos.checkers.story import MOVED, Build, Cases, P, Q, Story, split
 
@@ -16,9 +16,15 @@ Plan = tuple[int, int, int]
 
 
 def topic(
-    s: Story, generation: int, count: int, plan: Plan | None = None, *, indices: tuple[int, ...] = (0, 1)
+    s: Story,
+    generation: int,
+    count: int,
+    plan: Plan | None = None,
+    *,
+    indices: tuple[int, ...] = (0, 1),
+    stamped: bool = False,
 ) -> None:
-    row = TopicWritten(s.history.tick(), "t", generation, 1, 1, count, plan, indices, {})
+    row = TopicWritten(s.history.tick(), "t", generation, 1, 1, count, plan, indices, {}, stamped)
     s.history.resizes.topics.append(row)
 
 
@@ -283,6 +289,55 @@ def _() -> tuple[Build, Build]:
         return lambda s: (topic(s, 0, 2, plan), s.serves(P, 1, 1, sealed=True))
 
     return sealed(None), sealed((1, 2, 1))
+
+
+def let_in(s: Story, *, stamped: bool, generation: int = 1, policy: str = "auto") -> None:
+    s.history.resizes.let_in.append(LetIn(s.history.tick(), 1, P, stamped, generation, policy))
+
+
+@case("B23 mark-late")
+def _() -> tuple[Build, Build]:
+    def late(s: Story) -> None:
+        topic(s, 0, 1)
+        let_in(s, stamped=True, generation=0)
+        topic(s, 0, 1, stamped=True)
+
+    def in_time(s: Story) -> None:
+        topic(s, 0, 1)
+        let_in(s, stamped=False, generation=0)
+        topic(s, 0, 1, stamped=True)
+        let_in(s, stamped=True, generation=0)
+
+    return late, in_time
+
+
+@case("B23 mark-late")
+def _() -> tuple[Build, Build]:
+    def then(stamped: bool) -> Build:
+        return lambda s: (topic(s, 0, 1, stamped=True), topic(s, 0, 1, (1, 1, 2), stamped=stamped))
+
+    return then(False), then(True)
+
+
+@case("B24 outsider-let-in")
+def _() -> tuple[Build, Build]:
+    def planned(stamped: bool) -> Build:
+        def build(s: Story) -> None:
+            topic(s, 0, 1, (1, 1, 2), stamped=stamped)
+            topic(s, 1, 2, stamped=True)
+            let_in(s, stamped=False)
+
+        return build
+
+    return planned(True), planned(False)
+
+
+@case("B24 outsider-let-in")
+def _() -> tuple[Build, Build]:
+    def by(policy: str, generation: int = 1) -> Build:
+        return lambda s: let_in(s, stamped=False, policy=policy, generation=generation)
+
+    return by("refuse"), lambda s: (by("refuse", 0)(s), by("allow")(s), by("verify")(s))
 
 
 @pytest.mark.parametrize(("checker", "bad", "near"), case.rows)
