@@ -31,14 +31,19 @@ async def prepare(replicas: ReplicaManager, request: ProduceRequest) -> Fits:
     """Wait for what the batches of this request need; what was found about the keys of those without a stamp."""
     unstamped: list[Partition] = []
     to_verify: list[tuple[TopicImage, PartitionProduceData]] = []
+    replica = replicas.replica
     for topic in request.topic_data:
+        image = replicas.legacy.verifies(topic.name)
         for data in topic.partition_data:
-            if data.generation >= 0:
-                partition = replicas.replica(topic.name, data.index)
-                if partition is not None and partition.is_leader and not replicas.stamps.known(partition):
-                    unstamped.append(partition)
-            elif (image := replicas.legacy.verifies(topic.name)) is not None:
-                to_verify.append((image, data))
+            if data.generation < 0:
+                if image is not None:
+                    to_verify.append((image, data))
+                continue
+            partition = replica(topic.name, data.index)
+            if partition is None or partition.stamped or not partition.is_leader:
+                continue
+            if not replicas.stamps.known(partition):
+                unstamped.append(partition)
     if unstamped:
         await replicas.stamps.write(unstamped, request.timeout_ms)
     if not to_verify:
