@@ -134,6 +134,17 @@ def test_stamps_of_a_topic_that_was_deleted_say_nothing_of_its_namesake() -> Non
     run(scenario, 1)
 
 
+def test_resizes_of_a_topic_that_was_deleted_are_not_those_of_its_namesake() -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.lead(1, replicas=(1,))
+        await grown(cluster, generation=0, gen_start=((0, 0),))
+        assert (await cluster.produce(1, batch("a"))).error_code == ErrorCode.POLICY_VIOLATION
+        cluster.partition(1).topic_id = b"another topic id"  # and UpdateMetadata has not told of it yet
+        assert (await cluster.produce(1, batch("b"))).error_code == 0
+
+    run(scenario, 1, reshard_legacy_producers="refuse")
+
+
 def test_a_partition_that_no_resize_has_touched_refuses_as_the_others_do() -> None:
     """A stock producer hashes all keys anew with the new count: also those whose partition has stayed what it was."""
 
