@@ -47,7 +47,12 @@ class Java:
     origin: str
 
     def __str__(self) -> str:
-        return f"Java {self.version} of {self.origin}: {self.home}"
+        return f"{self.name}: {self.home}"
+
+    @property
+    def name(self) -> str:
+        """What it is, without the place."""
+        return f"Java {self.version} of {self.origin}"
 
     @property
     def command(self) -> str:

@@ -77,8 +77,8 @@ class Demonstration:
     # the cluster
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
-        runtime, _ = runs_on()
-        self._say("phase", f"starting ZooKeeper, three brokers, a spare controller, and Spark, on {runtime}")
+        java, _ = runs_on()
+        self._say("phase", f"starting ZooKeeper, three brokers, a spare controller, and Spark, on {java.name}")
         await stack.enter_async_context(self._cluster)
         self._say("phase", f"cluster is up on {self._cluster.bootstrap_servers}")
         self._admin = await stack.enter_async_context(Admin(bootstrap_servers=self._cluster.bootstrap_servers))

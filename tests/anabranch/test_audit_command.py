@@ -20,6 +20,7 @@ from spark_jobs.java import why_missing
 from tests.spark_jobs.live import LiveCluster, deliveries
 
 STOP_TIMEOUT_S = 60
+PATIENCE_S = 600
 
 
 Spawn = Callable[..., subprocess.Popen[str]]
@@ -105,7 +106,7 @@ def test_a_violation_is_the_exit_status_while_a_service_obeys_and_dies_at_once_w
 
 def check_batch(process: subprocess.Popen[str], directory: Path) -> None:
     """A violation is the exit status. `tests.spark_jobs.test_work` has the stream's, in a Spark that others use too."""
-    out, err = process.communicate(timeout=250)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err) == (1, ""), err
     assert any(line.startswith("│ out of order") and "1" in line for line in out.splitlines()), out
     assert_nothing_survives(process.pid)
@@ -164,7 +165,7 @@ def said(stream: IO[str]) -> dict[str, Any]:
 def refused(spawn: Spawn, *words: str, env: Mapping[str, str] | None = None) -> str:
     """The one line that an audit ends with that cannot run."""
     process = spawn(*words, env=env)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (2, "")
     assert err.startswith("Error: ")
     assert err.count("\n") == 1, err

@@ -208,7 +208,7 @@ def test_a_node_without_zookeeper_says_so_in_one_line() -> None:
         "error",
     ]
     command += ["--zookeeper", "127.0.0.1:1", "--listen", "127.0.0.1:0", "--config", "zookeeper.session.timeout.ms=500"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode == 1
     assert "Error: cannot start:" in ended.stderr and "no ZooKeeper answered at 127.0.0.1:1" in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -53,6 +53,6 @@ def test_a_process_tells_on_request_what_its_tasks_wait_for_and_goes_on() -> Non
             told.append(process.stderr.readline())
         process.stdin.write("go on\n")
         process.stdin.flush()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=600) == 0
     start = told.index("--- task the one that asks\n")
     assert told[start + 1].endswith(" asks\n")

@@ -17,7 +17,8 @@ from protocol.audit import bucket_key as wire_key
 from tests.spark_jobs.histories import History, runs
 
 T = TypeVar("T")
-TIMEOUT_S = 30.0
+TIMEOUT_S = 300.0
+"""For what hangs: two JVMs may be starting beside it."""
 PRODUCER = 7
 
 

@@ -111,7 +111,7 @@ def test_a_copier_that_is_killed_behind_its_commit_has_told_what_it_was_given(cl
         [sys.executable, "-m", "tests.spark_jobs.copier", *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert child.returncode == -signal.SIGKILL, child.stderr

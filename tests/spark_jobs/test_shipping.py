@@ -25,7 +25,7 @@ def test_the_archive_is_all_that_a_cluster_needs_of_us(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(str(archive))
