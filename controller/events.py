@@ -165,6 +165,7 @@ REBALANCE_TIMER: Final = "rebalance"
 DRAINED_TIMER: Final = "drained"
 REMIND_TIMER: Final = "remind"
 RETRY_TIMER: Final = "retry"
+NEXT_TIMER: Final = "next"
 
 
 @value

@@ -386,6 +386,6 @@ def on_timer(state: ClusterState, event: TimerFired) -> list[Effect]:
             return [*resize.check_drained(state), again]
         case events.REMIND_TIMER:
             return remind(state)
-        case events.RETRY_TIMER:
+        case events.RETRY_TIMER | events.NEXT_TIMER:
             return [effects.Post(Settle())]
     raise AssertionError(f"nobody sets a timer {event.timer!r}")

@@ -30,6 +30,8 @@ from protocol import linear_hashing
 PUBLISH: Final = "resize:after-publish"
 RETIRE: Final = "remove:after-retire"
 REMOVE: Final = "remove:after-remove"
+PARTITIONS_AT_ONCE: Final = 500
+"""Of one step: what else waits for the controller has its turn before the next ones."""
 EARLIEST: Final = -2
 LATEST: Final = -1
 
@@ -146,7 +148,8 @@ def bring_up(state: ClusterState, topic: Topic, phase: Phase, behind: Iterable[i
         if elected is not None:
             first = partitions.birth(topic, index, elected, state.controller_epoch)
             writes.append(PartitionWrite(partition, with_kip_maps(state, topic, index, first), None))
-    return [effects.WritePartitions(tuple(writes), f"resize:after-{phase.label}")] if writes else []
+    some = tuple(writes[:PARTITIONS_AT_ONCE])
+    return [effects.WritePartitions(some, f"resize:after-{phase.label}")] if some else []
 
 
 def bumped(committed: Partition, generation: int, *, sealed: bool, controller_epoch: int) -> LeaderAndIsr:

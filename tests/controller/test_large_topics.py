@@ -64,6 +64,27 @@ def test_a_topic_grows_and_goes_in_as_many_transactions_as_it_needs(monkeypatch:
     story(scenario())
 
 
+def test_others_have_their_turn_while_a_large_topic_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: administration stays alive beside a resize of many steps.
+
+    Method: another topic, created when the first piece is written, is there before the last piece is.
+    """
+    monkeypatch.setattr(resize, "PARTITIONS_AT_ONCE", 5)
+
+    async def scenario() -> None:
+        cluster = await TestCluster.start(brokers=1)
+        await cluster.create_topic("large", partitions=4, replication=1)
+        resizing = asyncio.ensure_future(cluster.resize("large", 400, timeout_ms=60_000))
+        await cluster.until_states("large", lambda states: len(states) > 4)
+        await cluster.create_topic("small", partitions=1, replication=1)
+        assert len(await cluster.states("large")) < 400
+        assert (await resizing).error_code == 0
+        assert (await cluster.resize("large", 5)).error_code == 0
+        await cluster.stop()
+
+    story(scenario())
+
+
 @pytest.mark.parametrize("died_after", [1, 2, 3, 4])
 def test_a_deletion_is_finished_by_the_next_controller_wherever_the_last_one_stopped(died_after: int) -> None:
     """Goal: a topic whose removal takes several transactions goes, whichever of them was a controller's last.
