@@ -18,6 +18,12 @@ def answered(api: str, version: int, code: ErrorCode) -> Build:
 
 @case("A26 unexpected-error")
 def _() -> tuple[Build, Build]:
+    late = ErrorCode.TRANSACTION_ABORTABLE
+    return answered("TxnOffsetCommit", 3, late), answered("TxnOffsetCommit", 4, late)
+
+
+@case("A26 unexpected-error")
+def _() -> tuple[Build, Build]:
     return answered("Fetch", 17, ErrorCode.INVALID_PRODUCER_EPOCH), answered("Fetch", 17, ErrorCode.OFFSET_OUT_OF_RANGE)
 
 
