@@ -128,21 +128,6 @@ def marked_late(planter: Planter) -> None:
     original = planter.replace(Partition, "check_generation", check_generation)
 
 
-@defect("R16", "keys are looked at by the last count while a resize is under way")
-def verified_by_the_last_count(planter: Planter) -> None:
-    from broker.replication.legacy_producers import LegacyProducers
-
-    def check(legacy: Any, partition: Any, fit: Any) -> None:
-        topic = legacy._topic(partition)
-        if topic is not None and partition.generation > topic.generation and not partition.sealed:
-            if fit is not None and fit.refusal is not None:
-                raise fit.refusal
-            return
-        original(legacy, partition, fit)
-
-    original = planter.replace(LegacyProducers, "check", check)
-
-
 @defect("R16", "an ordered topic lets in who stamps nothing")
 def outsiders_let_in(planter: Planter) -> None:
     from broker.replication.legacy_producers import LegacyProducers
