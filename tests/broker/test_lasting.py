@@ -92,7 +92,7 @@ def test_a_node_with_a_bug_is_done(owner: type, method: str, name: str, monkeypa
             await admin.create_topics([NewTopic(name="t", partitions=1, replication_factor=2)])
             monkeypatch.setattr(owner, method, planted)
             if owner is Node:
-                cluster.nodes[1]._on_session(SessionEvent.EXPIRED)
+                cluster.nodes[1]._on_session(cluster.nodes[1].services.session, SessionEvent.EXPIRED)
             if owner is Lane:
                 services = cluster.nodes[1].services
                 lane = Lane(2, services.metadata, services.settings, services.replicas.verifier._died)
