@@ -81,7 +81,15 @@ def test_the_report_names_both_measures_of_a_hand_off(tmp_path: Path) -> None:
 
 
 def test_the_control_shows_what_was_caught(tmp_path: Path) -> None:
-    place = {"partition": 1, "offset": 4, "generation": -1, "member": "m", "incarnation": 1, "group_generation": 1}
+    place = {
+        "producer": 7,
+        "partition": 1,
+        "offset": 4,
+        "generation": -1,
+        "member": "m",
+        "incarnation": 1,
+        "group_generation": 1,
+    }
     control = judged("control", out_of_order=7)
     control.examples = [
         {

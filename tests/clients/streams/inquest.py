@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
-from anabranch.commands.groups import closed_gates_of, gate_lines
+from anabranch.commands.groups import gate_lines
+from anabranch.gates import closed_gates_of
 from benchmarks.instances import Instance, Output
 from clients import Admin
 from clients.clock import follow_loop_ms
