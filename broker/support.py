@@ -63,6 +63,11 @@ DIFFERENCES: Final = (
         "tests/broker/storage/test_unreadable.py::test_compaction",
     ),
     Difference(
+        "max.request.partition.size.limit bounds what any request may name, not DescribeTopicPartitions alone, and is "
+        "131072 by default; queued.max.request.bytes is 100 MiB by default, and requests up to 64 KiB pass it by.",
+        "tests/protocol/test_entries.py",
+    ),
+    Difference(
         "An address in a quota is an IP address; names of hosts are not resolved.",
         "tests/broker/test_client_quotas.py::test_what_cannot_be_set_or_asked",
     ),
