@@ -127,7 +127,7 @@ def outcomes(load: Load, response: WriteTxnMarkersResponse) -> Iterator[Outcome]
     }
     for decided, partitions in load.items():
         outcome = Outcome(decided)
-        for topic, index in partitions:
+        for topic, index in sorted(partitions):
             key = (decided.transaction.producer_id, topic, index)
             error = answered.get(key, ErrorCode.UNKNOWN_SERVER_ERROR)
             if error is ErrorCode.NONE or error in NEEDS_NO_MARKER:

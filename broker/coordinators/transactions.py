@@ -112,6 +112,12 @@ class Transaction:
     fence_failed: bool = False
     """An epoch was raised to fence a producer, and the journal did not take it: nobody has it, so it is used again."""
 
+    def __str__(self) -> str:
+        """One line, the same in every process."""
+        places = ", ".join(f"{topic}-{index}" for topic, index in sorted(self.partitions))
+        producer = f"producer {self.producer_id} epoch {self.producer_epoch}"
+        return f"{self.transactional_id} {self.state.name} {producer} partitions [{places}]"
+
     @property
     def epoch_exhausted(self) -> bool:
         """Whether the producer id has no epoch left to give to a producer."""
