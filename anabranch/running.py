@@ -49,6 +49,11 @@ def postpone_collection() -> None:
     gc.disable()
 
 
+def resume_collection() -> None:
+    """Collect again after a start that failed, or a cluster that ended: the process may go on, as in a test."""
+    gc.enable()
+
+
 def settle_memory() -> None:
     """Take everything that start-up made out of the garbage collector's sight: it lives as long as the process."""
     gc.freeze()

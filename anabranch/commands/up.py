@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anabranch.metrics import metrics_endpoint
-from anabranch.running import LOG_LEVELS, StopSignal, postpone_collection, run, settle_memory
+from anabranch.running import LOG_LEVELS, StopSignal, postpone_collection, resume_collection, run, settle_memory
 from anabranch.start_errors import cannot_start
 
 if TYPE_CHECKING:
@@ -115,6 +115,8 @@ def command(
         raise click.ClickException(f"cannot start: {error}; stop it, or use another --data-dir") from None
     except OSError as error:
         raise click.ClickException(cannot_start(error)) from None
+    finally:
+        resume_collection()
 
 
 def run_processes(*, log_level: str, **wishes: Any) -> None:

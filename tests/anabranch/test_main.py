@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import subprocess
 import sys
@@ -27,6 +28,13 @@ def test_a_command_leaves_the_signal_handlers_of_its_process_alone() -> None:
     code, text = invoke("audit", "--topic", "flights-audit", "--bootstrap-servers", "127.0.0.1:1")
     assert code == 2, text
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_cluster_that_did_not_start_leaves_the_garbage_collector_on() -> None:
+    """Its start goes without; a process that goes on would keep all garbage for ever."""
+    assert gc.isenabled()
+    code, text = invoke("up", "--host", "0.0.0.0")
+    assert (code, gc.isenabled()) == (2, True), text
 
 
 def test_help_lists_every_command() -> None:
