@@ -86,7 +86,7 @@ anabranch.running.run(main)
 """
 
 
-@pytest.mark.skipif(not Heap().known, reason="the C library is not glibc")
+@pytest.mark.skipif(not Heap().known, reason="NO MEMORY IS GIVEN BACK HERE: the C library is not glibc")
 def test_a_command_gives_blocks_between_others_in_use_back() -> None:
     """In a process of its own: what a heap holds depends on all that ever ran in it."""
     done = subprocess.run([sys.executable, "-c", SCATTERED], capture_output=True, text=True, timeout=120)
