@@ -21,7 +21,7 @@ COPY clients clients
 COPY controller controller
 COPY broker broker
 COPY spark_jobs spark_jobs
-COPY anabranch anabranch
+COPY src src
 RUN /opt/anabranch/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps .
 
 FROM ${BASE} AS base

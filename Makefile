@@ -49,14 +49,14 @@ model: $(READY)  ## explicit-state models of the resize: every state of small in
 	$(BIN)/python -m tests.model
 
 docs: $(READY)  ## draw the controller's state tables into DESIGN.md, and write SUPPORT.md
-	$(BIN)/python -m controller.describe DESIGN.md
-	$(BIN)/python -m broker.support SUPPORT.md
+	$(BIN)/python -m anabranch.controller.describe DESIGN.md
+	$(BIN)/python -m anabranch.broker.support SUPPORT.md
 
 chaos: $(READY)  ## ten minutes of kills, cuts and expiries on real processes, and a verdict (DURATION=seconds, SEED=n)
-	$(BIN)/python -m chaos run --duration $(DURATION) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m anabranch.chaos run --duration $(DURATION) $(if $(SEED),--seed $(SEED))
 
 marathon: $(READY)  ## ten million keyed records through a hundred resizes with kills of every role (RECORDS=n)
-	$(BIN)/python -m chaos marathon --records $(RECORDS)
+	$(BIN)/python -m anabranch.chaos marathon --records $(RECORDS)
 
 interop: $(READY)  ## seven other Kafka clients against processes that get killed, and the matrix of what they can do
 	$(BIN)/python -m tests.interop.clients

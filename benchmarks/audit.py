@@ -22,17 +22,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from anabranch.protocol import audit as wire
+from anabranch.protocol.audit import BUCKETS, EVENT, Place, Sender
+from anabranch.protocol.hashing import murmur2
+from anabranch.spark_jobs import audit, stages
+from anabranch.spark_jobs.session import AuditSpark
+from anabranch.spark_jobs.source import FORMAT
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from benchmarks.peers import QUIET, running
 from benchmarks.report import Figure, console, median, summary, table, times, working
-from protocol import audit as wire
-from protocol.audit import BUCKETS, EVENT, Place, Sender
-from protocol.hashing import murmur2
-from spark_jobs import audit, stages
-from spark_jobs.session import AuditSpark
-from spark_jobs.source import FORMAT
 
 RECORDS: Final = 1_000_000
 WARM_UP: Final = 0.2

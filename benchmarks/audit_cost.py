@@ -19,9 +19,10 @@ import sys
 import time
 from typing import Final, NamedTuple
 
+from anabranch import Admin, Consumer, NewTopic, Producer
+
 from benchmarks.peers import running
 from benchmarks.report import Figure, console, median, summary, table, working
-from clients import Admin, Consumer, NewTopic, Producer
 
 TOPIC: Final = "audited"
 AUDIT: Final = "audited-audit"

@@ -14,9 +14,8 @@ import timeit
 from collections.abc import Callable
 from typing import Any, Final
 
-from benchmarks.report import Figure, summary, table, times, working
-from protocol import codec, layout
-from protocol.apis.fetch import (
+from anabranch.protocol import codec, layout
+from anabranch.protocol.apis.fetch import (
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -24,7 +23,7 @@ from protocol.apis.fetch import (
     FetchTopic,
     PartitionData,
 )
-from protocol.apis.produce import (
+from anabranch.protocol.apis.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -32,6 +31,8 @@ from protocol.apis.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+
+from benchmarks.report import Figure, summary, table, times, working
 
 RATIO_MIN: Final = 10.0
 PARTITIONS: Final = 50

@@ -23,17 +23,18 @@ from collections.abc import Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.cluster import Cluster
+from anabranch.controller import topic_admin
+from anabranch.controller.placement import assign_replicas
+from anabranch.controller.zk import paths
+from anabranch.controller.zk.session import Check, Set
 from anabranch.zookeeper import LocalZooKeeper, why_unavailable
+
 from benchmarks.report import Figure, console, median, summary, table, times, working
-from controller import topic_admin
-from controller.placement import assign_replicas
-from controller.zk import paths
-from controller.zk.session import Check, Set
 
 if TYPE_CHECKING:
-    from broker.app import Node
-    from broker.metadata_cache import ClusterImage
-    from controller.zk.session import ZkSession
+    from anabranch.broker.app import Node
+    from anabranch.broker.metadata_cache import ClusterImage
+    from anabranch.controller.zk.session import ZkSession
 
 SIZES: Final = (100, 1000, 5000)
 AIM_S: Final = {1000: 2.0}
@@ -53,7 +54,7 @@ class Ensemble:
 
     async def connect(self, session_timeout_ms: int) -> ZkSession:
         """Open a session."""
-        from controller.zk.kazoo_session import open_kazoo
+        from anabranch.controller.zk.kazoo_session import open_kazoo
 
         return await open_kazoo(self._hosts, session_timeout_ms=session_timeout_ms)
 

@@ -22,13 +22,13 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from anabranch import Admin, Consumer, ConsumerRecord, NewTopic, PartitionKeyRebalanceListener, Producer, TopicPartition
+from anabranch.clients.producer.queues import RecordMetadata
+from anabranch.protocol.lineage import Lineage, Segment
 from rich.status import Status
 
 from benchmarks.peers import running
 from benchmarks.report import Figure, curve, distribution, median, percentile, summary, table, times, working
-from clients import Admin, Consumer, ConsumerRecord, NewTopic, PartitionKeyRebalanceListener, Producer, TopicPartition
-from clients.producer.queues import RecordMetadata
-from protocol.lineage import Lineage, Segment
 
 RESIZES: Final = (4, 2, 4, 3, 6, 2, 5, 2)
 STRATEGIES: Final = ("lineage", "range", "cooperative-sticky")

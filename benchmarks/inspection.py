@@ -18,17 +18,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 from unittest.mock import patch
 
+from anabranch.broker.handlers import produce
+from anabranch.broker.storage import validation
 from anabranch.cluster import Cluster
+from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from anabranch.protocol.records.batch import HEADER_BYTES, read_header
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.compression import decompress
+from anabranch.protocol.records.crc32c import crc32c
+from anabranch.protocol.records.walk import walk
+
 from benchmarks.report import Figure, summary, table, times, working
 from benchmarks.request_path import ROUNDS, TOPIC, each_us, opened
-from broker.handlers import produce
-from broker.storage import validation
-from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records.batch import HEADER_BYTES, read_header
-from protocol.records.batch_builder import BatchBuilder
-from protocol.records.compression import decompress
-from protocol.records.crc32c import crc32c
-from protocol.records.walk import walk
 
 REQUESTS: Final = 700
 BATCH_BYTES: Final = 16384

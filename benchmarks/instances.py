@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from anabranch import Consumer, ConsumerRecord, Producer
 from anabranch.demo.children import Child, Line
 from anabranch.waits import END
-from clients import Consumer, ConsumerRecord, Producer
 
 READY_TIMEOUT_S = 60.0
 QUIET_S = 60.0

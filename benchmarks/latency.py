@@ -13,13 +13,14 @@ import sys
 import time
 from typing import Any, Final
 
+from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from anabranch.protocol.connection import ClientConnection
+from anabranch.protocol.records.batch_builder import BatchBuilder
+
 from benchmarks.peers import COMMANDS, produce_one, running
 from benchmarks.report import Figure, percentile, summary, table, times, working
-from protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from protocol.connection import ClientConnection
-from protocol.records.batch_builder import BatchBuilder
 
 TOPIC: Final = "latency"
 VERSIONS: Final = {MetadataRequest: 4, ProduceRequest: 8, FetchRequest: 11}

@@ -19,15 +19,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from anabranch.broker.storage.cleaner import Cleaning, dirt_of
+from anabranch.broker.storage.files import Files, MemoryFiles, OsFiles
+from anabranch.broker.storage.inspection import Inspected
+from anabranch.broker.storage.log import LogSettings, PartitionLog
+from anabranch.protocol.records.batch import iter_batches, read_header
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.crc32c import crc32c
+from anabranch.protocol.records.record import iter_records
+
 from benchmarks.report import Figure, percentile, summary, table, times, working
-from broker.storage.cleaner import Cleaning, dirt_of
-from broker.storage.files import Files, MemoryFiles, OsFiles
-from broker.storage.inspection import Inspected
-from broker.storage.log import LogSettings, PartitionLog
-from protocol.records.batch import iter_batches, read_header
-from protocol.records.batch_builder import BatchBuilder
-from protocol.records.crc32c import crc32c
-from protocol.records.record import iter_records
 
 BATCHES: Final = 3000
 VALUE: Final = b"v" * 50

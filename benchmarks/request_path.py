@@ -20,16 +20,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from anabranch.broker.connection import BrokerConnection
+from anabranch.clients.admin import Admin, NewTopic
 from anabranch.cluster import Cluster
+from anabranch.protocol import codec
+from anabranch.protocol.apis.fetch import FetchRequest
+from anabranch.protocol.apis.produce import ProduceRequest
+from anabranch.protocol.connection import ClientConnection, ServerConnection, decode_request, encode_response
 from anabranch.running import settle_memory
+
 from benchmarks.latency import VERSIONS, small_fetch, small_produce
 from benchmarks.report import Figure, console, summary, table, times, working
-from broker.connection import BrokerConnection
-from clients.admin import Admin, NewTopic
-from protocol import codec
-from protocol.apis.fetch import FetchRequest
-from protocol.apis.produce import ProduceRequest
-from protocol.connection import ClientConnection, ServerConnection, decode_request, encode_response
 
 TOPIC: Final = "path"
 AIM_US: Final = 60.0

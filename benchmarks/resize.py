@@ -19,14 +19,15 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+from anabranch import Admin, NewTopic, Producer
 from anabranch.cluster import Cluster
+from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
+from anabranch.controller.zk.session import Check, Op
+from anabranch.protocol import linear_hashing
+from anabranch.protocol.hashing import murmur2
+
 from benchmarks.peers import running
 from benchmarks.report import Figure, curve, median, percentile, summary, table, times, working
-from clients import Admin, NewTopic, Producer
-from controller.zk.memory import MemorySession, MemoryZooKeeper
-from controller.zk.session import Check, Op
-from protocol import linear_hashing
-from protocol.hashing import murmur2
 
 SIZES: Final = (10, 30, 100, 300, 1000)
 AIM_MS: Final = {100: 100.0}

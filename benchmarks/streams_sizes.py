@@ -18,17 +18,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from anabranch.clients.consumer.partition_assignor import MemberView
+from anabranch.clients.streams.group import Group
+from anabranch.clients.streams.group_assignment import assign_group
+from anabranch.clients.streams.high_availability import assign_highly_available
+from anabranch.clients.streams.partition_grouper import TopicsInfo, changelogs_of_tasks, partitions_of_tasks
+from anabranch.clients.streams.subscription_info import RUNNING, SubscriptionInfo, encode_subscription_info
+from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_assignor import AssignorConfig
+from anabranch.protocol.streams_protocol import LATEST_VERSION, UNKNOWN_VERSION
+from anabranch.protocol.topic_partition import TopicPartition
+
 from benchmarks.report import Figure, summary, table, working
-from clients.consumer.partition_assignor import MemberView
-from clients.streams.group import Group
-from clients.streams.group_assignment import assign_group
-from clients.streams.high_availability import assign_highly_available
-from clients.streams.partition_grouper import TopicsInfo, changelogs_of_tasks, partitions_of_tasks
-from clients.streams.subscription_info import RUNNING, SubscriptionInfo, encode_subscription_info
-from clients.streams.task import TaskId
-from clients.streams.task_assignor import AssignorConfig
-from protocol.streams_protocol import LATEST_VERSION, UNKNOWN_VERSION
-from protocol.topic_partition import TopicPartition
 
 TASKS: Final = (1000, 10_000)
 INSTANCES: Final = 20

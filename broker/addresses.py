@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.properties import ConfigError
+from anabranch.broker.properties import ConfigError
 
 
 def address_bounds(overrides: Sequence[str]) -> dict[str, int]:

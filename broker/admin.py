@@ -13,16 +13,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from broker.api import INTERNAL_TOPICS
-from broker.config import BrokerSettings, topic_config
-from broker.metadata_cache import ClusterImage
-from controller.placement import assign_replicas
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.api import INTERNAL_TOPICS
+from anabranch.broker.config import BrokerSettings, topic_config
+from anabranch.broker.metadata_cache import ClusterImage
+from anabranch.controller.placement import assign_replicas
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.services import Services
-    from controller.controller import Controller
-    from protocol.apis.create_topics import CreatableTopic
+    from anabranch.broker.services import Services
+    from anabranch.controller.controller import Controller
+    from anabranch.protocol.apis.create_topics import CreatableTopic
 
 Answer = TypeVar("Answer")
 
@@ -222,7 +222,7 @@ def fresh_topic_id(rng: random.Random) -> bytes:
 
 async def create(services: Services, plan: TopicPlan) -> None:
     """Write the topic; the controller notices. Raises TOPIC_ALREADY_EXISTS when somebody else was faster."""
-    from controller.topic_admin import create_topic
+    from anabranch.controller.topic_admin import create_topic
 
     services.topic_configs.forget(plan.name)  # before: the controller's orders may be here when the write returns
     await create_topic(

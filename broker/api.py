@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.services import Services
-    from broker.turns import Turns
+    from anabranch.broker.services import Services
+    from anabranch.broker.turns import Turns
 
 Asked = TypeVar("Asked")
 Row = TypeVar("Row")

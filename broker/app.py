@@ -19,28 +19,28 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker import registration
-from broker.config import BrokerSettings, ConfigError
-from broker.config_changes import DEFAULT_ENTITY, read_config
-from broker.controller_link import ControllerLink
-from broker.dispatch import Dispatcher
-from broker.features import FinalizedFeatures
-from broker.lasting import lasting
-from broker.metadata_cache import ClusterImage, MetadataCache
-from broker.producer_ids import ProducerIds, from_controller
-from broker.server import Server
-from broker.services import Services
-from broker.topic_configs import TopicConfigs
-from controller.zk.session import ConnectionLoss, NobodyListens, SessionEvent, SessionExpired, ZkError
-from protocol.errors import ErrorCode
+from anabranch.broker import registration
+from anabranch.broker.config import BrokerSettings, ConfigError
+from anabranch.broker.config_changes import DEFAULT_ENTITY, read_config
+from anabranch.broker.controller_link import ControllerLink
+from anabranch.broker.dispatch import Dispatcher
+from anabranch.broker.features import FinalizedFeatures
+from anabranch.broker.lasting import lasting
+from anabranch.broker.metadata_cache import ClusterImage, MetadataCache
+from anabranch.broker.producer_ids import ProducerIds, from_controller
+from anabranch.broker.server import Server
+from anabranch.broker.services import Services
+from anabranch.broker.topic_configs import TopicConfigs
+from anabranch.controller.zk.session import ConnectionLoss, NobodyListens, SessionEvent, SessionExpired, ZkError
+from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.client_quotas import QuotaWatch
-    from broker.storage.files import Files
-    from controller.controller import Controller
-    from controller.runner import ControllerEvent
-    from controller.settings import ControllerSettings
-    from controller.zk.session import ZkSession
+    from anabranch.broker.client_quotas import QuotaWatch
+    from anabranch.broker.storage.files import Files
+    from anabranch.controller.controller import Controller
+    from anabranch.controller.runner import ControllerEvent
+    from anabranch.controller.settings import ControllerSettings
+    from anabranch.controller.zk.session import ZkSession
 
 log: Final = logging.getLogger(__name__)
 
@@ -227,12 +227,12 @@ class Node:
         return services
 
     def _add_broker_parts(self, services: Services) -> None:
-        from broker.client_quotas import QuotaWatch
-        from broker.coordinators.failpoints import crashing_at
-        from broker.coordinators.group_coordinator import GroupCoordinator
-        from broker.quotas import ClientQuotas
-        from broker.replication.replica_manager import ReplicaManager
-        from broker.throttling import Throttling
+        from anabranch.broker.client_quotas import QuotaWatch
+        from anabranch.broker.coordinators.failpoints import crashing_at
+        from anabranch.broker.coordinators.group_coordinator import GroupCoordinator
+        from anabranch.broker.quotas import ClientQuotas
+        from anabranch.broker.replication.replica_manager import ReplicaManager
+        from anabranch.broker.throttling import Throttling
 
         quotas = ClientQuotas(
             window_ms=self.settings.quota_window_size_seconds * 1000, samples=self.settings.quota_window_num
@@ -282,7 +282,7 @@ class Node:
         self._joined = session
 
     def _candidate(self, session: ZkSession) -> Controller:
-        from controller.controller import Controller
+        from anabranch.controller.controller import Controller
 
         return Controller(
             session,
@@ -297,7 +297,7 @@ class Node:
             listener(event)
 
     def _controller_settings(self) -> ControllerSettings:
-        from controller.settings import ControllerSettings
+        from anabranch.controller.settings import ControllerSettings
 
         settings = self.services.settings
         return ControllerSettings(
@@ -437,7 +437,7 @@ class Node:
 
     async def _move_leaderships_away(self) -> None:
         """Controlled shutdown: ask until the controller has nothing left to move, or the attempts are used up."""
-        from protocol.apis.controlled_shutdown import ControlledShutdownRequest
+        from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownRequest
 
         settings, services = self.settings, self.services
         request = ControlledShutdownRequest(broker_id=settings.node_id, broker_epoch=services.fence.broker_epoch)

@@ -16,15 +16,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from broker.config_changes import change_config, read_config
-from broker.quotas import DEFAULT, FETCH, PRODUCE, REQUEST
-from controller.zk.session import NoNode
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.config_changes import change_config, read_config
+from anabranch.broker.quotas import DEFAULT, FETCH, PRODUCE, REQUEST
+from anabranch.controller.zk.session import NoNode
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.connection_quotas import ConnectionQuotas
-    from broker.quotas import ClientQuotas
-    from controller.zk.session import ZkSession
+    from anabranch.broker.connection_quotas import ConnectionQuotas
+    from anabranch.broker.quotas import ClientQuotas
+    from anabranch.controller.zk.session import ZkSession
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from broker.properties import ConfigError as ConfigError
-from broker.properties import ConfigKey, Kind, text_of
-from broker.properties import parse_properties as parse_properties
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.properties import ConfigError as ConfigError
+from anabranch.broker.properties import ConfigKey, Kind, text_of
+from anabranch.broker.properties import parse_properties as parse_properties
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 INT64_MAX: Final = 2**63 - 1
 WEEK_MS: Final = 7 * 24 * 3600 * 1000
@@ -240,7 +240,7 @@ def with_properties(settings: BrokerSettings, properties: Mapping[str, str]) -> 
     """These settings with `key=value` properties applied; ConfigError names the first one that is wrong."""
     if not properties:
         return settings
-    from broker.broker_properties import broker_properties
+    from anabranch.broker.broker_properties import broker_properties
 
     known = broker_properties()
     fields = {one.name: one for one in dataclasses.fields(BrokerSettings) if one.name not in _NO_PROPERTIES}
@@ -269,7 +269,7 @@ def topic_config(settings: BrokerSettings, properties: Mapping[str, str]) -> Top
 
     Raises KafkaError(INVALID_CONFIG) for a name that Kafka does not know, and for a value that it refuses.
     """
-    from broker.topic_properties import topic_properties
+    from anabranch.broker.topic_properties import topic_properties
 
     known = topic_properties()
     for name in properties:
@@ -311,7 +311,7 @@ _PER_IP_OVERRIDES: Final = "max.connections.per.ip.overrides"
 
 
 def _check_per_ip(changes: Mapping[str, Any], settings: BrokerSettings) -> None:
-    from broker.addresses import address_bounds
+    from anabranch.broker.addresses import address_bounds
 
     overrides = changes.get("max_connections_per_ip_overrides", settings.max_connections_per_ip_overrides)
     address_bounds(overrides)
@@ -342,7 +342,7 @@ def _split(text: str) -> tuple[str, ...]:
 
 def _in_milliseconds(settings: BrokerSettings, properties: Mapping[str, str]) -> dict[str, Any]:
     """What properties in hours and minutes mean, where nothing finer is said."""
-    from broker.broker_properties import COARSE, broker_properties
+    from anabranch.broker.broker_properties import COARSE, broker_properties
 
     changes = {}
     for name, (fine, factor) in COARSE.items():  # minutes come after hours, and win

@@ -18,15 +18,24 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker.lasting import Died, lasting, unattended
-from controller.candidacy import persistently
-from controller.zk import paths, znodes
-from controller.zk.body import MalformedZnode
-from controller.zk.session import BadVersion, Create, NodeExists, NoNode, SessionExpired, Set, TooLarge, ZkError
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.lasting import Died, lasting, unattended
+from anabranch.controller.candidacy import persistently
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.body import MalformedZnode
+from anabranch.controller.zk.session import (
+    BadVersion,
+    Create,
+    NodeExists,
+    NoNode,
+    SessionExpired,
+    Set,
+    TooLarge,
+    ZkError,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from controller.zk.session import ZkSession
+    from anabranch.controller.zk.session import ZkSession
 
 log: Final = logging.getLogger(__name__)
 

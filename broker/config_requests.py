@@ -12,19 +12,19 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.broker_properties import THREADS, broker_properties
-from broker.config import topic_config
-from broker.config_changes import DEFAULT_ENTITY, change_config, read_config
-from broker.dynamic_config import may_change, merged, usable
-from broker.properties import Changes, ConfigError, ConfigKey, Kind
-from broker.topic_properties import topic_properties
-from broker.turns import Turns
-from protocol.errors import ErrorCode, KafkaError
-from protocol.values import value
+from anabranch.broker.broker_properties import THREADS, broker_properties
+from anabranch.broker.config import topic_config
+from anabranch.broker.config_changes import DEFAULT_ENTITY, change_config, read_config
+from anabranch.broker.dynamic_config import may_change, merged, usable
+from anabranch.broker.properties import Changes, ConfigError, ConfigKey, Kind
+from anabranch.broker.topic_properties import topic_properties
+from anabranch.broker.turns import Turns
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
-    from broker.config import BrokerSettings
-    from broker.services import Services
+    from anabranch.broker.config import BrokerSettings
+    from anabranch.broker.services import Services
 
 TOPIC: Final = 2
 BROKER: Final = 4

@@ -14,14 +14,14 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, cast
 
-from broker.api import CloseConnection
-from broker.dispatch import HandlerBug
-from broker.request_memory import FREE_BYTES
-from protocol.connection import ServerConnection
-from protocol.errors import DecodeError
+from anabranch.broker.api import CloseConnection
+from anabranch.broker.dispatch import HandlerBug
+from anabranch.broker.request_memory import FREE_BYTES
+from anabranch.protocol.connection import ServerConnection
+from anabranch.protocol.errors import DecodeError
 
 if TYPE_CHECKING:
-    from broker.server import Server
+    from anabranch.broker.server import Server
 
 log: Final = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker.addresses import canonical
-from broker.quotas import DEFAULT, IDLE_MS, RATES_MAX, Rate
+from anabranch.broker.addresses import canonical
+from anabranch.broker.quotas import DEFAULT, IDLE_MS, RATES_MAX, Rate
 
 if TYPE_CHECKING:
-    from broker.connection import BrokerConnection
+    from anabranch.broker.connection import BrokerConnection
 
 UNLIMITED: Final = 2**31 - 1
 """Kafka's default of both limits."""

@@ -12,14 +12,14 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.zk import paths, znodes
-from controller.zk.body import MalformedZnode
-from controller.zk.session import NoNode, ZkError
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.body import MalformedZnode
+from anabranch.controller.zk.session import NoNode, ZkError
 
 if TYPE_CHECKING:
-    from clients.connection import Connection
-    from controller.zk.session import WatchEvent, ZkSession
-    from controller.zk.znodes import ControllerBody
+    from anabranch.clients.connection import Connection
+    from anabranch.controller.zk.session import WatchEvent, ZkSession
+    from anabranch.controller.zk.znodes import ControllerBody
 
 
 log: Final = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class ControllerLink:
             return self._connection
 
     async def _open(self, active: ControllerBody) -> Connection:
-        from clients.connection import Connection
+        from anabranch.clients.connection import Connection
 
         return await Connection.open(active.host, active.port, client_id=self._client_id)
 

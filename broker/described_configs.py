@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker.broker_properties import broker_properties, synonyms_of
-from broker.config import field_name
-from broker.dynamic_config import static_text
-from broker.properties import Changes, ConfigError, ConfigKey, text_of
-from broker.topic_properties import topic_properties
-from protocol.values import value
+from anabranch.broker.broker_properties import broker_properties, synonyms_of
+from anabranch.broker.config import field_name
+from anabranch.broker.dynamic_config import static_text
+from anabranch.broker.properties import Changes, ConfigError, ConfigKey, text_of
+from anabranch.broker.topic_properties import topic_properties
+from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
-    from broker.dynamic_config import DynamicConfig
+    from anabranch.broker.dynamic_config import DynamicConfig
 
 DYNAMIC_TOPIC: Final = 1
 DYNAMIC_BROKER: Final = 2

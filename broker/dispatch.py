@@ -17,16 +17,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import MISSING, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.api import CloseConnection, RequestContext, version_range
-from controller.zk.session import ConnectionLoss, SessionExpired
-from protocol.errors import ErrorCode, KafkaError
-from protocol.registry import BY_NAME
-from protocol.wire import WireField, fields_of
+from anabranch.broker.api import CloseConnection, RequestContext, version_range
+from anabranch.controller.zk.session import ConnectionLoss, SessionExpired
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.registry import BY_NAME
+from anabranch.protocol.wire import WireField, fields_of
 
 if TYPE_CHECKING:
-    from broker.services import Services
-    from protocol.codec import Request
-    from protocol.registry import Api
+    from anabranch.broker.services import Services
+    from anabranch.protocol.codec import Request
+    from anabranch.protocol.registry import Api
 
 log: Final = logging.getLogger(__name__)
 Handler = Callable[[RequestContext, Any], Awaitable[Any]]
@@ -51,7 +51,7 @@ class Served:
     @property
     def module(self) -> str:
         """Where its handler lives; the function has the module's last name."""
-        return "broker.handlers." + self.api.module.rpartition(".")[2]
+        return "anabranch.broker.handlers." + self.api.module.rpartition(".")[2]
 
     def load(self) -> Handler:
         """Import the handler."""

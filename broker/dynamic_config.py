@@ -12,10 +12,10 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker.properties import Changes, ConfigError, text_of
+from anabranch.broker.properties import Changes, ConfigError, text_of
 
 if TYPE_CHECKING:
-    from broker.config import BrokerSettings
+    from anabranch.broker.config import BrokerSettings
 
 log: Final = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def usable(properties: Mapping[str, str], *, per_broker: bool) -> dict[str, str]
     """Those properties that may be changed at this level, with values that make sense; unknown names are kept."""
     if not properties:
         return {}
-    from broker.broker_properties import broker_properties
+    from anabranch.broker.broker_properties import broker_properties
 
     kept, known = {}, broker_properties()
     for name, text in properties.items():
@@ -64,7 +64,7 @@ def usable(properties: Mapping[str, str], *, per_broker: bool) -> dict[str, str]
 
 def may_change(name: str, *, per_broker: bool) -> bool:
     """Whether a property may be changed for one broker, or for all."""
-    from broker.broker_properties import broker_properties
+    from anabranch.broker.broker_properties import broker_properties
 
     key = broker_properties().get(name)
     if key is None:
@@ -74,8 +74,8 @@ def may_change(name: str, *, per_broker: bool) -> bool:
 
 def merged(static: BrokerSettings, changed: Mapping[str, str]) -> BrokerSettings:
     """The settings with these changes; what was given at the start stays on record."""
-    from broker.broker_properties import broker_properties
-    from broker.config import with_properties
+    from anabranch.broker.broker_properties import broker_properties
+    from anabranch.broker.config import with_properties
 
     if not changed:
         return static
@@ -86,7 +86,7 @@ def merged(static: BrokerSettings, changed: Mapping[str, str]) -> BrokerSettings
 
 def static_text(static: BrokerSettings, name: str) -> str | None:
     """What a property was set to when the broker started; None if it was left at its default."""
-    from broker.config import field_name, own_default
+    from anabranch.broker.config import field_name, own_default
 
     if name in static.given:
         return static.given[name]

@@ -12,15 +12,15 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker.lasting import Died, lasting, unattended
-from controller.candidacy import persistently
-from controller.features import SUPPORTED, Features
-from controller.zk import paths, znodes
-from controller.zk.body import MalformedZnode
-from controller.zk.session import NoNode, SessionExpired, ZkError
+from anabranch.broker.lasting import Died, lasting, unattended
+from anabranch.controller.candidacy import persistently
+from anabranch.controller.features import SUPPORTED, Features
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.body import MalformedZnode
+from anabranch.controller.zk.session import NoNode, SessionExpired, ZkError
 
 if TYPE_CHECKING:
-    from controller.zk.session import ZkSession
+    from anabranch.controller.zk.session import ZkSession
 
 log: Final = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from broker.config_requests import APPEND, DELETE, SUBTRACT, Operation
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.config_requests import APPEND, DELETE, SUBTRACT, Operation
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 ROOT: Final = "root"
 LEVELS: Final[Mapping[str, int]] = {

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
-from protocol.values import value
-from protocol.wire import ZERO_UUID
+from anabranch.protocol.values import value
+from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
-    from protocol.apis.update_metadata import (
+    from anabranch.protocol.apis.update_metadata import (
         UpdateMetadataBroker,
         UpdateMetadataPartitionState,
         UpdateMetadataRequest,
@@ -189,7 +189,7 @@ def grouped_by_topic(request: UpdateMetadataRequest) -> Iterable[UpdateMetadataT
     """The topics of an update; versions up to 4 list partitions without grouping them."""
     if not request.ungrouped_partition_states:
         return request.topic_states
-    from protocol.apis.update_metadata import UpdateMetadataTopicState
+    from anabranch.protocol.apis.update_metadata import UpdateMetadataTopicState
 
     grouped: dict[str, UpdateMetadataTopicState] = {}
     for partition in request.ungrouped_partition_states:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.api import RequestContext
-    from broker.quotas import ClientQuotas, Entity
+    from anabranch.broker.api import RequestContext
+    from anabranch.broker.quotas import ClientQuotas, Entity
 
 MUTATIONS: Final = "controller_mutation_rate"
 

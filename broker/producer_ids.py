@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from controller.zk.session import ZkError
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.controller.zk.session import ZkError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.controller_link import ControllerLink
+    from anabranch.broker.controller_link import ControllerLink
 
 Claim = Callable[[], Awaitable[tuple[int, int]]]
 """Gets another block: its first id, and how many."""
@@ -46,7 +46,7 @@ def from_controller(link: ControllerLink, broker_id: int, broker_epoch: Callable
     """Blocks as the active controller gives them to this broker."""
 
     async def claim() -> tuple[int, int]:
-        from protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest
+        from anabranch.protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest
 
         request = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=broker_epoch())
         response = await link.call(request)

@@ -16,7 +16,7 @@ import enum
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from protocol.values import value
+from anabranch.protocol.values import value
 
 
 class ConfigError(ValueError):

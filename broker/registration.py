@@ -11,14 +11,14 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from broker.features import supported
-from controller.model import Broker, Endpoint
-from controller.zk import paths, znodes
-from controller.zk.session import NodeExists, NoNode
+from anabranch.broker.features import supported
+from anabranch.controller.model import Broker, Endpoint
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.session import NodeExists, NoNode
 
 if TYPE_CHECKING:
-    from broker.config import BrokerSettings
-    from controller.zk.session import ZkSession
+    from anabranch.broker.config import BrokerSettings
+    from anabranch.controller.zk.session import ZkSession
 
 log: Final = logging.getLogger(__name__)
 

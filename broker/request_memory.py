@@ -19,7 +19,7 @@ import asyncio
 import logging
 from typing import Final, Protocol
 
-from clients.timer import Timer
+from anabranch.clients.timer import Timer
 
 log: Final = logging.getLogger(__name__)
 

@@ -13,15 +13,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker.client_quotas import desanitized, sanitized
-from broker.config_changes import change_config, read_config
-from broker.turns import Turns
-from controller.zk.session import NoNode
-from protocol.errors import ErrorCode, KafkaError
-from protocol.values import value
+from anabranch.broker.client_quotas import desanitized, sanitized
+from anabranch.broker.config_changes import change_config, read_config
+from anabranch.broker.turns import Turns
+from anabranch.controller.zk.session import NoNode
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
-    from controller.zk.session import ZkSession
+    from anabranch.controller.zk.session import ZkSession
 
 MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 ITERATIONS_MIN: Final = 4096

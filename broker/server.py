@@ -6,14 +6,14 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from broker.addresses import address_bounds, canonical
-from broker.connection import BrokerConnection
-from broker.connection_quotas import UNLIMITED, ConnectionQuotas, Entrance
-from broker.request_memory import RequestMemory
+from anabranch.broker.addresses import address_bounds, canonical
+from anabranch.broker.connection import BrokerConnection
+from anabranch.broker.connection_quotas import UNLIMITED, ConnectionQuotas, Entrance
+from anabranch.broker.request_memory import RequestMemory
 
 if TYPE_CHECKING:
-    from broker.config import BrokerSettings
-    from broker.dispatch import Dispatcher
+    from anabranch.broker.config import BrokerSettings
+    from anabranch.broker.dispatch import Dispatcher
 
 log: Final = logging.getLogger(__name__)
 

@@ -13,24 +13,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from broker.config_changes import ConfigChanges
-from broker.dynamic_config import DynamicConfig
-from broker.features import FinalizedFeatures
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.config_changes import ConfigChanges
+from anabranch.broker.dynamic_config import DynamicConfig
+from anabranch.broker.features import FinalizedFeatures
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.config import BrokerSettings
-    from broker.controller_link import ControllerLink
-    from broker.coordinators.group_coordinator import GroupCoordinator
-    from broker.coordinators.transaction_coordinator import TransactionCoordinator
-    from broker.metadata_cache import MetadataCache
-    from broker.producer_ids import ProducerIds
-    from broker.replication.fetch_sessions import FetchSessionCache
-    from broker.replication.replica_manager import ReplicaManager
-    from broker.throttling import Throttling
-    from broker.topic_configs import TopicConfigs
-    from controller.controller import Controller
-    from controller.zk.session import ZkSession
+    from anabranch.broker.config import BrokerSettings
+    from anabranch.broker.controller_link import ControllerLink
+    from anabranch.broker.coordinators.group_coordinator import GroupCoordinator
+    from anabranch.broker.coordinators.transaction_coordinator import TransactionCoordinator
+    from anabranch.broker.metadata_cache import MetadataCache
+    from anabranch.broker.producer_ids import ProducerIds
+    from anabranch.broker.replication.fetch_sessions import FetchSessionCache
+    from anabranch.broker.replication.replica_manager import ReplicaManager
+    from anabranch.broker.throttling import Throttling
+    from anabranch.broker.topic_configs import TopicConfigs
+    from anabranch.controller.controller import Controller
+    from anabranch.controller.zk.session import ZkSession
 
 
 class ControllerFence:
@@ -112,7 +112,7 @@ class Services:
     fetch_sessions_if_any: FetchSessionCache | None = None
     coordinator_failpoint: Callable[[str], None] | None = None
     """Told of the steps of the transaction coordinator, for tests."""
-    log: logging.Logger = field(default_factory=lambda: logging.getLogger("broker"))
+    log: logging.Logger = field(default_factory=lambda: logging.getLogger("anabranch.broker"))
 
     def __post_init__(self) -> None:
         self.dynamic = DynamicConfig(self.settings)
@@ -133,7 +133,7 @@ class Services:
     def transactions(self) -> TransactionCoordinator:
         """The transaction coordinator of this broker, which begins with the first that is asked of it."""
         if self.transactions_if_any is None:
-            from broker.coordinators.transaction_coordinator import TransactionCoordinator
+            from anabranch.broker.coordinators.transaction_coordinator import TransactionCoordinator
 
             self.transactions_if_any = TransactionCoordinator(self, failpoint=self.coordinator_failpoint)
         return self.transactions_if_any
@@ -147,7 +147,7 @@ class Services:
     def fetch_sessions(self) -> FetchSessionCache:
         """The fetch sessions of this broker, which begin with the first fetcher that asks for one."""
         if self.fetch_sessions_if_any is None:
-            from broker.replication.fetch_sessions import FetchSessionCache
+            from anabranch.broker.replication.fetch_sessions import FetchSessionCache
 
             self.fetch_sessions_if_any = FetchSessionCache(self.settings.max_incremental_fetch_session_cache_slots)
         return self.fetch_sessions_if_any

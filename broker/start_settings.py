@@ -18,8 +18,8 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from broker.config import BrokerSettings, ConfigError, with_properties
-from broker.properties import ConfigKey, Kind
+from anabranch.broker.config import BrokerSettings, ConfigError, with_properties
+from anabranch.broker.properties import ConfigKey, Kind
 
 log: Final = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def _without_effect(given: Mapping[str, str]) -> dict[str, ConfigKey]:
     """Those of the properties that no part of a node looks at, and that say something else than Kafka's default."""
     if not given:
         return {}
-    from broker.broker_properties import broker_properties, has_effect
+    from anabranch.broker.broker_properties import broker_properties, has_effect
 
     known = broker_properties()
     idle = {name: known[name] for name in given if not has_effect(name)}

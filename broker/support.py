@@ -1,4 +1,4 @@
-"""SUPPORT.md, written by `python -m broker.support`: what a broker serves, and where it is knowingly not like Kafka.
+"""SUPPORT.md, written by `python -m anabranch.broker.support`: what a broker serves, and where it is not like Kafka.
 
 The table is made of the dispatcher's rows, the registry and the first sentence of each handler. A difference names the
 test that shows it, so that the page cannot promise what nobody checks. How many answers are Kafka's own, and why the
@@ -13,9 +13,9 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from broker.dispatch import HANDLERS, Served
-from protocol.registry import APIS
-from protocol.values import value
+from anabranch.broker.dispatch import HANDLERS, Served
+from anabranch.protocol.registry import APIS
+from anabranch.protocol.values import value
 
 FIRST_OWN_KEY: Final = 2530
 COMPARED: Final = Path(__file__).with_name("compared.json")

@@ -13,12 +13,12 @@ import dataclasses
 from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.mutation_quotas import MutationQuotas
-from broker.quotas import FETCH, PRODUCE, REQUEST
+from anabranch.broker.mutation_quotas import MutationQuotas
+from anabranch.broker.quotas import FETCH, PRODUCE, REQUEST
 
 if TYPE_CHECKING:
-    from broker.quotas import ClientQuotas
-    from protocol.codec import Request
+    from anabranch.broker.quotas import ClientQuotas
+    from anabranch.protocol.codec import Request
 
 FREE: Final = frozenset({4, 5, 6, 7, 27, 56, 58, 67})
 """LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown, WriteTxnMarkers, AlterPartition, Envelope,

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.config import BrokerSettings, TopicConfig, topic_config
-from controller.zk import paths, znodes
-from controller.zk.session import NoNode
-from protocol.errors import KafkaError
+from anabranch.broker.config import BrokerSettings, TopicConfig, topic_config
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.session import NoNode
+from anabranch.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from controller.zk.session import ZkSession
+    from anabranch.controller.zk.session import ZkSession
 
 Listener = Callable[[str], None]
 

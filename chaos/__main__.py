@@ -1,7 +1,7 @@
-"""`python -m chaos`: break a running cluster on purpose, by hand. Every command prints what it did.
+"""`python -m anabranch.chaos`: break a running cluster on purpose, by hand. Every command prints what it did.
 
 Nodes are found by their ids among this machine's processes. Links can be broken in clusters whose traffic passes a
-proxy: `python -m chaos up` starts such a cluster, and says where its proxy takes orders (`--at`).
+proxy: `python -m anabranch.chaos up` starts such a cluster, and says where its proxy takes orders (`--at`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from anabranch.chaos import disk, nodes
+from anabranch.chaos.audited import AuditCompanion, AuditFailed
+from anabranch.chaos.control import SOCKET_NAME
+from anabranch.chaos.nodes import FoundNode, NotFound
+from anabranch.chaos.proxy import ANYBODY
+from anabranch.chaos.session import NoSession
+from anabranch.controller.failpoints import STEPS
 from anabranch.door import Refused, order
 from anabranch.launched import start_node
-from chaos import disk, nodes
-from chaos.audited import AuditCompanion, AuditFailed
-from chaos.control import SOCKET_NAME
-from chaos.nodes import FoundNode, NotFound
-from chaos.proxy import ANYBODY
-from chaos.session import NoSession
-from controller.failpoints import STEPS
 
 Command = Callable[[argparse.Namespace], Awaitable[int]]
 APIS: Final = {
@@ -41,20 +41,20 @@ APIS: Final = {
 }
 EPILOG: Final = """\
 examples:
-  python -m chaos up --directory /tmp/c          three brokers, two spare controllers, three ZooKeeper servers, a proxy
-  python -m chaos nodes
-  python -m chaos kill 2                         SIGKILL
-  python -m chaos start 2                        with its port and its data, by whoever started it first
-  python -m chaos stop 1 --for 8                 SIGSTOP, and SIGCONT after 8 seconds
-  python -m chaos expire 1                       its ZooKeeper session ends now
-  python -m chaos cut 1 2 --at /tmp/c            reset and refuse connections from node 1 to node 2
-  python -m chaos drop client 2 --at /tmp/c --for 5
-  python -m chaos hold 1 '*' --api alter-partition --at /tmp/c
-  python -m chaos heal --at /tmp/c
-  python -m chaos crash-controller-at resize:after-plan
-  python -m chaos fill-disk 2 --leave 4096
-  python -m chaos run --duration 60 --seed 7     everything at once, with a verdict
-  python -m chaos run --duration 60 --audit out/audited     the same, and Spark audits it, twice; with a report
+  python -m anabranch.chaos up --directory /tmp/c          three brokers, two spare controllers, an ensemble, a proxy
+  python -m anabranch.chaos nodes
+  python -m anabranch.chaos kill 2                         SIGKILL
+  python -m anabranch.chaos start 2                        with its port and its data, by whoever started it first
+  python -m anabranch.chaos stop 1 --for 8                 SIGSTOP, and SIGCONT after 8 seconds
+  python -m anabranch.chaos expire 1                       its ZooKeeper session ends now
+  python -m anabranch.chaos cut 1 2 --at /tmp/c            reset and refuse connections from node 1 to node 2
+  python -m anabranch.chaos drop client 2 --at /tmp/c --for 5
+  python -m anabranch.chaos hold 1 '*' --api alter-partition --at /tmp/c
+  python -m anabranch.chaos heal --at /tmp/c
+  python -m anabranch.chaos crash-controller-at resize:after-plan
+  python -m anabranch.chaos fill-disk 2 --leave 4096
+  python -m anabranch.chaos run --duration 60 --seed 7     everything at once, with a verdict
+  python -m anabranch.chaos run --duration 60 --audit out/audited   the same, audited by Spark, twice; with a report
 """
 
 
@@ -116,7 +116,7 @@ async def resume(options: argparse.Namespace) -> int:
 
 async def expire(options: argparse.Namespace) -> int:
     """End a ZooKeeper session."""
-    from chaos import session
+    from anabranch.chaos import session
 
     node = found(options)
     victim = await session.session_of(node.zookeeper, node.node_id)
@@ -189,7 +189,7 @@ async def fill_disk(options: argparse.Namespace) -> int:
 
 async def crash_controller_at(options: argparse.Namespace) -> int:
     """Bring a controller into office that dies at a step."""
-    from chaos.crash import crash_at
+    from anabranch.chaos.crash import crash_at
 
     fitting = [node for node in nodes.running_nodes() if node.belongs_to(options.cluster)]
     clusters = {node.directory or node.zookeeper for node in fitting}
@@ -202,7 +202,7 @@ async def crash_controller_at(options: argparse.Namespace) -> int:
 
 async def up(options: argparse.Namespace) -> int:
     """A cluster whose every wire can be cut."""
-    from chaos.cluster import serve
+    from anabranch.chaos.cluster import serve
 
     directory = options.directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
@@ -217,7 +217,7 @@ async def up(options: argparse.Namespace) -> int:
 
 async def run(options: argparse.Namespace) -> int:
     """A chaos run with a verdict."""
-    from chaos.run import Plan, chaos, report
+    from anabranch.chaos.run import Plan, chaos, report
 
     seed = options.seed if options.seed is not None else int(time.time_ns() // 1_000_000_000)  # chosen once, and told
     say(f"chaos for {options.duration:g} s, seed {seed}")
@@ -233,7 +233,7 @@ async def run(options: argparse.Namespace) -> int:
 
 async def long_run(options: argparse.Namespace) -> int:
     """A marathon with a verdict."""
-    from chaos.marathon import Course, marathon, report
+    from anabranch.chaos.marathon import Course, marathon, report
 
     course = Course(records=options.records, resizes=options.resizes, seed=options.seed, faults=options.faults)
     async with audit_of(options.audit, "marathon") as companion:
@@ -271,7 +271,7 @@ class Commands:
 
     def __init__(self) -> None:
         self.parser = argparse.ArgumentParser(
-            prog="python -m chaos",
+            prog="python -m anabranch.chaos",
             description=__doc__,
             epilog=EPILOG,
             formatter_class=argparse.RawDescriptionHelpFormatter,

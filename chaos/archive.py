@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from chaos.history import History, Place, Published, StateWritten, Stored
-from controller.model import LeaderAndIsr
-from controller.zk import paths, znodes
-from controller.zk.session import NoNode, ZkSession
-from protocol.records.batch import iter_batches
-from protocol.records.record import iter_records
+from anabranch.chaos.history import History, Place, Published, StateWritten, Stored
+from anabranch.controller.model import LeaderAndIsr
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.session import NoNode, ZkSession
+from anabranch.protocol.records.batch import iter_batches
+from anabranch.protocol.records.record import iter_records
 
 LOG_SUFFIX: Final = ".log"
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from anabranch.chaos.clients import TOPIC
 from anabranch.report.timeline import Moment
-from chaos.clients import TOPIC
 
 if TYPE_CHECKING:
-    from chaos.run import Say
+    from anabranch.chaos.run import Say
 
 STREAM: Final = "stream"
 BATCH: Final = "batch"
@@ -158,7 +158,7 @@ class AuditCompanion:
 
     def _compare(self) -> Comparison:
         from anabranch.audit import gather
-        from spark_jobs import violations
+        from anabranch.spark_jobs import violations
 
         told = [json.loads((self._of(name) / gather.VERDICT).read_text()) for name in (STREAM, BATCH)]
         lines = [
@@ -171,8 +171,8 @@ class AuditCompanion:
         """Of the stream, which knows how it kept up; and it says whether the batch job agrees."""
         from anabranch.audit import gather, report
         from anabranch.audit.findings import read_events
-        from spark_jobs.audit import Target
-        from spark_jobs.scope import Scope
+        from anabranch.spark_jobs.audit import Target
+        from anabranch.spark_jobs.scope import Scope
 
         assert self.comparison is not None
         target = Target(self._servers, self.audit_topic, self._of(STREAM), Scope(self._topic))

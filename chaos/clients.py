@@ -15,13 +15,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from chaos.history import Begun, Callback, Commit, Delivery, Died, History, Place, Send
-from clients import Admin, Consumer, PartitionKeyRebalanceListener, Producer
-from clients.consumer.positions import PartitionProgress
-from clients.consumer.session import GroupSession
-from clients.producer.queues import RecordMetadata
-from protocol.errors import KafkaError
-from protocol.topic_partition import TopicPartition
+from anabranch import Admin, Consumer, PartitionKeyRebalanceListener, Producer
+from anabranch.chaos.history import Begun, Callback, Commit, Delivery, Died, History, Place, Send
+from anabranch.clients.consumer.positions import PartitionProgress
+from anabranch.clients.consumer.session import GroupSession
+from anabranch.clients.producer.queues import RecordMetadata
+from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 

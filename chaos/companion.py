@@ -7,13 +7,13 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
+from anabranch import Consumer
+from anabranch.chaos.clients import CLIENT_FAILURES, TOPIC
+from anabranch.clients.clock import wall_clock_ms
 from anabranch.report.timeline import Moment
-from chaos.clients import CLIENT_FAILURES, TOPIC
-from clients import Consumer
-from clients.clock import wall_clock_ms
 
 if TYPE_CHECKING:
-    from chaos.run import Fired
+    from anabranch.chaos.run import Fired
 
 FORGET_S: Final = 20.0
 KINDS: Final = {

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
+from anabranch.chaos.proxy import ANYBODY, KINDS, LinkFault, Proxy
 from anabranch.door import Door, Refused
-from chaos.proxy import ANYBODY, KINDS, LinkFault, Proxy
 
 SOCKET_NAME: Final = "proxy.control"
 

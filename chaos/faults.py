@@ -12,13 +12,13 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from anabranch.chaos import disk
+from anabranch.chaos.proxy import CLIENT, LinkFault
+from anabranch.chaos.scene import LOOKING_FAILED, Scene, hands_on
+from anabranch.chaos.session import NoSession, active_controller, resign_active_controller
+from anabranch.controller.failpoints import STEPS
 from anabranch.processes import FIRST_CONTROLLER_ID, NodeFailed
 from anabranch.zookeeper import ZooKeeperUnavailable
-from chaos import disk
-from chaos.proxy import CLIENT, LinkFault
-from chaos.scene import LOOKING_FAILED, Scene, hands_on
-from chaos.session import NoSession, active_controller, resign_active_controller
-from controller.failpoints import STEPS
 
 ALTER_PARTITION: Final = 56
 ELECTION_TRIES: Final = 8

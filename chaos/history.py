@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from chaos.replication_events import (
+from anabranch.chaos.replication_events import (
     Acked,
     Admitted,
     EndTold,
@@ -26,8 +26,8 @@ from chaos.replication_events import (
     Stray,
     Truncated,
 )
-from chaos.resize_events import ResizeEvents
-from protocol.lineage import Lineage
+from anabranch.chaos.resize_events import ResizeEvents
+from anabranch.protocol.lineage import Lineage
 
 Outcome = Literal["ok", "fail", "info"]
 Place = tuple[str, int]

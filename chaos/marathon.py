@@ -21,16 +21,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from anabranch import Admin, Consumer, NewTopic, Producer
+from anabranch.chaos import session
+from anabranch.chaos.companion import Companion, forget_audit, partitions
+from anabranch.chaos.ledger import Ledger
+from anabranch.chaos.session import NoSession
+from anabranch.clients.clock import wall_clock_ms
 from anabranch.ensemble import LocalEnsemble
 from anabranch.processes import ProcessCluster
+from anabranch.protocol.errors import KafkaError
 from anabranch.report.timeline import Moment
-from chaos import session
-from chaos.companion import Companion, forget_audit, partitions
-from chaos.ledger import Ledger
-from chaos.session import NoSession
-from clients import Admin, Consumer, NewTopic, Producer
-from clients.clock import wall_clock_ms
-from protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from chaos.resize_events import Place
+from anabranch.chaos.resize_events import Place
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from protocol.lineage import Segment
+from anabranch.protocol.lineage import Segment
 
 Place = tuple[str, int]
 

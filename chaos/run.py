@@ -19,19 +19,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from anabranch import Admin, NewTopic
+from anabranch.chaos import archive, checkers
+from anabranch.chaos.archive import ClusterHistory
+from anabranch.chaos.clients import CLIENT_FAILURES, TOPIC, Operator, Reader, Record, Writer, watching
+from anabranch.chaos.cluster import ChaosCluster
+from anabranch.chaos.companion import Companion, moments
+from anabranch.chaos.faults import FAULTS
+from anabranch.chaos.history import Place
+from anabranch.chaos.scene import Scene
+from anabranch.controller.model import LeaderAndIsr
+from anabranch.controller.zk.kazoo_session import open_kazoo
+from anabranch.controller.zk.session import ZkError
 from anabranch.processes import NodeFailed
-from chaos import archive, checkers
-from chaos.archive import ClusterHistory
-from chaos.clients import CLIENT_FAILURES, TOPIC, Operator, Reader, Record, Writer, watching
-from chaos.cluster import ChaosCluster
-from chaos.companion import Companion, moments
-from chaos.faults import FAULTS
-from chaos.history import Place
-from chaos.scene import Scene
-from clients import Admin, NewTopic
-from controller.model import LeaderAndIsr
-from controller.zk.kazoo_session import open_kazoo
-from controller.zk.session import ZkError
 
 log = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from anabranch import Admin
+from anabranch.chaos.clients import CLIENT_FAILURES, TOPIC, Reader
+from anabranch.chaos.cluster import ChaosCluster
+from anabranch.chaos.session import active_controller
+from anabranch.controller.zk.session import ZkError
 from anabranch.processes import NodeFailed
-from chaos.clients import CLIENT_FAILURES, TOPIC, Reader
-from chaos.cluster import ChaosCluster
-from chaos.session import active_controller
-from clients import Admin
-from controller.zk.session import ZkError
 
 RESTART_S: Final = 60.0
 LOOKING_FAILED: Final = (ZkError, OSError, TimeoutError)

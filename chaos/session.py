@@ -14,9 +14,9 @@ import asyncio
 import struct
 from typing import Final
 
-from controller.zk import paths, znodes
-from controller.zk.kazoo_session import open_kazoo
-from controller.zk.session import NoNode
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.kazoo_session import open_kazoo
+from anabranch.controller.zk.session import NoNode
 
 SUPER_SECRET: Final = 0xB3415C00
 MULTIPLIER: Final = 0x5DEECE66D

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from clients.config import NetworkConfig, parse_servers
-from clients.metadata import ClusterMetadata, Node, Topic
-from clients.network import Network
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.clients.config import NetworkConfig, parse_servers
+from anabranch.clients.metadata import ClusterMetadata, Node, Topic
+from anabranch.clients.network import Network
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from clients.config_admin import ConfigEntry
-    from clients.replica_admin import LogDir, Outcomes, Reassignment
-    from protocol.topic_partition import TopicPartition
+    from anabranch.clients.config_admin import ConfigEntry
+    from anabranch.clients.replica_admin import LogDir, Outcomes, Reassignment
+    from anabranch.protocol.topic_partition import TopicPartition
 
 _DEFAULT = -1
 
@@ -103,7 +103,7 @@ class Admin:
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
         """Create topics; the first refusal is raised when all have been tried."""
-        from protocol.apis.create_topics import (
+        from anabranch.protocol.apis.create_topics import (
             CreatableReplicaAssignment,
             CreatableTopic,
             CreatableTopicConfig,
@@ -138,8 +138,8 @@ class Admin:
         Returns, by topic, what its end still waits for, such as a broker that is down and holds logs of it: until then
         nobody sees the topic, and nobody can create one of its name.
         """
-        from protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-        from protocol.wire import ZERO_UUID
+        from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+        from anabranch.protocol.wire import ZERO_UUID
 
         request = DeleteTopicsRequest(
             topics=[DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in names],
@@ -164,7 +164,7 @@ class Admin:
         Returns when the resize is published (or under way, if that takes longer than the request timeout): see
         `wait_for_generation`.
         """
-        from protocol.apis.create_partitions import (
+        from anabranch.protocol.apis.create_partitions import (
             CreatePartitionsRequest,
             CreatePartitionsResponse,
             CreatePartitionsTopic,
@@ -201,7 +201,7 @@ class Admin:
 
     async def describe_cluster(self) -> ClusterDescription:
         """The brokers, the controller and the cluster's id."""
-        from protocol.apis.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+        from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
         request = DescribeClusterRequest(include_cluster_authorized_operations=False)
         response: DescribeClusterResponse = await self.network.retry(lambda: self.network.call_any(request))
@@ -221,7 +221,7 @@ class Admin:
         self, topic: str | None = None, *, broker: int | None = None, names: Sequence[str] | None = None
     ) -> dict[str, ConfigEntry]:
         """The settings of a topic, of a broker, or of all brokers (`config_admin.ALL_BROKERS`), by name."""
-        from clients.config_admin import describe_configs
+        from anabranch.clients.config_admin import describe_configs
 
         return await describe_configs(self.network, topic, broker, names)
 
@@ -237,7 +237,7 @@ class Admin:
         validate_only: bool = False,
     ) -> None:
         """Change single settings; what is not named stays. Nodes take them up while they run."""
-        from clients.config_admin import alter_configs
+        from anabranch.clients.config_admin import alter_configs
 
         await alter_configs(
             self.network,
@@ -254,7 +254,7 @@ class Admin:
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete what lies before these offsets (-1: all that is committed); where the partitions begin now."""
-        from clients.replica_admin import delete_records
+        from anabranch.clients.replica_admin import delete_records
 
         return await delete_records(self.network, before, self._timeout_ms)
 
@@ -262,13 +262,13 @@ class Admin:
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
     ) -> Outcomes:
         """Let preferred replicas lead again, or (`unclean`) any that is alive; all partitions if none is named."""
-        from clients.replica_admin import elect_leaders
+        from anabranch.clients.replica_admin import elect_leaders
 
         return await elect_leaders(self.network, partitions, unclean=unclean, timeout_ms=self._timeout_ms)
 
     async def alter_partition_reassignments(self, moves: Mapping[TopicPartition, Sequence[int] | None]) -> Outcomes:
         """Begin to move partitions to these replicas; None calls a move off."""
-        from clients.replica_admin import alter_partition_reassignments
+        from anabranch.clients.replica_admin import alter_partition_reassignments
 
         return await alter_partition_reassignments(self.network, moves, self._timeout_ms)
 
@@ -276,19 +276,19 @@ class Admin:
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
         """What is on the move."""
-        from clients.replica_admin import list_partition_reassignments
+        from anabranch.clients.replica_admin import list_partition_reassignments
 
         return await list_partition_reassignments(self.network, partitions, self._timeout_ms)
 
     async def describe_log_dirs(self, broker: int) -> list[LogDir]:
         """The directories of a broker, and the size and lag of what is in them."""
-        from clients.replica_admin import describe_log_dirs
+        from anabranch.clients.replica_admin import describe_log_dirs
 
         return await describe_log_dirs(self.network, broker)
 
     async def alter_replica_log_dirs(self, broker: int, moves: Mapping[TopicPartition, str]) -> Outcomes:
         """Begin to move replicas of a broker to these of its directories."""
-        from clients.replica_admin import alter_replica_log_dirs
+        from anabranch.clients.replica_admin import alter_replica_log_dirs
 
         return await alter_replica_log_dirs(self.network, broker, moves)
 
@@ -334,7 +334,7 @@ class Admin:
         )
 
     async def _metadata_of(self, names: Sequence[str] | None) -> ClusterMetadata:
-        from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+        from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 
         asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)

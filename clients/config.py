@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from clients.backoff import Backoff
+from anabranch.clients.backoff import Backoff
 
 COMPRESSION_TYPES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONERS: Final = ("linear", "modulo")

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from clients.network import Network
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.clients.network import Network
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -49,7 +49,7 @@ async def describe_configs(
     network: Network, topic: str | None, broker: int | None, names: Sequence[str] | None = None
 ) -> dict[str, ConfigEntry]:
     """The settings of a topic or a broker by name: those that are named, or all."""
-    from protocol.apis.describe_configs import (
+    from anabranch.protocol.apis.describe_configs import (
         DescribeConfigsRequest,
         DescribeConfigsResource,
         DescribeConfigsResponse,
@@ -88,7 +88,7 @@ async def alter_configs(
     validate_only: bool,
 ) -> None:
     """Change single settings of a topic, a broker, or all brokers; the others stay as they are."""
-    from protocol.apis.incremental_alter_configs import (
+    from anabranch.protocol.apis.incremental_alter_configs import (
         AlterableConfig,
         AlterConfigsResource,
         IncrementalAlterConfigsRequest,

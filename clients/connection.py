@@ -24,11 +24,11 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from clients.timer import Timer
-from protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.connection import ClientConnection
-from protocol.errors import DecodeError, ErrorCode, KafkaError
-from protocol.registry import Api, api_of
+from anabranch.clients.timer import Timer
+from anabranch.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from anabranch.protocol.connection import ClientConnection
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+from anabranch.protocol.registry import Api, api_of
 
 log = logging.getLogger(__name__)
 

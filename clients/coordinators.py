@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from clients.network import Network
+    from anabranch.clients.network import Network
 
 _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})
 """Look again who it is. One whose followers did not confirm a commit in time may be cut off (ConsumerCoordinator)."""
@@ -64,7 +64,7 @@ class Coordinators:
         return await self._network.retry(once)
 
     async def _look_up(self, key: str, key_type: int) -> int:
-        from protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+        from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
         network = self._network
         request = FindCoordinatorRequest(key=key, key_type=key_type, coordinator_keys=[key])

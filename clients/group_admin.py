@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from clients.network import Network
-from protocol.consumer_protocol import decode_assignment
-from protocol.errors import DecodeError, ErrorCode, KafkaError
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.network import Network
+from anabranch.protocol.consumer_protocol import decode_assignment
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
 
 CONSUMER = "consumer"
 DEAD = "Dead"
@@ -48,7 +48,7 @@ class Group:
 
 async def list_groups(network: Network) -> dict[str, str]:
     """The ids of all consumer groups with their states."""
-    from protocol.apis.list_groups import ListGroupsRequest, ListGroupsResponse
+    from anabranch.protocol.apis.list_groups import ListGroupsRequest, ListGroupsResponse
 
     async def of(node_id: int) -> ListGroupsResponse:
         async def once() -> ListGroupsResponse:
@@ -69,7 +69,7 @@ async def list_groups(network: Network) -> dict[str, str]:
 
 async def describe_group(network: Network, group_id: str) -> Group:
     """One group. GROUP_ID_NOT_FOUND if there is none of this name."""
-    from protocol.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+    from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
     request = DescribeGroupsRequest(groups=[group_id])
     response: DescribeGroupsResponse = await network.call_coordinator(
@@ -87,7 +87,7 @@ async def describe_group(network: Network, group_id: str) -> Group:
 
 async def committed_offsets(network: Network, group_id: str) -> dict[TopicPartition, int]:
     """Every offset that the group has committed."""
-    from protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+    from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 
     asked = OffsetFetchRequestGroup(group_id=group_id, topics=None)
     request = OffsetFetchRequest(group_id=group_id, topics=None, groups=[asked])
@@ -104,7 +104,7 @@ async def committed_offsets(network: Network, group_id: str) -> dict[TopicPartit
 
 async def commit_offsets(network: Network, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Set what a group has committed. UNKNOWN_MEMBER_ID while it has members."""
-    from protocol.apis.offset_commit import (
+    from anabranch.protocol.apis.offset_commit import (
         OffsetCommitRequest,
         OffsetCommitRequestPartition,
         OffsetCommitRequestTopic,
@@ -129,7 +129,7 @@ async def commit_offsets(network: Network, group_id: str, offsets: Mapping[Topic
 
 async def delete_group(network: Network, group_id: str) -> None:
     """Forget a group and its offsets. NON_EMPTY_GROUP while it has members."""
-    from protocol.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+    from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
     response: DeleteGroupsResponse = await network.call_coordinator(
         group_id, DeleteGroupsRequest(groups_names=[group_id]), lambda answer: answer.results[0].error_code

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from clients.consumer.gate import UNKNOWN, PartitionView, TopicGate
-from clients.group_admin import Group, Member
-from clients.metadata import NO_LEADER, Topic
-from clients.network import Network
-from protocol.errors import ErrorCode, KafkaError
-from protocol.lineage import Segment
-from protocol.records.batch import read_header
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.consumer.gate import UNKNOWN, PartitionView, TopicGate
+from anabranch.clients.group_admin import Group, Member
+from anabranch.clients.metadata import NO_LEADER, Topic
+from anabranch.clients.network import Network
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.lineage import Segment
+from anabranch.protocol.records.batch import read_header
+from anabranch.protocol.topic_partition import TopicPartition
 
 NO_PROGRESS = -1
 
@@ -54,7 +54,7 @@ class ClosedGate:
 
 async def segment_ends(network: Network, topic: Topic) -> dict[Segment, int]:
     """Where each cut segment of a topic ends, as its leader of today says (R7). None for partitions gone meanwhile."""
-    from protocol.apis.offset_for_leader_epoch import (
+    from anabranch.protocol.apis.offset_for_leader_epoch import (
         OffsetForLeaderEpochRequest,
         OffsetForLeaderEpochResponse,
         OffsetForLeaderPartition,
@@ -131,7 +131,7 @@ def closed_gates(
 
 async def first_timestamp_ms(network: Network, partition: TopicPartition, offset: int) -> int:
     """The time of the first batch at or after an offset; -1 if there is none."""
-    from protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+    from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
     async def once() -> bytes:
         leader = await network.leader_of(partition)

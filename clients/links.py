@@ -13,9 +13,9 @@ import random
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from clients.config import NetworkConfig
-from clients.connection import Connection
-from protocol.errors import KafkaError
+from anabranch.clients.config import NetworkConfig
+from anabranch.clients.connection import Connection
+from anabranch.protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from protocol.apis.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
-from protocol.errors import ErrorCode
-from protocol.lineage import Lineage
-from protocol.topic_partition import TopicPartition as TopicPartition
-from protocol.wire import ZERO_UUID
+from anabranch.protocol.apis.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.lineage import Lineage
+from anabranch.protocol.topic_partition import TopicPartition as TopicPartition
+from anabranch.protocol.wire import ZERO_UUID
 
 NO_LEADER: Final = -1
 REFUSED_FOR_GOOD: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION})

@@ -38,14 +38,14 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from clients.config import NetworkConfig
-from clients.connection import Connection
-from clients.coordinators import Coordinators
-from clients.links import DATA, GROUP, JOIN, MORE_DATA, POSITION_CHANNELS, POSITIONS, Address, Links
-from clients.metadata import NO_LEADER, REFUSED_FOR_GOOD, ClusterMetadata
-from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.errors import ErrorCode, KafkaError
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.config import NetworkConfig
+from anabranch.clients.connection import Connection
+from anabranch.clients.coordinators import Coordinators
+from anabranch.clients.links import DATA, GROUP, JOIN, MORE_DATA, POSITION_CHANNELS, POSITIONS, Address, Links
+from anabranch.clients.metadata import NO_LEADER, REFUSED_FOR_GOOD, ClusterMetadata
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
 
 __all__ = ["DATA", "GROUP", "JOIN", "MORE_DATA", "POSITIONS", "POSITION_CHANNELS", "Network", "make_rng"]
 

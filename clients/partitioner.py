@@ -15,14 +15,14 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from protocol.hashing import murmur2
+from anabranch.protocol.hashing import murmur2
 
 if TYPE_CHECKING:
-    from clients.metadata import ClusterMetadata
-    from clients.producer.queues import TopicQueues
+    from anabranch.clients.metadata import ClusterMetadata
+    from anabranch.clients.producer.queues import TopicQueues
 
 
-class Cluster:
+class ClusterView:
     """What a producer knows of its cluster at this moment, for partitioners. Partitions are given by their numbers."""
 
     def __init__(self, topics: Mapping[str, TopicQueues], metadata: Callable[[], ClusterMetadata]) -> None:
@@ -68,7 +68,7 @@ class Partitioner(Protocol):
         value: Any,
         value_bytes: bytes | None,
         require_min_in_sync_acks: bool,
-        cluster: Cluster,
+        cluster: ClusterView,
         /,
     ) -> int:
         """The partition of a record. This producer takes bytes: `key` is `key_bytes`, and `value` `value_bytes`.
@@ -82,11 +82,11 @@ class Partitioner(Protocol):
 class StickyPartitioner(Partitioner, Protocol):
     """One that stays with a partition until its batch is full."""
 
-    def on_new_batch(self, topic: str, cluster: Cluster, prev_partition: int, /) -> None:
+    def on_new_batch(self, topic: str, cluster: ClusterView, prev_partition: int, /) -> None:
         """The record would begin a batch in `prev_partition`: choose another one, and be asked once more for it."""
 
 
-PartitionerFunction = Callable[[str, Any, bytes | None, Any, bytes | None, bool, Cluster], int]
+PartitionerFunction = Callable[[str, Any, bytes | None, Any, bytes | None, bool, ClusterView], int]
 """The method `partition` of a `Partitioner` alone."""
 
 

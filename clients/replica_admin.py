@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clients.network import Network
-from protocol.errors import ErrorCode, KafkaError
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.network import Network
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
 
 Outcomes = dict[TopicPartition, KafkaError | None]
 
@@ -50,7 +50,7 @@ async def delete_records(
     network: Network, before: Mapping[TopicPartition, int], timeout_ms: int
 ) -> dict[TopicPartition, int]:
     """Delete what lies before these offsets (-1: all that is committed); where the partitions begin now."""
-    from protocol.apis.delete_records import (
+    from anabranch.protocol.apis.delete_records import (
         DeleteRecordsPartition,
         DeleteRecordsRequest,
         DeleteRecordsResponse,
@@ -81,7 +81,7 @@ async def elect_leaders(
     network: Network, partitions: Iterable[TopicPartition] | None, *, unclean: bool, timeout_ms: int
 ) -> Outcomes:
     """Let preferred replicas lead, or (`unclean`) any that is alive where nobody in sync is."""
-    from protocol.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+    from anabranch.protocol.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 
     asked = None
     if partitions is not None:
@@ -102,7 +102,7 @@ async def alter_partition_reassignments(
     network: Network, moves: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int
 ) -> Outcomes:
     """Begin to move partitions to these replicas; None calls a move off."""
-    from protocol.apis.alter_partition_reassignments import (
+    from anabranch.protocol.apis.alter_partition_reassignments import (
         AlterPartitionReassignmentsRequest,
         AlterPartitionReassignmentsResponse,
         ReassignablePartition,
@@ -132,7 +132,7 @@ async def list_partition_reassignments(
     network: Network, partitions: Iterable[TopicPartition] | None, timeout_ms: int
 ) -> dict[TopicPartition, Reassignment]:
     """What is on the move, among these partitions or all."""
-    from protocol.apis.list_partition_reassignments import (
+    from anabranch.protocol.apis.list_partition_reassignments import (
         ListPartitionReassignmentsRequest,
         ListPartitionReassignmentsResponse,
         ListPartitionReassignmentsTopics,
@@ -158,7 +158,7 @@ async def list_partition_reassignments(
 
 async def describe_log_dirs(network: Network, broker: int) -> list[LogDir]:
     """The directories of a broker, and what is in them."""
-    from protocol.apis.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+    from anabranch.protocol.apis.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
     request = DescribeLogDirsRequest(topics=None)
     response: DescribeLogDirsResponse = await network.retry(lambda: network.call(broker, request))
@@ -178,7 +178,7 @@ async def describe_log_dirs(network: Network, broker: int) -> list[LogDir]:
 
 async def alter_replica_log_dirs(network: Network, broker: int, moves: Mapping[TopicPartition, str]) -> Outcomes:
     """Begin to move replicas of a broker to these of its directories."""
-    from protocol.apis.alter_replica_log_dirs import (
+    from anabranch.protocol.apis.alter_replica_log_dirs import (
         AlterReplicaLogDir,
         AlterReplicaLogDirsRequest,
         AlterReplicaLogDirsResponse,

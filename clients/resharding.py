@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from protocol import linear_hashing
-from protocol.lineage import Lineage, Segment
+from anabranch.protocol import linear_hashing
+from anabranch.protocol.lineage import Lineage, Segment
 
 
 @dataclass(frozen=True, slots=True)

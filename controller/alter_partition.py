@@ -15,21 +15,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from controller import effects, partitions, stamps
-from controller.effects import Effect, IsrChange, PartitionWrite
-from controller.events import AlterPartitionAsked
-from controller.model import Partition, TopicPartition
-from controller.requests import RequestBatch
-from controller.state import ClusterState
-from protocol.apis.alter_partition import (
+from anabranch.controller import effects, partitions, stamps
+from anabranch.controller.effects import Effect, IsrChange, PartitionWrite
+from anabranch.controller.events import AlterPartitionAsked
+from anabranch.controller.model import Partition, TopicPartition
+from anabranch.controller.requests import RequestBatch
+from anabranch.controller.state import ClusterState
+from anabranch.protocol.apis.alter_partition import (
     AlterPartitionResponse,
     PartitionData,
     PartitionDataResult,
     TopicData,
     TopicDataResult,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.wire import ZERO_UUID
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.wire import ZERO_UUID
 
 RECOVERING = 1
 

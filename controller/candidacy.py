@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from controller.settings import ControllerSettings
-from controller.zk import paths, znodes
-from controller.zk.session import (
+from anabranch.controller.settings import ControllerSettings
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.session import (
     BadVersion,
     Check,
     ConnectionLoss,
@@ -30,7 +30,7 @@ from controller.zk.session import (
     ZkError,
     ZkSession,
 )
-from controller.zk.sizes import multi_bytes
+from anabranch.controller.zk.sizes import multi_bytes
 
 T = TypeVar("T")
 

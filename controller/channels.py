@@ -12,11 +12,11 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from clients.connection import Connection
-from controller.events import Answered
-from controller.model import Broker
-from controller.settings import ControllerSettings
-from protocol.errors import KafkaError
+from anabranch.clients.connection import Connection
+from anabranch.controller.events import Answered
+from anabranch.controller.model import Broker
+from anabranch.controller.settings import ControllerSettings
+from anabranch.protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
 

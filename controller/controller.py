@@ -18,36 +18,36 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from controller import describe, events
-from controller.candidacy import Candidacy, Deposed, Term, persistently
-from controller.runner import ControllerEvent, Runner
-from controller.settings import ControllerSettings
-from controller.zk import paths
-from controller.zk.producer_id_blocks import claim_block
-from controller.zk.session import NodeExists, SessionEvent, SessionExpired, ZkError, ZkSession
-from protocol.apis.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from protocol.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
-from protocol.apis.create_partitions import (
+from anabranch.controller import describe, events
+from anabranch.controller.candidacy import Candidacy, Deposed, Term, persistently
+from anabranch.controller.runner import ControllerEvent, Runner
+from anabranch.controller.settings import ControllerSettings
+from anabranch.controller.zk import paths
+from anabranch.controller.zk.producer_id_blocks import claim_block
+from anabranch.controller.zk.session import NodeExists, SessionEvent, SessionExpired, ZkError, ZkSession
+from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from anabranch.protocol.apis.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from controller.state import ClusterState
-    from controller.zk.znodes import ProducerIdBlock
-    from protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest
-    from protocol.apis.alter_partition_reassignments import (
+    from anabranch.controller.state import ClusterState
+    from anabranch.controller.zk.znodes import ProducerIdBlock
+    from anabranch.protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest
+    from anabranch.protocol.apis.alter_partition_reassignments import (
         AlterPartitionReassignmentsRequest,
         AlterPartitionReassignmentsResponse,
     )
-    from protocol.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-    from protocol.apis.list_partition_reassignments import (
+    from anabranch.protocol.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+    from anabranch.protocol.apis.list_partition_reassignments import (
         ListPartitionReassignmentsRequest,
         ListPartitionReassignmentsResponse,
     )
-    from protocol.apis.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+    from anabranch.protocol.apis.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 __all__ = ["Controller", "ControllerEvent", "ControllerSettings"]
 
@@ -170,7 +170,7 @@ class Controller:
 
     async def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
         """Finalize levels of features, or withdraw them; answers when that is written."""
-        from protocol.apis.update_features import UpdatableFeatureResult, UpdateFeaturesResponse
+        from anabranch.protocol.apis.update_features import UpdatableFeatureResult, UpdateFeaturesResponse
 
         outcome: dict[str, tuple[ErrorCode, str]] | None = await self._ask(
             lambda token: events.FeaturesAsked(token, request)

@@ -1,6 +1,6 @@
 """The controller as text: its beliefs, one line per broker, topic and partition; and its state tables as diagrams.
 
-    python -m controller.describe [FILE]     draw the tables into FILE (DESIGN.md), between the two marks
+    python -m anabranch.controller.describe [FILE]     draw the tables into FILE (DESIGN.md), between the two marks
 
 The diagrams are made from the tables that the machine itself obeys, so they cannot say anything else.
 """
@@ -11,14 +11,14 @@ import enum
 from collections.abc import Collection, Mapping
 from typing import Final, TypeVar
 
-from controller import partitions, replicas, resize
-from controller.model import Topic, TopicPartition
-from controller.state import ClusterState
+from anabranch.controller import partitions, replicas, resize
+from anabranch.controller.model import Topic, TopicPartition
+from anabranch.controller.state import ClusterState
 
 Phase = TypeVar("Phase", bound=enum.Enum)
 
-BEGIN: Final = "<!-- drawn by python -m controller.describe: begin -->"
-END: Final = "<!-- drawn by python -m controller.describe: end -->"
+BEGIN: Final = "<!-- drawn by python -m anabranch.controller.describe: begin -->"
+END: Final = "<!-- drawn by python -m anabranch.controller.describe: end -->"
 
 
 def state(cluster: ClusterState) -> str:

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from controller.model import Broker, LeaderAndIsr, TopicBody, TopicPartition
-from protocol.values import value
+from anabranch.controller.model import Broker, LeaderAndIsr, TopicBody, TopicPartition
+from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
-    from controller.events import Event
-    from protocol.errors import ErrorCode
+    from anabranch.controller.events import Event
+    from anabranch.protocol.errors import ErrorCode
 
 
 @value

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from controller import effects, elections, partitions
-from controller.effects import Effect, Election, PartitionWrite
-from controller.events import ElectionAsked, PartitionsWritten
-from controller.model import TopicPartition
-from controller.state import ClusterState
-from protocol.apis.elect_leaders import (
+from anabranch.controller import effects, elections, partitions
+from anabranch.controller.effects import Effect, Election, PartitionWrite
+from anabranch.controller.events import ElectionAsked, PartitionsWritten
+from anabranch.controller.model import TopicPartition
+from anabranch.controller.state import ClusterState
+from anabranch.protocol.apis.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1

@@ -11,22 +11,22 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.features import Features
-from controller.model import Broker, Partition, Topic, TopicBody, TopicPartition
-from protocol.values import value
-from protocol.wire import ZERO_UUID
+from anabranch.controller.features import Features
+from anabranch.controller.model import Broker, Partition, Topic, TopicBody, TopicPartition
+from anabranch.protocol.values import value
+from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
-    from controller.effects import Then
-    from controller.settings import ControllerSettings
-    from protocol.apis.alter_partition import AlterPartitionRequest
-    from protocol.apis.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-    from protocol.apis.controlled_shutdown import ControlledShutdownRequest
-    from protocol.apis.create_partitions import CreatePartitionsRequest
-    from protocol.apis.elect_leaders import ElectLeadersRequest
-    from protocol.apis.list_partition_reassignments import ListPartitionReassignmentsRequest
-    from protocol.apis.update_features import UpdateFeaturesRequest
-    from protocol.errors import ErrorCode
+    from anabranch.controller.effects import Then
+    from anabranch.controller.settings import ControllerSettings
+    from anabranch.protocol.apis.alter_partition import AlterPartitionRequest
+    from anabranch.protocol.apis.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+    from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownRequest
+    from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest
+    from anabranch.protocol.apis.elect_leaders import ElectLeadersRequest
+    from anabranch.protocol.apis.list_partition_reassignments import ListPartitionReassignmentsRequest
+    from anabranch.protocol.apis.update_features import UpdateFeaturesRequest
+    from anabranch.protocol.errors import ErrorCode
 
 
 @value

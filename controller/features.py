@@ -12,16 +12,16 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
-from controller import effects
-from protocol.errors import ErrorCode, KafkaError
-from protocol.values import value
+from anabranch.controller import effects
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
-    from controller.effects import Effect
-    from controller.events import FeaturesAsked, FeaturesWritten
-    from controller.model import Broker
-    from controller.state import ClusterState
-    from protocol.apis.update_features import FeatureUpdateKey
+    from anabranch.controller.effects import Effect
+    from anabranch.controller.events import FeaturesAsked, FeaturesWritten
+    from anabranch.controller.model import Broker
+    from anabranch.controller.state import ClusterState
+    from anabranch.protocol.apis.update_features import FeatureUpdateKey
 
 RESHARD: Final = "reshard.version"
 """Level 1: every broker compares the generations of batches with its own, so topics may be resized in order (R17)."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from controller import failpoints
-from controller.candidacy import Term, fenced
-from controller.zk.session import Op, Stat, ZkSession
+from anabranch.controller import failpoints
+from anabranch.controller.candidacy import Term, fenced
+from anabranch.controller.zk.session import Op, Stat, ZkSession
 
 
 class FencedWrites:

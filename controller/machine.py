@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from controller import (
+from anabranch.controller import (
     alter_partition,
     effects,
     election_requests,
@@ -24,8 +24,8 @@ from controller import (
     shutdown,
     topics,
 )
-from controller.effects import Effect
-from controller.events import (
+from anabranch.controller.effects import Effect
+from anabranch.controller.events import (
     AlterPartitionAsked,
     Answered,
     BrokersJoined,
@@ -54,13 +54,13 @@ from controller.events import (
     TopicWriteRefused,
     TopicWritten,
 )
-from controller.model import ReplicaPhase, TopicPartition
-from controller.requests import RequestBatch
-from controller.state import ClusterState
-from protocol.apis.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from protocol.apis.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from protocol.apis.stop_replica import StopReplicaRequest, StopReplicaResponse
-from protocol.errors import ErrorCode
+from anabranch.controller.model import ReplicaPhase, TopicPartition
+from anabranch.controller.requests import RequestBatch
+from anabranch.controller.state import ClusterState
+from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from anabranch.protocol.apis.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from anabranch.protocol.apis.stop_replica import StopReplicaRequest, StopReplicaResponse
+from anabranch.protocol.errors import ErrorCode
 
 
 def step(state: ClusterState, event: Event) -> list[Effect]:

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Final, NamedTuple
 
-from protocol.lineage import Lineage
-from protocol.topic_partition import TopicPartition as TopicPartition
-from protocol.values import value
-from protocol.wire import ZERO_UUID
+from anabranch.protocol.lineage import Lineage
+from anabranch.protocol.topic_partition import TopicPartition as TopicPartition
+from anabranch.protocol.values import value
+from anabranch.protocol.wire import ZERO_UUID
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from controller import (
+from anabranch.controller import (
     alter_partition,
     effects,
     election_requests,
@@ -23,8 +23,8 @@ from controller import (
     stamps,
     topics,
 )
-from controller.effects import Effect, Election, IsrChange, Shutdown
-from controller.events import (
+from anabranch.controller.effects import Effect, Election, IsrChange, Shutdown
+from anabranch.controller.events import (
     PartitionsWritten,
     Settle,
     TopicRemoved,
@@ -32,10 +32,10 @@ from controller.events import (
     TopicWriteRefused,
     TopicWritten,
 )
-from controller.model import Partition, TopicPartition
-from controller.state import ClusterState
-from controller.topic_size import too_large
-from protocol.errors import ErrorCode
+from anabranch.controller.model import Partition, TopicPartition
+from anabranch.controller.state import ClusterState
+from anabranch.controller.topic_size import too_large
+from anabranch.protocol.errors import ErrorCode
 
 
 def partitions_written(state: ClusterState, event: PartitionsWritten) -> list[Effect]:

@@ -17,11 +17,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from controller import effects, elections, replicas
-from controller.effects import Effect, PartitionWrite
-from controller.model import LeaderAndIsr, Partition, PartitionPhase, Topic, TopicPartition
-from controller.requests import RequestBatch, being_removed
-from controller.state import Adoption, ClusterState
+from anabranch.controller import effects, elections, replicas
+from anabranch.controller.effects import Effect, PartitionWrite
+from anabranch.controller.model import LeaderAndIsr, Partition, PartitionPhase, Topic, TopicPartition
+from anabranch.controller.requests import RequestBatch, being_removed
+from anabranch.controller.state import Adoption, ClusterState
 
 NON_EXISTENT, NEW = PartitionPhase.NON_EXISTENT, PartitionPhase.NEW
 ONLINE, OFFLINE = PartitionPhase.ONLINE, PartitionPhase.OFFLINE

@@ -21,20 +21,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from controller import effects, elections, partitions, replicas, topic_size
-from controller.effects import Effect, PartitionWrite, WriteTopic
-from controller.events import ReassignmentAsked, ReassignmentBegun, ReassignmentsListed, TopicWritten
-from controller.model import LeaderAndIsr, Partition, Topic, TopicBody, TopicPartition
-from controller.requests import RequestBatch
-from controller.state import ClusterState
-from controller.zk import paths, znodes
-from controller.zk.session import Set
-from controller.zk.sizes import REQUEST_BYTES_MAX, ZNODE_BYTES_MAX, bytes_of, pieces
-from protocol.errors import ErrorCode, KafkaError
-from protocol.values import value
+from anabranch.controller import effects, elections, partitions, replicas, topic_size
+from anabranch.controller.effects import Effect, PartitionWrite, WriteTopic
+from anabranch.controller.events import ReassignmentAsked, ReassignmentBegun, ReassignmentsListed, TopicWritten
+from anabranch.controller.model import LeaderAndIsr, Partition, Topic, TopicBody, TopicPartition
+from anabranch.controller.requests import RequestBatch
+from anabranch.controller.state import ClusterState
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.session import Set
+from anabranch.controller.zk.sizes import REQUEST_BYTES_MAX, ZNODE_BYTES_MAX, bytes_of, pieces
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
-    from protocol.apis.list_partition_reassignments import OngoingPartitionReassignment
+    from anabranch.protocol.apis.list_partition_reassignments import OngoingPartitionReassignment
 
 BEGIN: Final = "reassign:after-begin"
 COMPLETE: Final = "reassign:after-complete"
@@ -245,7 +245,7 @@ def written(state: ClusterState, event: TopicWritten, before: TopicBody) -> list
 
 def answer(state: ClusterState, event: ReassignmentBegun) -> list[Effect]:
     """What became of a request, judged by what the znodes say now."""
-    from protocol.apis.alter_partition_reassignments import (
+    from anabranch.protocol.apis.alter_partition_reassignments import (
         AlterPartitionReassignmentsResponse,
         ReassignablePartitionResponse,
         ReassignableTopicResponse,
@@ -273,7 +273,10 @@ def answer(state: ClusterState, event: ReassignmentBegun) -> list[Effect]:
 
 def listed(state: ClusterState, event: ReassignmentsListed) -> list[Effect]:
     """What is being moved, of these partitions or of all."""
-    from protocol.apis.list_partition_reassignments import ListPartitionReassignmentsResponse, OngoingTopicReassignment
+    from anabranch.protocol.apis.list_partition_reassignments import (
+        ListPartitionReassignmentsResponse,
+        OngoingTopicReassignment,
+    )
 
     asked: Iterable[tuple[str, Iterable[int] | None]]
     if event.request.topics is None:
@@ -295,7 +298,7 @@ def listed(state: ClusterState, event: ReassignmentsListed) -> list[Effect]:
 
 def ongoing(body: TopicBody, index: int) -> OngoingPartitionReassignment:
     """One row of the list."""
-    from protocol.apis.list_partition_reassignments import OngoingPartitionReassignment
+    from anabranch.protocol.apis.list_partition_reassignments import OngoingPartitionReassignment
 
     return OngoingPartitionReassignment(
         partition_index=index,

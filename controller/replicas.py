@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from controller.model import ReplicaPhase, TopicPartition
-from controller.state import ClusterState
+from anabranch.controller.model import ReplicaPhase, TopicPartition
+from anabranch.controller.state import ClusterState
 
 NON_EXISTENT, NEW, ONLINE, OFFLINE = (
     ReplicaPhase.NON_EXISTENT,

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from controller import effects
-from controller.effects import Effect
-from controller.model import Partition, ReplicaPhase, Topic, TopicPartition
-from controller.state import ClusterState
-from protocol.apis import leader_and_isr as lai
-from protocol.apis import stop_replica as stop
-from protocol.apis import update_metadata as meta
+from anabranch.controller import effects
+from anabranch.controller.effects import Effect
+from anabranch.controller.model import Partition, ReplicaPhase, Topic, TopicPartition
+from anabranch.controller.state import ClusterState
+from anabranch.protocol.apis import leader_and_isr as lai
+from anabranch.protocol.apis import stop_replica as stop
+from anabranch.protocol.apis import update_metadata as meta
 
 LEADER_DURING_DELETE = -2
 EPOCH_DURING_DELETE = -2

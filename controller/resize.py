@@ -20,12 +20,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from controller import effects, elections, partitions
-from controller.effects import Effect, PartitionWrite
-from controller.model import LeaderAndIsr, Partition, Plan, Retired, Topic, TopicBody, TopicPartition
-from controller.requests import RequestBatch, being_removed
-from controller.state import ClusterState
-from protocol import linear_hashing
+from anabranch.controller import effects, elections, partitions
+from anabranch.controller.effects import Effect, PartitionWrite
+from anabranch.controller.model import LeaderAndIsr, Partition, Plan, Retired, Topic, TopicBody, TopicPartition
+from anabranch.controller.requests import RequestBatch, being_removed
+from anabranch.controller.state import ClusterState
+from anabranch.protocol import linear_hashing
 
 PUBLISH: Final = "resize:after-publish"
 RETIRE: Final = "remove:after-retire"
@@ -203,7 +203,7 @@ def victims(state: ClusterState, topic: Topic) -> list[TopicPartition]:
 
 def check_drained(state: ClusterState) -> list[Effect]:
     """Ask the leaders of partitions marked for deletion whether anything is left in them."""
-    from protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+    from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
     decided: list[Effect] = []
     for topic in list(state.topics.values()):

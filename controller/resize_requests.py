@@ -12,19 +12,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from controller import effects, features, partitions, resize, topic_size
-from controller.effects import Effect
-from controller.events import PartitionsAsked
-from controller.model import Plan, Topic, TopicBody, TopicPartition
-from controller.placement import assign_replicas
-from controller.requests import being_removed
-from controller.state import ClusterState, PendingReply, WaitingResize
-from protocol.apis.create_partitions import (
+from anabranch.controller import effects, features, partitions, resize, topic_size
+from anabranch.controller.effects import Effect
+from anabranch.controller.events import PartitionsAsked
+from anabranch.controller.model import Plan, Topic, TopicBody, TopicPartition
+from anabranch.controller.placement import assign_replicas
+from anabranch.controller.requests import being_removed
+from anabranch.controller.state import ClusterState, PendingReply, WaitingResize
+from anabranch.protocol.apis.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 PLAN: Final = "resize:after-plan"
 GROW_PLAIN: Final = "grow"

@@ -17,16 +17,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from controller import effects, events, machine
-from controller.candidacy import Candidacy, Deposed, Term
-from controller.channels import Channels
-from controller.effects import Effect
-from controller.fenced_writes import FencedWrites
-from controller.settings import ControllerSettings
-from controller.state import ClusterState
-from controller.zk.session import ZkSession
-from controller.znode_reader import Read, ZnodeReader
-from controller.znode_writer import ZnodeWriter
+from anabranch.controller import effects, events, machine
+from anabranch.controller.candidacy import Candidacy, Deposed, Term
+from anabranch.controller.channels import Channels
+from anabranch.controller.effects import Effect
+from anabranch.controller.fenced_writes import FencedWrites
+from anabranch.controller.settings import ControllerSettings
+from anabranch.controller.state import ClusterState
+from anabranch.controller.zk.session import ZkSession
+from anabranch.controller.znode_reader import Read, ZnodeReader
+from anabranch.controller.znode_writer import ZnodeWriter
 
 log = logging.getLogger(__name__)
 

@@ -6,12 +6,12 @@ A broker asks again while some remain, so nothing is remembered but that it is a
 
 from __future__ import annotations
 
-from controller import effects, partitions
-from controller.effects import Effect, Shutdown
-from controller.events import ShutdownAsked
-from controller.state import ClusterState
-from protocol.apis.controlled_shutdown import ControlledShutdownResponse, RemainingPartition
-from protocol.errors import ErrorCode
+from anabranch.controller import effects, partitions
+from anabranch.controller.effects import Effect, Shutdown
+from anabranch.controller.events import ShutdownAsked
+from anabranch.controller.state import ClusterState
+from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownResponse, RemainingPartition
+from anabranch.protocol.errors import ErrorCode
 
 
 def ask(state: ClusterState, event: ShutdownAsked) -> list[Effect]:

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from controller import effects
-from controller.effects import Effect
-from controller.requests import RequestBatch
-from controller.state import ClusterState
+from anabranch.controller import effects
+from anabranch.controller.effects import Effect
+from anabranch.controller.requests import RequestBatch
+from anabranch.controller.state import ClusterState
 
 STAMP: Final = "stamp"
 

@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from controller.features import Features
-from controller.model import Broker, Partition, PartitionPhase, ReplicaPhase, Topic, TopicPartition
-from controller.settings import ControllerSettings
-from protocol.apis.create_partitions import CreatePartitionsTopic, CreatePartitionsTopicResult
-from protocol.wire import ZERO_UUID
+from anabranch.controller.features import Features
+from anabranch.controller.model import Broker, Partition, PartitionPhase, ReplicaPhase, Topic, TopicPartition
+from anabranch.controller.settings import ControllerSettings
+from anabranch.protocol.apis.create_partitions import CreatePartitionsTopic, CreatePartitionsTopicResult
+from anabranch.protocol.wire import ZERO_UUID
 
 
 @dataclass(slots=True)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
-from controller import topic_size
-from controller.candidacy import persistently
-from controller.model import TopicBody
-from controller.zk import paths, znodes
-from controller.zk.session import NodeExists, NoNode, SessionExpired, TooLarge, ZkSession
-from protocol.errors import ErrorCode, KafkaError
-from protocol.linear_hashing import base_of
+from anabranch.controller import topic_size
+from anabranch.controller.candidacy import persistently
+from anabranch.controller.model import TopicBody
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.session import NodeExists, NoNode, SessionExpired, TooLarge, ZkSession
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.linear_hashing import base_of
 
 
 async def create_topic(

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from controller.model import Retired, TopicBody, TopicPartition
-from controller.state import ClusterState
-from controller.zk import znodes
-from controller.zk.sizes import ZNODE_BYTES_MAX
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.controller.model import Retired, TopicBody, TopicPartition
+from anabranch.controller.state import ClusterState
+from anabranch.controller.zk import znodes
+from anabranch.controller.zk.sizes import ZNODE_BYTES_MAX
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 PARTITION_BYTES_MIN: Final = len('"0":[1],')
 PARTITIONS_MAX: Final = ZNODE_BYTES_MAX // PARTITION_BYTES_MIN

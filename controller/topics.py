@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from controller import effects, partitions, replicas
-from controller.effects import Effect
-from controller.events import TopicSnapshot
-from controller.model import PartitionPhase, Topic, TopicBody, TopicPartition
-from controller.requests import RequestBatch
-from controller.state import ClusterState
-from protocol.linear_hashing import base_of
-from protocol.wire import ZERO_UUID
+from anabranch.controller import effects, partitions, replicas
+from anabranch.controller.effects import Effect
+from anabranch.controller.events import TopicSnapshot
+from anabranch.controller.model import PartitionPhase, Topic, TopicBody, TopicPartition
+from anabranch.controller.requests import RequestBatch
+from anabranch.controller.state import ClusterState
+from anabranch.protocol.linear_hashing import base_of
+from anabranch.protocol.wire import ZERO_UUID
 
 
 def load(state: ClusterState, snapshot: TopicSnapshot) -> None:

@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from controller.candidacy import persistently
-from controller.events import TopicSnapshot
-from controller.features import Features
-from controller.model import Broker, Partition, Topic
-from controller.zk import paths, znodes
-from controller.zk.body import MalformedZnode
-from controller.zk.session import NoNode, WatchCallback, ZkSession
+from anabranch.controller.candidacy import persistently
+from anabranch.controller.events import TopicSnapshot
+from anabranch.controller.features import Features
+from anabranch.controller.model import Broker, Partition, Topic
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.body import MalformedZnode
+from anabranch.controller.zk.session import NoNode, WatchCallback, ZkSession
 
 log = logging.getLogger(__name__)
 

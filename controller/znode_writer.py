@@ -11,13 +11,13 @@ import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
-from controller import events
-from controller.effects import PartitionWrite, WriteFeatures, WritePartitions, WriteTopic
-from controller.features import Features
-from controller.fenced_writes import FencedWrites
-from controller.model import Partition, TopicPartition
-from controller.zk import paths, znodes
-from controller.zk.session import (
+from anabranch.controller import events
+from anabranch.controller.effects import PartitionWrite, WriteFeatures, WritePartitions, WriteTopic
+from anabranch.controller.features import Features
+from anabranch.controller.fenced_writes import FencedWrites
+from anabranch.controller.model import Partition, TopicPartition
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.session import (
     BadVersion,
     Create,
     Delete,
@@ -29,8 +29,8 @@ from controller.zk.session import (
     Stat,
     TooLarge,
 )
-from controller.zk.sizes import TRANSACTION_BYTES, bytes_of, pieces
-from controller.znode_reader import ZnodeReader
+from anabranch.controller.zk.sizes import TRANSACTION_BYTES, bytes_of, pieces
+from anabranch.controller.znode_reader import ZnodeReader
 
 WRITES_AT_ONCE = 200
 """States in one transaction: few enough that others get their turn."""

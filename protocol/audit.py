@@ -45,8 +45,8 @@ from typing import Final, NamedTuple
 
 import mmh3
 
-from protocol.errors import DecodeError
-from protocol.hashing import murmur2
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.hashing import murmur2
 
 HEADER: Final = "anabranch-audit"
 """The record header that an auditing producer adds."""

@@ -16,10 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from protocol.compiler import UNDECODABLE, CompiledEncoder, Decoder, compile_decoder, compile_encoder, explain
-from protocol.decoder_source import ENDLESS
-from protocol.registry import Api
-from protocol.varint import Buffer
+from anabranch.protocol.compiler import UNDECODABLE, CompiledEncoder, Decoder, compile_decoder, compile_encoder, explain
+from anabranch.protocol.decoder_source import ENDLESS
+from anabranch.protocol.registry import Api
+from anabranch.protocol.varint import Buffer
 
 Message = TypeVar("Message")
 

@@ -1,7 +1,7 @@
 """Compiles the generated codecs, one (class, version) at a time, when it is first needed.
 
 What comes out of `decoder_source` and `encoder_source` is ordinary Python: it is registered with `linecache`, so that
-tracebacks, debuggers and profilers show its lines, and `python -m protocol source Fetch 12` prints it.
+tracebacks, debuggers and profilers show its lines, and `python -m anabranch.protocol source Fetch 12` prints it.
 
 When decoding fails, `explain` finds the field without a second decoder: the line that failed, the loop counters in its
 frame and the widths of a fused read say where in the message it stopped. Nothing is paid for that while all goes well.
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final
 
-from protocol.decoder_source import has_records, write_decoder
-from protocol.emitter import Emitter, Place, join_path
-from protocol.encoder_source import write_encoder
-from protocol.errors import DecodeError
-from protocol.registry import BY_NAME
-from protocol.varint import Buffer
+from anabranch.protocol.decoder_source import has_records, write_decoder
+from anabranch.protocol.emitter import Emitter, Place, join_path
+from anabranch.protocol.encoder_source import write_encoder
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.registry import BY_NAME
+from anabranch.protocol.varint import Buffer
 
 Decoder = Callable[[bytes | bytearray, int, int], tuple[Any, int]]
 Encoder = Callable[[Any], Any]

@@ -24,13 +24,13 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
-from protocol import codec
-from protocol.codec import Request
-from protocol.decoder_source import skip_tags
-from protocol.errors import DecodeError, ErrorCode
-from protocol.framing import FRAME_BYTES_MAX, FrameReader
-from protocol.registry import BY_KEY, Api, api_of
-from protocol.varint import Buffer
+from anabranch.protocol import codec
+from anabranch.protocol.codec import Request
+from anabranch.protocol.decoder_source import skip_tags
+from anabranch.protocol.errors import DecodeError, ErrorCode
+from anabranch.protocol.framing import FRAME_BYTES_MAX, FrameReader
+from anabranch.protocol.registry import BY_KEY, Api, api_of
+from anabranch.protocol.varint import Buffer
 
 API_VERSIONS: Final = 18
 PRODUCE: Final = 0
@@ -124,7 +124,7 @@ class ServerConnection:
 
     def _unsupported_version(self) -> Any:
         """The ApiVersions v0 answer that tells a newer client which versions of ApiVersions it may use."""
-        from protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
+        from anabranch.protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
 
         first, last = self._served[API_VERSIONS]
         own = ApiVersion(api_key=API_VERSIONS, min_version=first, max_version=last)

@@ -13,9 +13,9 @@ import struct
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from protocol import codec
-from protocol.errors import DecodeError
-from protocol.wire import Bytes, Int32, Text, since
+from anabranch.protocol import codec
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.wire import Bytes, Int32, Text, since
 
 PROTOCOL_TYPE: Final = "consumer"
 SUBSCRIPTION_VERSION: Final = 3

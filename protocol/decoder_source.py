@@ -18,10 +18,10 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
-from protocol.emitter import Emitter, Place, least_bytes_of_kind, minimum_size, singular
-from protocol.errors import DecodeError
-from protocol.varint import decode_uvarint
-from protocol.wire import ZERO_UUID, Kind, WireField, fields_of
+from anabranch.protocol.emitter import Emitter, Place, least_bytes_of_kind, minimum_size, singular
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.varint import decode_uvarint
+from anabranch.protocol.wire import ZERO_UUID, Kind, WireField, fields_of
 
 LINE_WIDTH: Final = 110
 TEXT_BYTES_MAX: Final = 32767

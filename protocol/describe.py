@@ -11,15 +11,15 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from protocol.codec import Request
-from protocol.connection import decode_request, decode_response
-from protocol.errors import DecodeError, ErrorCode
-from protocol.registry import APIS, Api
-from protocol.varint import Buffer
-from protocol.wire import ZERO_UUID, Kind, WireField, fields_of
+from anabranch.protocol.codec import Request
+from anabranch.protocol.connection import decode_request, decode_response
+from anabranch.protocol.errors import DecodeError, ErrorCode
+from anabranch.protocol.registry import APIS, Api
+from anabranch.protocol.varint import Buffer
+from anabranch.protocol.wire import ZERO_UUID, Kind, WireField, fields_of
 
 if TYPE_CHECKING:
-    from protocol.records.batch import BatchHeader
+    from anabranch.protocol.records.batch import BatchHeader
 
 LINE_LENGTH_MAX: Final = 400
 SHOWN_ELEMENTS: Final = 3
@@ -79,7 +79,7 @@ def message_tree(message: Any, version: int) -> str:
 
 def batches_line(records: Buffer) -> str:
     """Record batches in short: `2 batches, offsets 5..9, 5 records, 312 bytes`."""
-    from protocol.records.batch import iter_batches
+    from anabranch.protocol.records.batch import iter_batches
 
     try:
         headers = [header for _, header in iter_batches(records)]
@@ -94,7 +94,7 @@ def batches_line(records: Buffer) -> str:
 
 def batches_tree(records: Buffer) -> Iterator[str]:
     """Every batch with its header fields, its checksum's verdict and its first records."""
-    from protocol.records.batch import check_crc, iter_batches
+    from anabranch.protocol.records.batch import check_crc, iter_batches
 
     try:
         for position, header in iter_batches(records):
@@ -109,7 +109,7 @@ def batches_tree(records: Buffer) -> Iterator[str]:
 
 
 def _header_parts(header: BatchHeader) -> Iterator[str]:
-    from protocol.records.compression import Compression
+    from anabranch.protocol.records.compression import Compression
 
     known = header.codec in {codec.value for codec in Compression}
     yield _count(header.record_count, "record")
@@ -130,8 +130,8 @@ def _count(count: int, noun: str) -> str:
 
 
 def _records(records: Buffer, position: int, control: bool) -> Iterator[str]:
-    from protocol.records.control import read_control
-    from protocol.records.record import iter_records
+    from anabranch.protocol.records.control import read_control
+    from anabranch.protocol.records.record import iter_records
 
     if control:
         marker = read_control(records, position)

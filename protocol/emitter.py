@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from protocol.wire import WireField
+from anabranch.protocol.wire import WireField
 
 
 @dataclass(frozen=True, slots=True)

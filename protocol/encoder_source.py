@@ -12,10 +12,10 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
-from protocol.decoder_source import FEW, LINE_WIDTH, has_records
-from protocol.emitter import Emitter, singular
-from protocol.varint import SMALL_UVARINTS, encode_uvarint
-from protocol.wire import Kind, WireField, fields_of
+from anabranch.protocol.decoder_source import FEW, LINE_WIDTH, has_records
+from anabranch.protocol.emitter import Emitter, singular
+from anabranch.protocol.varint import SMALL_UVARINTS, encode_uvarint
+from anabranch.protocol.wire import Kind, WireField, fields_of
 
 COPIED_RECORDS_BYTES: Final = 2048
 """Up to here a copy is cheaper than a chunk of its own."""

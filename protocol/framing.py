@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from protocol.errors import DecodeError
+from anabranch.protocol.errors import DecodeError
 
 FRAME_BYTES_MAX: Final = 104_857_600
 """Kafka's `socket.request.max.bytes`."""

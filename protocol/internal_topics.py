@@ -15,9 +15,9 @@ import struct
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from protocol import codec
-from protocol.errors import DecodeError
-from protocol.wire import Bytes, Int8, Int16, Int32, Int64, Text, since
+from anabranch.protocol import codec
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.wire import Bytes, Int8, Int16, Int32, Int64, Text, since
 
 CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"

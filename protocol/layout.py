@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import construct as c
 
-from protocol.errors import DecodeError
-from protocol.registry import BY_NAME
-from protocol.varint import Buffer
-from protocol.wire import Kind, WireField, fields_of
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.registry import BY_NAME
+from anabranch.protocol.varint import Buffer
+from anabranch.protocol.wire import Kind, WireField, fields_of
 
 NO_TAGS: Final[Mapping[int, bytes]] = {}
 

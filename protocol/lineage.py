@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from protocol import linear_hashing
+from anabranch.protocol import linear_hashing
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -26,7 +26,7 @@ class Api:
     @property
     def module(self) -> str:
         """Where its messages are declared."""
-        return "protocol.apis." + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.name).lower()
+        return "anabranch.protocol.apis." + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.name).lower()
 
     @functools.cached_property
     def request(self) -> type[Any]:

@@ -14,9 +14,9 @@ from __future__ import annotations
 import struct
 from typing import Final, TypeVar
 
-from protocol import codec
-from protocol.errors import DecodeError
-from protocol.wire import Bytes, Int8, Int32, Int64, Text, UInt16, Uuid, message, since, until
+from anabranch.protocol import codec
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.wire import Bytes, Int8, Int32, Int64, Text, UInt16, Uuid, message, since, until
 
 LATEST_VERSION: Final = 11
 UNKNOWN_VERSION: Final = -1

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.errors import DecodeError
+from anabranch.protocol.errors import DecodeError
 
 Buffer = bytes | bytearray | memoryview
 

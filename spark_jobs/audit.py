@@ -21,13 +21,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from protocol import audit as wire
-from spark_jobs import inputs, stages, verdict
-from spark_jobs.scope import Scope
-from spark_jobs.source import FORMAT
-from spark_jobs.stages import BESIDE, COUNT, VIOLATION, BucketAuditor
-from spark_jobs.tallies import Ledger, Tallies
-from spark_jobs.violations import LOSSES, Violations, batch_name
+from anabranch.protocol import audit as wire
+from anabranch.spark_jobs import inputs, stages, verdict
+from anabranch.spark_jobs.scope import Scope
+from anabranch.spark_jobs.source import FORMAT
+from anabranch.spark_jobs.stages import BESIDE, COUNT, VIOLATION, BucketAuditor
+from anabranch.spark_jobs.tallies import Ledger, Tallies
+from anabranch.spark_jobs.violations import LOSSES, Violations, batch_name
 
 TRIGGER: Final = "1 second"
 ROWS_PER_TRIGGER: Final = 200_000

@@ -17,13 +17,13 @@ from typing import Any, Final
 import pandas as pd
 from pyspark.sql import DataFrame
 
-from spark_jobs import audit, stages
-from spark_jobs.bucket import Bucket
-from spark_jobs.pending import Pending
-from spark_jobs.scope import Scope
-from spark_jobs.stages import BESIDE, COUNT, VIOLATION
-from spark_jobs.tallies import Tallies
-from spark_jobs.verdict import Tally, Unread
+from anabranch.spark_jobs import audit, stages
+from anabranch.spark_jobs.bucket import Bucket
+from anabranch.spark_jobs.pending import Pending
+from anabranch.spark_jobs.scope import Scope
+from anabranch.spark_jobs.stages import BESIDE, COUNT, VIOLATION
+from anabranch.spark_jobs.tallies import Tallies
+from anabranch.spark_jobs.verdict import Tally, Unread
 
 PORTION_BYTES: Final = 8 << 20
 """Of runs and stretches that a bucket takes at once, a hundred thousand events or two: while they are checked, each

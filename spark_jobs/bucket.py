@@ -15,16 +15,16 @@ from typing import Final
 import mmh3
 import numpy as np
 
-from protocol.audit import Sender
-from protocol.records.compression import Compression, compress, decompress
-from spark_jobs import columns
-from spark_jobs.lines import PLACE, SKIPPED, Lines, line_hash
-from spark_jobs.numbering import Numbers
-from spark_jobs.pending import LateGroup, Pending, Undelivered
-from spark_jobs.places import Place
-from spark_jobs.rules import Line, Skip, loss
-from spark_jobs.scope import FORGET_MS, Scope
-from spark_jobs.verdict import (
+from anabranch.protocol.audit import Sender
+from anabranch.protocol.records.compression import Compression, compress, decompress
+from anabranch.spark_jobs import columns
+from anabranch.spark_jobs.lines import PLACE, SKIPPED, Lines, line_hash
+from anabranch.spark_jobs.numbering import Numbers
+from anabranch.spark_jobs.pending import LateGroup, Pending, Undelivered
+from anabranch.spark_jobs.places import Place
+from anabranch.spark_jobs.rules import Line, Skip, loss
+from anabranch.spark_jobs.scope import FORGET_MS, Scope
+from anabranch.spark_jobs.verdict import (
     COUNTED,
     KINDS,
     LOST,

@@ -15,17 +15,17 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from protocol.audit import NO_PRODUCER
-from spark_jobs import lines
-from spark_jobs.bucket import NEVER_MS, NOBODY, PATIENCE_MS, QUIET_MS, Bucket, salt
-from spark_jobs.columns import Column
-from spark_jobs.events import Events
-from spark_jobs.lines import PLACE
-from spark_jobs.numbering import AGAIN, BEHIND
-from spark_jobs.pending import Stored
-from spark_jobs.places import Place
-from spark_jobs.rules import Line
-from spark_jobs.verdict import (
+from anabranch.protocol.audit import NO_PRODUCER
+from anabranch.spark_jobs import lines
+from anabranch.spark_jobs.bucket import NEVER_MS, NOBODY, PATIENCE_MS, QUIET_MS, Bucket, salt
+from anabranch.spark_jobs.columns import Column
+from anabranch.spark_jobs.events import Events
+from anabranch.spark_jobs.lines import PLACE
+from anabranch.spark_jobs.numbering import AGAIN, BEHIND
+from anabranch.spark_jobs.pending import Stored
+from anabranch.spark_jobs.places import Place
+from anabranch.spark_jobs.rules import Line
+from anabranch.spark_jobs.verdict import (
     DELIVERED,
     EVENTS,
     KINDS,

@@ -21,7 +21,7 @@ PRELOADED: Final = (
     "pyspark.sql.streaming.stateful_processor_api_client",
     "pyspark.sql.streaming.proto.StateMessage_pb2",
     "pyspark.sql.worker.plan_data_source_read",
-    "spark_jobs.audit",
+    "anabranch.spark_jobs.audit",
 )
 
 

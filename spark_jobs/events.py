@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from protocol import audit as wire
-from protocol.audit import Place, Sender
-from protocol.errors import DecodeError
+from anabranch.protocol import audit as wire
+from anabranch.protocol.audit import Place, Sender
+from anabranch.protocol.errors import DecodeError
 
 Ints = npt.NDArray[np.int64]
 Unsigned = npt.NDArray[np.uint64]

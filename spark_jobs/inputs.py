@@ -13,8 +13,8 @@ from typing import Any, Final
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.scope import READ_COMMITTED
-from spark_jobs.source import FORMAT
+from anabranch.spark_jobs.scope import READ_COMMITTED
+from anabranch.spark_jobs.source import FORMAT
 
 CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 """The newest that is published and was tested with the pinned PySpark: not every version of PySpark has one."""

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.lineage import Lineage
-from spark_jobs.reader import TopicReader
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from anabranch.protocol.lineage import Lineage
+from anabranch.spark_jobs.reader import TopicReader
 
 
 def ask(servers: str, topics: Iterable[str], *, patience_s: float = 10.0) -> dict[str, Lineage]:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_jobs.columns import Column, Ragged
+from anabranch.spark_jobs.columns import Column, Ragged
 
 FIELDS: Final = {
     "newest": np.int64,  # sequence of the newest delivery; -1 where the producer does not number

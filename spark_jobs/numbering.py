@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from spark_jobs.columns import Column
-from spark_jobs.verdict import Span
+from anabranch.spark_jobs.columns import Column
+from anabranch.spark_jobs.verdict import Span
 
 NEW: Final = 0
 AGAIN: Final = 1

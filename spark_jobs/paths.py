@@ -14,10 +14,10 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from protocol import audit as wire
-from spark_jobs import events
-from spark_jobs.events import Events
-from spark_jobs.verdict import Event
+from anabranch.protocol import audit as wire
+from anabranch.spark_jobs import events
+from anabranch.spark_jobs.events import Events
+from anabranch.spark_jobs.verdict import Event
 
 AROUND: Final = 4
 """Deliveries shown before, and after."""

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from spark_jobs.columns import Column
+from anabranch.spark_jobs.columns import Column
 
 GROUPS_MAX: Final = 63
 _OFFSET_BITS: Final = 40

@@ -23,7 +23,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from spark_jobs.verdict import REPEATED, TWO_OWNERS, Event, Violation
+from anabranch.spark_jobs.verdict import REPEATED, TWO_OWNERS, Event, Violation
 
 OWNERS_MAX: Final = 8
 """Remembered per partition: an owner that was replaced so often would be a second one of each of them."""

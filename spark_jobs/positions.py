@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from spark_jobs.reader import TopicReader
-from spark_jobs.source_options import EARLIEST, LATEST, Offsets, Options, Position
+from anabranch.spark_jobs.reader import TopicReader
+from anabranch.spark_jobs.source_options import EARLIEST, LATEST, Offsets, Options, Position
 
 
 class Positions:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from spark_jobs.ranges import OffsetRange
+from anabranch.spark_jobs.ranges import OffsetRange
 
 RECORDS_PER_BATCH: Final = 20_000
 POLL_S: Final = 0.05

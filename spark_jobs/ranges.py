@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from spark_jobs.source_options import Offsets
+from anabranch.spark_jobs.source_options import Offsets
 
 
 @dataclass(frozen=True, order=True)

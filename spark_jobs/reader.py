@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, Final, TypeVar
 
-from protocol.apis.api_versions import ApiVersionsRequest
-from protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.connection import ClientConnection
-from protocol.errors import ErrorCode, KafkaError
-from protocol.registry import api_of
+from anabranch.protocol.apis.api_versions import ApiVersionsRequest
+from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from anabranch.protocol.connection import ClientConnection
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.registry import api_of
 
 LATEST: Final = -1
 EARLIEST: Final = -2

@@ -24,8 +24,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from spark_jobs.places import happened_before
-from spark_jobs.verdict import (
+from anabranch.spark_jobs.places import happened_before
+from anabranch.spark_jobs.verdict import (
     BEFORE_GATE,
     DELIVERED,
     LATE,

@@ -29,14 +29,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from protocol.errors import ErrorCode, KafkaError
-from spark_jobs import audit, violations
-from spark_jobs.inputs import SourceMissing
-from spark_jobs.reader import TopicReader
-from spark_jobs.scope import FORGET_MS, READ_COMMITTED, Scope
-from spark_jobs.source import FORMAT
-from spark_jobs.source_options import ISOLATION_LEVELS
-from spark_jobs.violations import Violations
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.spark_jobs import audit, violations
+from anabranch.spark_jobs.inputs import SourceMissing
+from anabranch.spark_jobs.reader import TopicReader
+from anabranch.spark_jobs.scope import FORGET_MS, READ_COMMITTED, Scope
+from anabranch.spark_jobs.source import FORMAT
+from anabranch.spark_jobs.source_options import ISOLATION_LEVELS
+from anabranch.spark_jobs.violations import Violations
 
 log = logging.getLogger(__name__)
 

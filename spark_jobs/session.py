@@ -22,8 +22,8 @@ from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from spark_jobs import java, shipping
-from spark_jobs.source import AnabranchSource
+from anabranch.spark_jobs import java, shipping
+from anabranch.spark_jobs.source import AnabranchSource
 
 STOP_TIMEOUT_S: Final = 3.0
 LOCAL: Final = "local[*]"
@@ -195,7 +195,7 @@ class AuditSpark:
         return {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.python.daemon.module": "spark_jobs.daemon",
+            "spark.python.daemon.module": "anabranch.spark_jobs.daemon",
             # The default one starts processes, `chmod` and `readlink`, for every file: a third of a small batch's time.
             "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILES,
             "spark.sql.shuffle.partitions": str(min(cores, LOCAL_PARTITIONS_MAX)),

@@ -6,13 +6,14 @@ not in there: the interpreter of the executors has to have it, or an archive of 
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-PACKAGES: Final = ("protocol", "clients", "controller", "broker", "spark_jobs", "anabranch")
-"""Executors need the first and `spark_jobs`; a driver that runs inside the cluster needs all of them."""
+PACKAGE: Final = Path(__file__).parent.parent
+"""Executors need `protocol` and `spark_jobs` of it; a driver that runs inside the cluster needs nearly all."""
 ARCHIVE_NAME: Final = "anabranch-audit.zip"
 JOB_NAME: Final = "anabranch-audit.py"
 JOB: Final = '''\
@@ -27,13 +28,17 @@ _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 def pack(directory: Path) -> Path:
     """Put our packages into an archive; the same sources give the same bytes."""
-    root = Path(__file__).parent.parent
-    sources = sorted(path for name in PACKAGES for path in (root / name).rglob("*") if _belongs(path))
+    sources = sorted(
+        Path(folder, name)
+        for folder, _, names in os.walk(PACKAGE, followlinks=True)  # in a checkout its folders are links
+        for name in names
+        if _belongs(Path(folder, name))
+    )
     archive = directory / ARCHIVE_NAME
     directory.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
         for source in sources:
-            entry = zipfile.ZipInfo(source.relative_to(root).as_posix(), _EPOCH)
+            entry = zipfile.ZipInfo(source.relative_to(PACKAGE.parent).as_posix(), _EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED
             packed.writestr(entry, source.read_bytes())
     return archive

@@ -23,10 +23,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from spark_jobs.positions import Positions
-from spark_jobs.range_reader import GONE_PATIENCE_S, LostRecords, RangeReader
-from spark_jobs.ranges import OffsetRange, admit, losses, ranges, split
-from spark_jobs.source_options import CLIENT_OPTIONS, EARLIEST, LATEST, Offsets, Options
+from anabranch.spark_jobs.positions import Positions
+from anabranch.spark_jobs.range_reader import GONE_PATIENCE_S, LostRecords, RangeReader
+from anabranch.spark_jobs.ranges import OffsetRange, admit, losses, ranges, split
+from anabranch.spark_jobs.source_options import CLIENT_OPTIONS, EARLIEST, LATEST, Offsets, Options
 
 log = logging.getLogger(__name__)
 

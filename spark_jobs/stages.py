@@ -18,15 +18,15 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, ValueState
 
-from protocol import audit as wire
-from protocol.errors import DecodeError
-from spark_jobs import columns, events
-from spark_jobs.bucket import Bucket
-from spark_jobs.checks import SEQUENCES_END, check
-from spark_jobs.pending import Stored
-from spark_jobs.scope import Scope
-from spark_jobs.tallies import Tallies
-from spark_jobs.verdict import Tally, Unread, unread_of
+from anabranch.protocol import audit as wire
+from anabranch.protocol.errors import DecodeError
+from anabranch.spark_jobs import columns, events
+from anabranch.spark_jobs.bucket import Bucket
+from anabranch.spark_jobs.checks import SEQUENCES_END, check
+from anabranch.spark_jobs.pending import Stored
+from anabranch.spark_jobs.scope import Scope
+from anabranch.spark_jobs.tallies import Tallies
+from anabranch.spark_jobs.verdict import Tally, Unread, unread_of
 
 if TYPE_CHECKING:
     import pandas as pd  # a process that only names the state for Spark need not load it; workers have it already

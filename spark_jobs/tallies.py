@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import Lineage, Segment
 
 BIN_MS: Final = 500
 BINS_MAX: Final = 1200

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_jobs.writer import TopicWriter
+from anabranch.spark_jobs.writer import TopicWriter
 
 LOSSES: Final = "lost"
 """The file of what is known to be lost only in the end."""

@@ -10,10 +10,10 @@ import functools
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.hashing import murmur2
-from protocol.records.batch_builder import BatchBuilder
-from spark_jobs.reader import TopicReader, _check
+from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from anabranch.protocol.hashing import murmur2
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.spark_jobs.reader import TopicReader, _check
 
 BATCH_BYTES: Final = 512 * 1024
 TIMEOUT_MS: Final = 10_000

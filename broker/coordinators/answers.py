@@ -9,18 +9,18 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, assert_never
 
-from broker.coordinators.events import Answer, Close, Event, Heartbeat, Join, Leave, Persisted, Sync, Tick
-from broker.coordinators.group_state import GroupLimits
-from broker.coordinators.members import Member, Protocols
-from protocol.apis.describe_groups import DescribedGroup, DescribedGroupMember
-from protocol.apis.heartbeat import HeartbeatResponse
-from protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-from protocol.apis.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
-from protocol.apis.sync_group import SyncGroupResponse
-from protocol.errors import ErrorCode
+from anabranch.broker.coordinators.events import Answer, Close, Event, Heartbeat, Join, Leave, Persisted, Sync, Tick
+from anabranch.broker.coordinators.group_state import GroupLimits
+from anabranch.broker.coordinators.members import Member, Protocols
+from anabranch.protocol.apis.describe_groups import DescribedGroup, DescribedGroupMember
+from anabranch.protocol.apis.heartbeat import HeartbeatResponse
+from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from anabranch.protocol.apis.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
+from anabranch.protocol.apis.sync_group import SyncGroupResponse
+from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.coordinators.groups import Group
+    from anabranch.broker.coordinators.groups import Group
 
 FIRST_VERSION_WITHOUT_PROTOCOL_NAME = 7
 FIRST_VERSION_THAT_SKIPS_ASSIGNMENT = 9

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Final, Generic, TypeVar
 
-from broker.coordinators.deadlines import Deadlines
-from clients.timer import Timer
+from anabranch.broker.coordinators.deadlines import Deadlines
+from anabranch.clients.timer import Timer
 
 Key = TypeVar("Key", bound=Hashable)
 TOLERANCE_S: Final = 0.001

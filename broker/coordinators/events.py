@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocol.apis.heartbeat import HeartbeatRequest
-from protocol.apis.join_group import JoinGroupRequest
-from protocol.apis.leave_group import LeaveGroupRequest
-from protocol.apis.sync_group import SyncGroupRequest
-from protocol.errors import ErrorCode
-from protocol.internal_topics import GroupMetadataValue
-from protocol.values import value
+from anabranch.protocol.apis.heartbeat import HeartbeatRequest
+from anabranch.protocol.apis.join_group import JoinGroupRequest
+from anabranch.protocol.apis.leave_group import LeaveGroupRequest
+from anabranch.protocol.apis.sync_group import SyncGroupRequest
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.internal_topics import GroupMetadataValue
+from anabranch.protocol.values import value
 
 Ticket = Any
 

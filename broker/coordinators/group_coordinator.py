@@ -16,9 +16,9 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from broker.coordinators import answers, positions
-from broker.coordinators.background import Alarm, Background
-from broker.coordinators.events import (
+from anabranch.broker.coordinators import answers, positions
+from anabranch.broker.coordinators.background import Alarm, Background
+from anabranch.broker.coordinators.events import (
     Answer,
     Close,
     Disturbed,
@@ -32,26 +32,26 @@ from broker.coordinators.events import (
     Sync,
     Tick,
 )
-from broker.coordinators.group_offsets import GroupOffsets
-from broker.coordinators.group_state import EMPTY, GroupLimits
-from broker.coordinators.group_table import GroupTable
-from broker.coordinators.group_transactions import GroupTransactions
-from broker.coordinators.groups import Group
-from broker.coordinators.journal import GROUP_ERRORS, Journal
-from broker.coordinators.shards import Slot
-from protocol.apis.consumer_group_position import ConsumerGroupPositionRequest, ConsumerGroupPositionResponse
-from protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
-from protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
-from protocol.errors import ErrorCode, KafkaError
-from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, GroupMetadataKey, encode_group, encode_key
-from protocol.wire import ZERO_UUID
+from anabranch.broker.coordinators.group_offsets import GroupOffsets
+from anabranch.broker.coordinators.group_state import EMPTY, GroupLimits
+from anabranch.broker.coordinators.group_table import GroupTable
+from anabranch.broker.coordinators.group_transactions import GroupTransactions
+from anabranch.broker.coordinators.groups import Group
+from anabranch.broker.coordinators.journal import GROUP_ERRORS, Journal
+from anabranch.broker.coordinators.shards import Slot
+from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositionRequest, ConsumerGroupPositionResponse
+from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
+from anabranch.protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from anabranch.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, GroupMetadataKey, encode_group, encode_key
+from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
-    from broker.config import BrokerSettings
-    from broker.metadata_cache import ClusterImage, MetadataCache
-    from broker.replication.replica_manager import ReplicaManager
+    from anabranch.broker.config import BrokerSettings
+    from anabranch.broker.metadata_cache import ClusterImage, MetadataCache
+    from anabranch.broker.replication.replica_manager import ReplicaManager
 
 log: Final = logging.getLogger(__name__)
 

@@ -12,18 +12,18 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker.coordinators.events import Answer
-from broker.coordinators.group_state import EMPTY, STABLE
-from broker.coordinators.groups import CONSUMER_PROTOCOL_TYPE
-from broker.coordinators.journal import COMMIT_ERRORS, GROUP_ERRORS, Journal
-from broker.coordinators.offsets import CommittedOffset, Offsets, TopicPartition, records_of
-from protocol.errors import ErrorCode, KafkaError
-from protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_key
+from anabranch.broker.coordinators.events import Answer
+from anabranch.broker.coordinators.group_state import EMPTY, STABLE
+from anabranch.broker.coordinators.groups import CONSUMER_PROTOCOL_TYPE
+from anabranch.broker.coordinators.journal import COMMIT_ERRORS, GROUP_ERRORS, Journal
+from anabranch.broker.coordinators.offsets import CommittedOffset, Offsets, TopicPartition, records_of
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_key
 
 if TYPE_CHECKING:
-    from broker.coordinators.group_table import GroupTable
-    from broker.coordinators.shards import Slot
-    from protocol.apis.offset_commit import OffsetCommitRequest
+    from anabranch.broker.coordinators.group_table import GroupTable
+    from anabranch.broker.coordinators.shards import Slot
+    from anabranch.protocol.apis.offset_commit import OffsetCommitRequest
 
 log: Final = logging.getLogger(__name__)
 

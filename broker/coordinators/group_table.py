@@ -11,13 +11,13 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from broker.coordinators.background import Background
-from broker.coordinators.group_state import GroupLimits
-from broker.coordinators.groups import Group
-from broker.coordinators.journal import Journal
-from broker.coordinators.leadership import Leadership
-from broker.coordinators.shards import Shard, Slot
-from protocol.errors import ErrorCode
+from anabranch.broker.coordinators.background import Background
+from anabranch.broker.coordinators.group_state import GroupLimits
+from anabranch.broker.coordinators.groups import Group
+from anabranch.broker.coordinators.journal import Journal
+from anabranch.broker.coordinators.leadership import Leadership
+from anabranch.broker.coordinators.shards import Shard, Slot
+from anabranch.protocol.errors import ErrorCode
 
 log: Final = logging.getLogger(__name__)
 

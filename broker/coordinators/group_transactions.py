@@ -14,19 +14,19 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker.coordinators.events import Answer
-from broker.coordinators.journal import COMMIT_ERRORS, Journal, Part
-from broker.coordinators.offsets import CommittedOffset, TopicPartition, records_of
-from broker.replication.verification import Transaction
-from protocol.errors import ErrorCode, KafkaError
-from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+from anabranch.broker.coordinators.events import Answer
+from anabranch.broker.coordinators.journal import COMMIT_ERRORS, Journal, Part
+from anabranch.broker.coordinators.offsets import CommittedOffset, TopicPartition, records_of
+from anabranch.broker.replication.verification import Transaction
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from broker.coordinators.group_table import GroupTable
-    from broker.coordinators.shards import Slot
-    from broker.replication.replica_manager import ReplicaManager
-    from broker.storage.producer_state import Verification
-    from protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
+    from anabranch.broker.coordinators.group_table import GroupTable
+    from anabranch.broker.coordinators.shards import Slot
+    from anabranch.broker.replication.replica_manager import ReplicaManager
+    from anabranch.broker.storage.producer_state import Verification
+    from anabranch.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
 
 NO_SEQUENCE: Final = -1
 VERIFICATION_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {

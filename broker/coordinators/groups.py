@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
 
-from broker.coordinators import answers, joining, rebalance
-from broker.coordinators.events import (
+from anabranch.broker.coordinators import answers, joining, rebalance
+from anabranch.broker.coordinators.events import (
     Answer,
     Close,
     Disturbed,
@@ -33,10 +33,19 @@ from broker.coordinators.events import (
     Sync,
     Tick,
 )
-from broker.coordinators.group_state import COMPLETING, DEAD, EMPTY, LEGAL, PREPARING, STABLE, GroupLimits, GroupState
-from broker.coordinators.members import Member, Members
-from protocol.errors import DecodeError, ErrorCode, KafkaError
-from protocol.internal_topics import GroupMetadataMember, GroupMetadataValue
+from anabranch.broker.coordinators.group_state import (
+    COMPLETING,
+    DEAD,
+    EMPTY,
+    LEGAL,
+    PREPARING,
+    STABLE,
+    GroupLimits,
+    GroupState,
+)
+from anabranch.broker.coordinators.members import Member, Members
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import GroupMetadataMember, GroupMetadataValue
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
@@ -297,7 +306,7 @@ class Group:
         """What the generation consumes; None when that cannot be known: it may be anything."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
-        from protocol.consumer_protocol import decode_subscription  # for administrators only
+        from anabranch.protocol.consumer_protocol import decode_subscription  # for administrators only
 
         try:
             return frozenset(topic for one in self.subscriptions for topic in decode_subscription(one).topics)

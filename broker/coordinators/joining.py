@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.coordinators import answers, rebalance
-from broker.coordinators.events import Answer, Join, Persisted, Replaced
-from broker.coordinators.group_state import COMPLETING, DEAD, EMPTY, PREPARING, STABLE
-from broker.coordinators.members import Member
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.coordinators import answers, rebalance
+from anabranch.broker.coordinators.events import Answer, Join, Persisted, Replaced
+from anabranch.broker.coordinators.group_state import COMPLETING, DEAD, EMPTY, PREPARING, STABLE
+from anabranch.broker.coordinators.members import Member
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.coordinators.groups import Group
+    from anabranch.broker.coordinators.groups import Group
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 """How long a first join may be parked before its member is given up (kafka NewMemberJoinTimeoutMs)."""

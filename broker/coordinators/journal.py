@@ -18,15 +18,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from protocol.errors import DecodeError, ErrorCode, KafkaError
-from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, decode_key
-from protocol.records.batch import NO_PRODUCER_ID, Buffer, iter_batches
-from protocol.records.batch_builder import BatchBuilder
-from protocol.records.control import ControlType, read_control
-from protocol.records.record import iter_records
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, decode_key
+from anabranch.protocol.records.batch import NO_PRODUCER_ID, Buffer, iter_batches
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.control import ControlType, read_control
+from anabranch.protocol.records.record import iter_records
 
 if TYPE_CHECKING:
-    from broker.storage.producer_state import Verification
+    from anabranch.broker.storage.producer_state import Verification
 
 log: Final = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ import logging
 from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 
-from broker.coordinators.background import Background
-from broker.coordinators.journal import Journal, Put, Settle
-from protocol.errors import ErrorCode, KafkaError
-from protocol.hashing import partition_of_group
+from anabranch.broker.coordinators.background import Background
+from anabranch.broker.coordinators.journal import Journal, Put, Settle
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.hashing import partition_of_group
 
 log: Final = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from broker.coordinators.transaction_markers import (
+from anabranch.broker.coordinators.transaction_markers import (
     NOWHERE,
     DecidedTransaction,
     Load,
@@ -23,17 +23,17 @@ from broker.coordinators.transaction_markers import (
     outcomes,
     request_of,
 )
-from broker.coordinators.transactions import TopicPartition
-from clients.backoff import Backoff
-from clients.connection import Connection
-from controller.zk import paths, znodes
-from controller.zk.session import NoNode, ZkError
-from protocol.errors import KafkaError
+from anabranch.broker.coordinators.transactions import TopicPartition
+from anabranch.clients.backoff import Backoff
+from anabranch.clients.connection import Connection
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.session import NoNode, ZkError
+from anabranch.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from broker.coordinators.background import Background
-    from broker.coordinators.transaction_journal import TransactionShard
-    from broker.services import Services
+    from anabranch.broker.coordinators.background import Background
+    from anabranch.broker.coordinators.transaction_journal import TransactionShard
+    from anabranch.broker.services import Services
 
 log: Final = logging.getLogger(__name__)
 

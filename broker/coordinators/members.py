@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from broker.coordinators.events import Join, Ticket
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.coordinators.events import Join, Ticket
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 Protocols = tuple[tuple[str, bytes], ...]
 """(name, metadata) in the order of the member's preference."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from protocol.internal_topics import OffsetCommitKey, OffsetCommitValue, encode_key, encode_offset
+from anabranch.protocol.internal_topics import OffsetCommitKey, OffsetCommitValue, encode_key, encode_offset
 
 TopicPartition = tuple[str, int]
 

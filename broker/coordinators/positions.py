@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.coordinators.events import Answer, Ticket
-from broker.coordinators.offsets import TopicPartition
-from protocol.apis.consumer_group_position import (
+from anabranch.broker.coordinators.events import Answer, Ticket
+from anabranch.broker.coordinators.offsets import TopicPartition
+from anabranch.protocol.apis.consumer_group_position import (
     ConsumerGroupPositionRequest,
     ConsumerGroupPositionResponse,
     ConsumerGroupPositionResponsePartition,
     ConsumerGroupPositionResponseTopic,
 )
-from protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode
 
 UNKNOWN: Final = -1
 OffsetOf = Callable[[TopicPartition], int]

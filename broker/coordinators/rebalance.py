@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.coordinators import answers
-from broker.coordinators.events import Answer, Disturbed, Persisted, Sync
-from broker.coordinators.group_state import COMPLETING, EMPTY, PREPARING, STABLE
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.coordinators import answers
+from anabranch.broker.coordinators.events import Answer, Disturbed, Persisted, Sync
+from anabranch.broker.coordinators.group_state import COMPLETING, EMPTY, PREPARING, STABLE
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.coordinators.groups import Group
-    from broker.coordinators.members import Member
+    from anabranch.broker.coordinators.groups import Group
+    from anabranch.broker.coordinators.members import Member
 
 
 def start(group: Group, now_ms: int) -> None:

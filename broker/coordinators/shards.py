@@ -10,20 +10,20 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from broker.coordinators.group_state import EMPTY, GroupLimits
-from broker.coordinators.groups import Group
-from broker.coordinators.journal import Journal, Part, Put, Settle
-from broker.coordinators.offsets import CommittedOffset, Offsets
-from broker.coordinators.positions import Positions
-from protocol.errors import ErrorCode
-from protocol.internal_topics import (
+from anabranch.broker.coordinators.group_state import EMPTY, GroupLimits
+from anabranch.broker.coordinators.groups import Group
+from anabranch.broker.coordinators.journal import Journal, Part, Put, Settle
+from anabranch.broker.coordinators.offsets import CommittedOffset, Offsets
+from anabranch.broker.coordinators.positions import Positions
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.internal_topics import (
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
     decode_group,
     decode_offset,
 )
-from protocol.records.batch import NO_PRODUCER_ID
+from anabranch.protocol.records.batch import NO_PRODUCER_ID
 
 
 @dataclass(slots=True, eq=False)

@@ -18,15 +18,15 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from broker.coordinators import transaction_requests as requests
-from broker.coordinators.background import Alarm, Background
-from broker.coordinators.journal import Journal
-from broker.coordinators.leadership import Leadership
-from broker.coordinators.marker_sender import MarkerSender
-from broker.coordinators.transaction_journal import TRANSACTION_ERRORS, TransactionShard, record_of
-from broker.coordinators.transaction_markers import DecidedTransaction
-from broker.coordinators.transaction_requests import Producer
-from broker.coordinators.transactions import (
+from anabranch.broker.coordinators import transaction_requests as requests
+from anabranch.broker.coordinators.background import Alarm, Background
+from anabranch.broker.coordinators.journal import Journal
+from anabranch.broker.coordinators.leadership import Leadership
+from anabranch.broker.coordinators.marker_sender import MarkerSender
+from anabranch.broker.coordinators.transaction_journal import TRANSACTION_ERRORS, TransactionShard, record_of
+from anabranch.broker.coordinators.transaction_markers import DecidedTransaction
+from anabranch.broker.coordinators.transaction_requests import Producer
+from anabranch.broker.coordinators.transactions import (
     AT_REST,
     PREPARE_EPOCH_FENCE,
     PREPARED,
@@ -34,11 +34,11 @@ from broker.coordinators.transactions import (
     Transaction,
     Transition,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.internal_topics import TRANSACTION_STATE_TOPIC, decode_transaction_key, encode_transaction_key
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC, decode_transaction_key, encode_transaction_key
 
 if TYPE_CHECKING:
-    from broker.services import Services
+    from anabranch.broker.services import Services
 
 log: Final = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.coordinators.journal import Put, Settle
-from broker.coordinators.transactions import EMPTY, TopicPartition, Transaction, TransactionState, Transition
-from protocol.errors import DecodeError, ErrorCode
-from protocol.internal_topics import (
+from anabranch.broker.coordinators.journal import Put, Settle
+from anabranch.broker.coordinators.transactions import EMPTY, TopicPartition, Transaction, TransactionState, Transition
+from anabranch.protocol.errors import DecodeError, ErrorCode
+from anabranch.protocol.internal_topics import (
     TransactionPartitions,
     TransactionValue,
     decode_transaction,

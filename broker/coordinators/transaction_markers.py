@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.coordinators.transaction_journal import TransactionShard, grouped
-from broker.coordinators.transactions import PREPARE_COMMIT, TopicPartition, Transaction, Transition
-from protocol.apis.write_txn_markers import (
+from anabranch.broker.coordinators.transaction_journal import TransactionShard, grouped
+from anabranch.broker.coordinators.transactions import PREPARE_COMMIT, TopicPartition, Transaction, Transition
+from anabranch.protocol.apis.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode
 
 NOWHERE: Final = -1
 """The queue of markers whose partition has no live leader that we know of."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from broker.coordinators.transactions import (
+from anabranch.broker.coordinators.transactions import (
     AT_REST,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -28,7 +28,7 @@ from broker.coordinators.transactions import (
     Transition,
     is_epoch_exhausted,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 class Producer(NamedTuple):

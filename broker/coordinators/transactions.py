@@ -23,8 +23,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.values import value
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.values import value
 
 TopicPartition = tuple[str, int]
 

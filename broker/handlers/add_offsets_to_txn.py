@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.api import RequestContext, handles
-from broker.coordinators.transaction_requests import Producer
-from broker.handlers.fencing import code_for
-from protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from protocol.errors import ErrorCode, KafkaError
-from protocol.hashing import partition_of_group
-from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.transaction_requests import Producer
+from anabranch.broker.handlers.fencing import code_for
+from anabranch.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.hashing import partition_of_group
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 
 FIRST_VERSION_WITH_PRODUCER_FENCED: Final = 2
 

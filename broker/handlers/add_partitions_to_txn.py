@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from broker.api import RequestContext, handles
-from broker.coordinators.transaction_requests import Producer
-from broker.coordinators.transactions import TopicPartition
-from broker.handlers.fencing import code_for
-from protocol.apis.add_partitions_to_txn import (
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.transaction_requests import Producer
+from anabranch.broker.coordinators.transactions import TopicPartition
+from anabranch.broker.handlers.fencing import code_for
+from anabranch.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -24,7 +24,7 @@ from protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 FIRST_VERSION_OF_BROKERS: Final = 4
 FIRST_VERSION_WITH_PRODUCER_FENCED: Final = 2

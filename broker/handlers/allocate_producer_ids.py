@@ -6,9 +6,9 @@ other node answers NOT_CONTROLLER.
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 @handles(AllocateProducerIdsRequest, versions="0")

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker import client_quotas as quotas
-from broker.api import RequestContext, handles
-from broker.turns import Turns
-from protocol.apis.alter_client_quotas import (
+from anabranch.broker import client_quotas as quotas
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.turns import Turns
+from anabranch.protocol.apis.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     EntityData,
     EntryData,
     EntryDataResult,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 ORDER: Final = (quotas.CLIENT_ID, quotas.USER, quotas.IP)
 

@@ -6,10 +6,10 @@ others uses IncrementalAlterConfigs.
 
 from __future__ import annotations
 
-from broker import config_requests as requests
-from broker.api import RequestContext, handles
-from broker.config_requests import SET, Operation
-from protocol.apis.alter_configs import (
+from anabranch.broker import config_requests as requests
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.config_requests import SET, Operation
+from anabranch.protocol.apis.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,

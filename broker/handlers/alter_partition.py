@@ -5,9 +5,9 @@ Versions 0 to 3. All rules live in the controller; a node whose controller is no
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from protocol.apis.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from protocol.errors import ErrorCode
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from anabranch.protocol.errors import ErrorCode
 
 
 @handles(AlterPartitionRequest, versions="0-3")

@@ -6,9 +6,9 @@ ListPartitionReassignments and in every replica list until then.
 
 from __future__ import annotations
 
-from broker import admin
-from broker.api import RequestContext, handles
-from protocol.apis.alter_partition_reassignments import (
+from anabranch.broker import admin
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )

@@ -7,15 +7,15 @@ will be made where they were wanted.
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from broker.turns import Turns
-from protocol.apis.alter_replica_log_dirs import (
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.turns import Turns
+from anabranch.protocol.apis.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 @handles(AlterReplicaLogDirsRequest, versions="0-2")

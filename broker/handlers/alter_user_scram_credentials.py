@@ -5,15 +5,15 @@ Version 0. The controller carries it out; each user has its own error, and all i
 
 from __future__ import annotations
 
-from broker import scram
-from broker.admin import refuse_unless_controller
-from broker.api import RequestContext, handles
-from protocol.apis.alter_user_scram_credentials import (
+from anabranch.broker import scram
+from anabranch.broker.admin import refuse_unless_controller
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 @handles(AlterUserScramCredentialsRequest, versions="0")

@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from broker.api import RequestContext, handles, version_range
-from broker.dispatch import HANDLERS
-from protocol.apis.api_versions import (
+from anabranch.broker.api import RequestContext, handles, version_range
+from anabranch.broker.dispatch import HANDLERS
+from anabranch.protocol.apis.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode
 
 FIRST_VERSION_WITH_LEVEL_0: Final = 4
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

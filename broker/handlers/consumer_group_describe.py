@@ -5,13 +5,13 @@ Version 0. Kafka's brokers with ZooKeeper advertise this and have no such group:
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from protocol.apis.consumer_group_describe import (
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
-from protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode
 
 
 @handles(ConsumerGroupDescribeRequest, versions="0")

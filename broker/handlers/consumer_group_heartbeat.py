@@ -5,9 +5,12 @@ Version 0. Kafka's brokers with ZooKeeper advertise this and have no coordinator
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-from protocol.errors import ErrorCode
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from anabranch.protocol.errors import ErrorCode
 
 
 @handles(ConsumerGroupHeartbeatRequest, versions="0")

@@ -7,8 +7,8 @@ as the assignment no longer stands. Any offset that is not known is -1.
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from protocol.apis.consumer_group_position import ConsumerGroupPositionRequest, ConsumerGroupPositionResponse
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositionRequest, ConsumerGroupPositionResponse
 
 
 @handles(ConsumerGroupPositionRequest, versions="0-1")

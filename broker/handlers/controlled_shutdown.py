@@ -6,9 +6,9 @@ answers NOT_CONTROLLER.
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from protocol.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
-from protocol.errors import ErrorCode
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from anabranch.protocol.errors import ErrorCode
 
 
 @handles(ControlledShutdownRequest, versions="0-3")

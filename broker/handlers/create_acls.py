@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.api import RequestContext, handles
-from protocol.apis.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
-from protocol.errors import ErrorCode
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from anabranch.protocol.errors import ErrorCode
 
 NO_AUTHORIZER: Final = "No Authorizer is configured."
 

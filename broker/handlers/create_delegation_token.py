@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.api import RequestContext, handles
-from protocol.apis.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
-from protocol.errors import ErrorCode
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
+from anabranch.protocol.errors import ErrorCode
 
 USER: Final = "User"
 ANONYMOUS: Final = "ANONYMOUS"

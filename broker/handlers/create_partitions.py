@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from broker import admin
-from broker.api import RequestContext, handles
-from broker.mutation_quotas import Spending
-from protocol.apis.create_partitions import (
+from anabranch.broker import admin
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.mutation_quotas import Spending
+from anabranch.protocol.apis.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
-from protocol.errors import KafkaError
+from anabranch.protocol.errors import KafkaError
 
 FIRST_VERSION_WITH_STRICT_QUOTA = 3
 

@@ -10,24 +10,24 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from broker import admin
-from broker.api import RequestContext, handles
-from broker.described_configs import described_topic
-from broker.mutation_quotas import Spending
-from broker.turns import Turns
-from protocol.apis.create_topics import (
+from anabranch.broker import admin
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.described_configs import described_topic
+from anabranch.broker.mutation_quotas import Spending
+from anabranch.broker.turns import Turns
+from anabranch.protocol.apis.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.wire import ZERO_UUID
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
-    from broker.admin import TopicPlan
-    from broker.services import Services
+    from anabranch.broker.admin import TopicPlan
+    from anabranch.broker.services import Services
 
 FIRST_VERSION_WITH_STRICT_QUOTA = 6
 

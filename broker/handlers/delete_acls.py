@@ -5,10 +5,10 @@ Versions 0 to 3. There is no authorizer that has any: SECURITY_DISABLED for each
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from broker.handlers.create_acls import NO_AUTHORIZER
-from protocol.apis.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
-from protocol.errors import ErrorCode
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.handlers.create_acls import NO_AUTHORIZER
+from anabranch.protocol.apis.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+from anabranch.protocol.errors import ErrorCode
 
 
 @handles(DeleteAclsRequest, versions="0-3")

@@ -5,10 +5,10 @@ Versions 0 to 2. Answered when the tombstones are replicated. GROUP_ID_NOT_FOUND
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from broker.turns import Turns
-from protocol.apis.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.turns import Turns
+from anabranch.protocol.apis.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 @handles(DeleteGroupsRequest, versions="0-2")

@@ -10,20 +10,20 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.api import INTERNAL_TOPICS, RequestContext, handles
-from broker.turns import Turns
-from protocol.apis.delete_records import (
+from anabranch.broker.api import INTERNAL_TOPICS, RequestContext, handles
+from anabranch.broker.turns import Turns
+from anabranch.protocol.apis.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.replication.partition import Partition
-    from broker.replication.replica_manager import ReplicaManager
+    from anabranch.broker.replication.partition import Partition
+    from anabranch.broker.replication.replica_manager import ReplicaManager
 
 NO_LOW_WATERMARK = -1
 

@@ -8,19 +8,19 @@ taken until they are back, which the message of its row says (v5 and newer), tho
 
 from __future__ import annotations
 
-from broker import admin
-from broker.api import RequestContext, handles
-from broker.metadata_cache import ClusterImage, TopicImage
-from broker.mutation_quotas import Spending
-from broker.turns import Turns
-from protocol.apis.delete_topics import (
+from anabranch.broker import admin
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.metadata_cache import ClusterImage, TopicImage
+from anabranch.broker.mutation_quotas import Spending
+from anabranch.broker.turns import Turns
+from anabranch.protocol.apis.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.wire import ZERO_UUID
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.wire import ZERO_UUID
 
 FIRST_VERSION_THAT_KNOWS_DELETION_DISABLED = 3
 FIRST_VERSION_WITH_STRICT_QUOTA = 5
@@ -57,7 +57,7 @@ def by_name(name: str) -> DeleteTopicState:
 
 async def mark(ctx: RequestContext, asked: DeleteTopicState, spending: Spending) -> DeletableTopicResult:
     """Check one topic and mark it, once more if it is marked already. Raises KafkaError."""
-    from controller.topic_admin import delete_topic, is_going
+    from anabranch.controller.topic_admin import delete_topic, is_going
 
     services, image = ctx.services, ctx.services.metadata.image
     await admin.refuse_unless_controller(services)

@@ -5,9 +5,9 @@ Versions 0 to 3. There is no authorizer, so nobody is kept out and there is noth
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from protocol.apis.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from protocol.errors import ErrorCode
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from anabranch.protocol.errors import ErrorCode
 
 
 @handles(DescribeAclsRequest, versions="0-3")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker import client_quotas as quotas
-from broker.api import RequestContext, handles
-from broker.quotas import FETCH, PRODUCE, REQUEST
-from protocol.apis.describe_client_quotas import (
+from anabranch.broker import client_quotas as quotas
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.quotas import FETCH, PRODUCE, REQUEST
+from anabranch.protocol.apis.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
@@ -19,7 +19,7 @@ from protocol.apis.describe_client_quotas import (
     EntryData,
     ValueData,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 EXACT, OF_DEFAULT, SPECIFIED = range(3)
 ORDER: Final = (REQUEST, PRODUCE, FETCH, "controller_mutation_rate", "connection_creation_rate")

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker import authorized_operations as operations
-from broker.admin import controller_to_show
-from broker.api import RequestContext, handles
-from protocol.apis.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
-from protocol.errors import ErrorCode
+from anabranch.broker import authorized_operations as operations
+from anabranch.broker.admin import controller_to_show
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from anabranch.protocol.errors import ErrorCode
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2

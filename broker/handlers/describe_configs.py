@@ -9,13 +9,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.admin import check_topic_name
-from broker.api import RequestContext, handles
-from broker.config_changes import read_config
-from broker.config_requests import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC, check_logger_broker
-from broker.described_configs import DescribedConfig, described_broker, described_default, described_topic, only
-from broker.turns import Turns
-from protocol.apis.describe_configs import (
+from anabranch.broker.admin import check_topic_name
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.config_changes import read_config
+from anabranch.broker.config_requests import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC, check_logger_broker
+from anabranch.broker.described_configs import (
+    DescribedConfig,
+    described_broker,
+    described_default,
+    described_topic,
+    only,
+)
+from anabranch.broker.turns import Turns
+from anabranch.protocol.apis.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
@@ -23,7 +29,7 @@ from protocol.apis.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 DYNAMIC_BROKER_LOGGER: Final = 6
 KNOWN_TYPES: Final = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS)
@@ -97,7 +103,7 @@ def check_described_broker(node_id: int, name: str) -> None:
 
 def logger_rows() -> list[DescribedConfig]:
     """The loggers of this process and their levels."""
-    from broker.loggers import levels
+    from anabranch.broker.loggers import levels
 
     return [
         DescribedConfig(

@@ -5,9 +5,12 @@ Versions 0 to 3. Who is not authenticated, and nobody is on a PLAINTEXT listener
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from protocol.apis.describe_delegation_token import DescribeDelegationTokenRequest, DescribeDelegationTokenResponse
-from protocol.errors import ErrorCode
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from anabranch.protocol.errors import ErrorCode
 
 
 @handles(DescribeDelegationTokenRequest, versions="0-3")

@@ -6,12 +6,12 @@ may do everything: there are no ACLs.
 
 from __future__ import annotations
 
-from broker import authorized_operations as operations
-from broker.api import RequestContext, handles
-from broker.coordinators import answers
-from broker.turns import Turns
-from protocol.apis.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker import authorized_operations as operations
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators import answers
+from anabranch.broker.turns import Turns
+from anabranch.protocol.apis.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 @handles(DescribeGroupsRequest, versions="0-5")

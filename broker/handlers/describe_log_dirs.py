@@ -9,21 +9,21 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from broker.api import RequestContext, handles
-from protocol.apis.describe_log_dirs import (
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.replication.partition import Partition
-    from broker.replication.replica_manager import ReplicaManager
-    from broker.storage.log import PartitionLog
-    from broker.storage.log_directory import LogDirectory
+    from anabranch.broker.replication.partition import Partition
+    from anabranch.broker.replication.replica_manager import ReplicaManager
+    from anabranch.broker.storage.log import PartitionLog
+    from anabranch.broker.storage.log_directory import LogDirectory
 
 log: Final = logging.getLogger(__name__)
 NO_LAG: Final = -1

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker import admin
-from broker.api import RequestContext, handles
-from broker.storage.producer_state import ProducerEntry
-from broker.turns import Turns
-from protocol.apis.describe_producers import (
+from anabranch.broker import admin
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.storage.producer_state import ProducerEntry
+from anabranch.broker.turns import Turns
+from anabranch.protocol.apis.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
     TopicResponse,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 @handles(DescribeProducersRequest, versions="0")

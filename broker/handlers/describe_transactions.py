@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker.api import RequestContext, handles
-from broker.coordinators.transaction_journal import grouped
-from broker.turns import Turns
-from protocol.apis.describe_transactions import (
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.transaction_journal import grouped
+from anabranch.broker.turns import Turns
+from anabranch.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TopicData,
     TransactionState,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 @handles(DescribeTransactionsRequest, versions="0")

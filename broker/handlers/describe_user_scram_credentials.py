@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker import scram
-from broker.api import RequestContext, handles
-from broker.turns import Turns
-from protocol.apis.describe_user_scram_credentials import (
+from anabranch.broker import scram
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.turns import Turns
+from anabranch.protocol.apis.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 @handles(DescribeUserScramCredentialsRequest, versions="0")

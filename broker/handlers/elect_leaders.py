@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker import admin
-from broker.api import RequestContext, handles
-from broker.metadata_cache import ClusterImage
-from protocol.apis.elect_leaders import (
+from anabranch.broker import admin
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.metadata_cache import ClusterImage
+from anabranch.protocol.apis.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 PREFERRED: Final = 0
 

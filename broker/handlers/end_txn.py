@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.api import RequestContext, handles
-from broker.coordinators.transaction_requests import Producer
-from broker.handlers.fencing import code_for
-from protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.transaction_requests import Producer
+from anabranch.broker.handlers.fencing import code_for
+from anabranch.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 FIRST_VERSION_WITH_PRODUCER_FENCED: Final = 2
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from broker.api import CloseConnection, RequestContext, handles
-from protocol.apis.envelope import EnvelopeRequest
+from anabranch.broker.api import CloseConnection, RequestContext, handles
+from anabranch.protocol.apis.envelope import EnvelopeRequest
 
 
 @handles(EnvelopeRequest, versions="0")

@@ -5,10 +5,10 @@ Versions 0 to 2. Who is not authenticated, and nobody is on a PLAINTEXT listener
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from broker.handlers.create_delegation_token import NO_TIME
-from protocol.apis.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
-from protocol.errors import ErrorCode
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.handlers.create_delegation_token import NO_TIME
+from anabranch.protocol.apis.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
+from anabranch.protocol.errors import ErrorCode
 
 
 @handles(ExpireDelegationTokenRequest, versions="0-2")

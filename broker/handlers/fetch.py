@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.api import RequestContext, handles
-from broker.handlers.leader_hints import HINTED, LeaderHints
-from broker.replication.partition import Role
-from broker.replication.replica_selector import preferred_replica
-from protocol.apis.fetch import (
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.handlers.leader_hints import HINTED, LeaderHints
+from anabranch.broker.replication.partition import Role
+from anabranch.broker.replication.replica_selector import preferred_replica
+from anabranch.protocol.apis.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
@@ -32,11 +32,11 @@ from protocol.apis.fetch import (
     PartitionData,
     SnapshotId,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.replication.fetch_sessions import FetchSession, Key, SessionPartition
-    from broker.replication.partition import Partition
+    from anabranch.broker.replication.fetch_sessions import FetchSession, Key, SessionPartition
+    from anabranch.broker.replication.partition import Partition
 
 READ_COMMITTED: Final = 1
 LAST_VERSION_WITH_HARD_LIMITS: Final = 2
@@ -68,7 +68,7 @@ async def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
     except KafkaError as error:
         return FetchResponse(error_code=error.code, session_id=request.session_id, responses=[])
     if ctx.version < FIRST_VERSION_WITH_ZSTD:
-        from broker.handlers.old_fetch import downgrade
+        from anabranch.broker.handlers.old_fetch import downgrade
 
         await downgrade(ctx, request, responses)
     endpoints = [

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker import admin
-from broker.api import RequestContext, handles
-from broker.turns import Turns
-from controller.zk.session import ZkError
-from protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.errors import ErrorCode, KafkaError
-from protocol.hashing import partition_of_group
+from anabranch.broker import admin
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.turns import Turns
+from anabranch.controller.zk.session import ZkError
+from anabranch.protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.hashing import partition_of_group
 
 if TYPE_CHECKING:
-    from broker.services import Services
+    from anabranch.broker.services import Services
 
 TOPICS: Final = {0: "__consumer_offsets", 1: "__transaction_state"}
 """Key type -> where the state of such keys is kept."""

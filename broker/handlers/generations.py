@@ -10,16 +10,16 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker.replication.inspector import looks_sound
-from broker.replication.legacy_producers import NAMED_MAX, Fit, fit_of, misplaced, unreadable
-from protocol.errors import DecodeError, KafkaError
-from protocol.records.batch import HEADER_BYTES, MAGIC, read_header
+from anabranch.broker.replication.inspector import looks_sound
+from anabranch.broker.replication.legacy_producers import NAMED_MAX, Fit, fit_of, misplaced, unreadable
+from anabranch.protocol.errors import DecodeError, KafkaError
+from anabranch.protocol.records.batch import HEADER_BYTES, MAGIC, read_header
 
 if TYPE_CHECKING:
-    from broker.metadata_cache import TopicImage
-    from broker.replication.partition import Partition
-    from broker.replication.replica_manager import ReplicaManager
-    from protocol.apis.produce import PartitionProduceData, ProduceRequest
+    from anabranch.broker.metadata_cache import TopicImage
+    from anabranch.broker.replication.partition import Partition
+    from anabranch.broker.replication.replica_manager import ReplicaManager
+    from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest
 
 Fits = Mapping[int, Fit]
 """By the id of what stands in the request for a partition."""

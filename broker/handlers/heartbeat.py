@@ -5,8 +5,8 @@ Versions 0 to 4. While the group is being loaded every heartbeat is fine: sessio
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 @handles(HeartbeatRequest, versions="0-4")

@@ -6,10 +6,10 @@ it out: it writes below /config, and every node notices.
 
 from __future__ import annotations
 
-from broker import config_requests as requests
-from broker.api import RequestContext, handles
-from broker.config_requests import Operation
-from protocol.apis.incremental_alter_configs import (
+from anabranch.broker import config_requests as requests
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.config_requests import Operation
+from anabranch.protocol.apis.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
@@ -53,7 +53,7 @@ async def incremental_alter_configs(
 
 def alter_loggers(ctx: RequestContext, name: str, operations: list[Operation], *, validate_only: bool) -> None:
     """Change the levels of this process. Raises KafkaError."""
-    from broker import loggers
+    from anabranch.broker import loggers
 
     requests.check_logger_broker(ctx.services.settings.node_id, name)
     loggers.check(operations)

@@ -6,8 +6,8 @@ Versions 0 to 9. The answer comes when the join phase ends. From v4 a new dynami
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
 
 
 @handles(JoinGroupRequest, versions="0-9")

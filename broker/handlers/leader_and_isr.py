@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.api import RequestContext, handles
-from controller.zk.session import ZkError
-from protocol.apis.leader_and_isr import (
+from anabranch.broker.api import RequestContext, handles
+from anabranch.controller.zk.session import ZkError
+from anabranch.protocol.apis.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.wire import ZERO_UUID
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.wire import ZERO_UUID
 
 
 @handles(LeaderAndIsrRequest, versions="0-7")

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.metadata_cache import BrokerImage, MetadataCache
+    from anabranch.broker.metadata_cache import BrokerImage, MetadataCache
 
 HINTED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 

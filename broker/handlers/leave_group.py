@@ -6,8 +6,8 @@ top.
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 
 @handles(LeaveGroupRequest, versions="0-5")

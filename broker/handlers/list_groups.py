@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.api import RequestContext, handles
-from protocol.apis.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from protocol.errors import ErrorCode
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from anabranch.protocol.errors import ErrorCode
 
 GROUP_TYPE: Final = "classic"
 

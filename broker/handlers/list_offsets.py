@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from broker.api import RequestContext, handles
-from broker.turns import Turns
-from protocol.apis.list_offsets import (
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.turns import Turns
+from anabranch.protocol.apis.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.replication.partition import Partition
+    from anabranch.broker.replication.partition import Partition
 
 LATEST: Final = -1
 EARLIEST: Final = -2

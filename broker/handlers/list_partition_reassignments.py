@@ -5,9 +5,9 @@ Version 0. Answered from the active controller's state, here or elsewhere.
 
 from __future__ import annotations
 
-from broker import admin
-from broker.api import RequestContext, handles
-from protocol.apis.list_partition_reassignments import (
+from anabranch.broker import admin
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )

@@ -6,11 +6,11 @@ match nothing and are told back. While a partition is being loaded the answer is
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from broker.coordinators.transactions import Transaction, TransactionState
-from protocol.apis import list_transactions as messages
-from protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from protocol.errors import ErrorCode
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.transactions import Transaction, TransactionState
+from anabranch.protocol.apis import list_transactions as messages
+from anabranch.protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from anabranch.protocol.errors import ErrorCode
 
 
 @handles(ListTransactionsRequest, versions="0-1")

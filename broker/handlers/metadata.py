@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from broker import admin
-from broker import authorized_operations as operations
-from broker.api import INTERNAL_TOPICS, RequestContext, handles
-from broker.turns import Turns
-from protocol.apis.metadata import (
+from anabranch.broker import admin
+from anabranch.broker import authorized_operations as operations
+from anabranch.broker.api import INTERNAL_TOPICS, RequestContext, handles
+from anabranch.broker.turns import Turns
+from anabranch.protocol.apis.metadata import (
     GenerationStart,
     MetadataRequest,
     MetadataRequestTopic,
@@ -25,12 +25,12 @@ from protocol.apis.metadata import (
     MetadataResponseTopic,
     ReshardStep,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.wire import ZERO_UUID
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
-    from broker.metadata_cache import ClusterImage, PartitionImage, TopicImage
-    from broker.services import Services
+    from anabranch.broker.metadata_cache import ClusterImage, PartitionImage, TopicImage
+    from anabranch.broker.services import Services
 
 Asked = TypeVar("Asked")
 

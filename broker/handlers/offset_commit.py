@@ -7,23 +7,23 @@ everything else concerns the group and is told for each partition, because the r
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from broker.coordinators.offsets import CommittedOffset, TopicPartition
-from protocol.apis.offset_commit import (
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.offsets import CommittedOffset, TopicPartition
+from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 @handles(OffsetCommitRequest, versions="0-9")
 async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit what can be committed; answered when it is replicated."""
     if ctx.version == 0:
-        from broker.handlers import zookeeper_offsets
+        from anabranch.broker.handlers import zookeeper_offsets
 
         return await zookeeper_offsets.commit(ctx, request)
     now_ms = ctx.services.now_ms()

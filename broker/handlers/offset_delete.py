@@ -7,15 +7,15 @@ then only the partitions that do not exist have rows.
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from broker.coordinators.offsets import TopicPartition
-from protocol.apis.offset_delete import (
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.offsets import TopicPartition
+from anabranch.protocol.apis.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 @handles(OffsetDeleteRequest, versions="0")

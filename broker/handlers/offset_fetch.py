@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from broker.api import RequestContext, handles
-from broker.coordinators.offsets import NO_LEADER_EPOCH, UNKNOWN_OFFSET, Offsets
-from protocol.apis.offset_fetch import (
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.offsets import NO_LEADER_EPOCH, UNKNOWN_OFFSET, Offsets
+from anabranch.protocol.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
@@ -25,7 +25,7 @@ from protocol.apis.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 FIRST_VERSION_WITH_GROUP_ERROR: Final = 2
 Topics = Iterable[tuple[str, list[int]]]
@@ -37,7 +37,7 @@ Row = tuple[int, int, int, str, ErrorCode]
 async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Answer each group."""
     if ctx.version == 0:
-        from broker.handlers import zookeeper_offsets
+        from anabranch.broker.handlers import zookeeper_offsets
 
         return await zookeeper_offsets.fetch(ctx, request)
     if ctx.version >= 8:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker.api import RequestContext, answer_each, handles
-from broker.turns import Turns
-from protocol.apis.offset_for_leader_epoch import (
+from anabranch.broker.api import RequestContext, answer_each, handles
+from anabranch.broker.turns import Turns
+from anabranch.protocol.apis.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 @handles(OffsetForLeaderEpochRequest, versions="0-4")

@@ -18,18 +18,18 @@ import logging
 import struct
 from typing import TYPE_CHECKING, Final
 
-from protocol.apis.fetch import PartitionData
-from protocol.errors import DecodeError, ErrorCode, KafkaError
-from protocol.records.batch import HEADER_BYTES, iter_batches
-from protocol.records.compression import Compression
-from protocol.records.conversion import down_convert
-from protocol.records.message_set import iter_headers
+from anabranch.protocol.apis.fetch import PartitionData
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+from anabranch.protocol.records.batch import HEADER_BYTES, iter_batches
+from anabranch.protocol.records.compression import Compression
+from anabranch.protocol.records.conversion import down_convert
+from anabranch.protocol.records.message_set import iter_headers
 
 if TYPE_CHECKING:
-    from broker.api import RequestContext
-    from broker.storage.settings import LogSettings
-    from protocol.apis.fetch import FetchableTopicResponse, FetchRequest
-    from protocol.records.batch import Buffer
+    from anabranch.broker.api import RequestContext
+    from anabranch.broker.storage.settings import LogSettings
+    from anabranch.protocol.apis.fetch import FetchableTopicResponse, FetchRequest
+    from anabranch.protocol.records.batch import Buffer
 
 FIRST_VERSION_WITH_BATCHES: Final = 4
 FIRST_VERSION_WITH_TIMESTAMPS: Final = 2

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker.api import RequestContext, handles
-from broker.metadata_cache import PartitionImage, TopicImage
-from broker.turns import Turns
-from protocol.apis.partition_leader_epochs_for_partitions import (
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.metadata_cache import PartitionImage, TopicImage
+from anabranch.broker.turns import Turns
+from anabranch.protocol.apis.partition_leader_epochs_for_partitions import (
     LineageEpoch,
     PartitionLeaderEpochsForPartitionsRequest,
     PartitionLeaderEpochsForPartitionsResponse,
     PartitionLeaderEpochsForPartitionsResponsePartition,
     PartitionLeaderEpochsForPartitionsResponseTopic,
 )
-from protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode
 
 
 @handles(PartitionLeaderEpochsForPartitionsRequest, versions="0-1")

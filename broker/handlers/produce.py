@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.api import INTERNAL_TOPICS, CloseConnection, RequestContext, handles
-from broker.handlers.generations import Fits, prepare
-from broker.handlers.leader_hints import HINTED, LeaderHints
-from broker.handlers.transactional_batches import check_no_transaction, verify
-from broker.replication.inspector import NOTHING_FOUND, is_long
-from broker.replication.legacy_producers import LegacyRefused
-from broker.replication.verification import NOTHING_TO_VERIFY, Verified
-from broker.replication.waiting import ReplicationWait
-from broker.storage.inspection import RecordsRefused
-from protocol.apis.produce import (
+from anabranch.broker.api import INTERNAL_TOPICS, CloseConnection, RequestContext, handles
+from anabranch.broker.handlers.generations import Fits, prepare
+from anabranch.broker.handlers.leader_hints import HINTED, LeaderHints
+from anabranch.broker.handlers.transactional_batches import check_no_transaction, verify
+from anabranch.broker.replication.inspector import NOTHING_FOUND, is_long
+from anabranch.broker.replication.legacy_producers import LegacyRefused
+from anabranch.broker.replication.verification import NOTHING_TO_VERIFY, Verified
+from anabranch.broker.replication.waiting import ReplicationWait
+from anabranch.broker.storage.inspection import RecordsRefused
+from anabranch.protocol.apis.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -33,13 +33,13 @@ from protocol.apis.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import MAGIC
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.records.batch import MAGIC
 
 if TYPE_CHECKING:
-    from broker.replication.inspector import Findings
-    from broker.replication.replica_manager import ReplicaManager
-    from protocol.records.batch import Buffer
+    from anabranch.broker.replication.inspector import Findings
+    from anabranch.broker.replication.replica_manager import ReplicaManager
+    from anabranch.protocol.records.batch import Buffer
 
 ADMIN_CLIENT: Final = "__admin_client"
 """The client id that Kafka lets write to internal topics."""

@@ -5,9 +5,9 @@ Versions 0 to 2. Listeners here are PLAINTEXT: whoever connects is authenticated
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from protocol.errors import ErrorCode
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from anabranch.protocol.errors import ErrorCode
 
 
 @handles(SaslAuthenticateRequest, versions="0-2")

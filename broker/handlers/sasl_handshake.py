@@ -6,9 +6,9 @@ handshake comes at the wrong time, and no mechanism is named.
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from protocol.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from protocol.errors import ErrorCode
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from anabranch.protocol.errors import ErrorCode
 
 
 @handles(SaslHandshakeRequest, versions="0-1")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from broker.api import RequestContext, handles
-from protocol.apis.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 EPOCH_NOT_KNOWN: Final = -1
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.api import RequestContext, handles
-from protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 FIRST_VERSION_WITH_PROTOCOL: Final = 5
 

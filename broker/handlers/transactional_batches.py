@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.replication.verification import Transaction, Verified
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import HEADER_BYTES, MAGIC, TRANSACTIONAL, BatchHeader, Buffer, read_header
+from anabranch.broker.replication.verification import Transaction, Verified
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.records.batch import HEADER_BYTES, MAGIC, TRANSACTIONAL, BatchHeader, Buffer, read_header
 
 if TYPE_CHECKING:
-    from broker.handlers.generations import Fits
-    from broker.replication.legacy_producers import Fit
-    from broker.replication.partition import Partition
-    from broker.replication.replica_manager import ReplicaManager
-    from protocol.apis.produce import PartitionProduceData, ProduceRequest
+    from anabranch.broker.handlers.generations import Fits
+    from anabranch.broker.replication.legacy_producers import Fit
+    from anabranch.broker.replication.partition import Partition
+    from anabranch.broker.replication.replica_manager import ReplicaManager
+    from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest
 
 ATTRIBUTES_POSITION: Final = 22
 MAGIC_POSITION: Final = 16

@@ -8,16 +8,16 @@ COORDINATOR_LOAD_IN_PROGRESS.
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from broker.coordinators.offsets import CommittedOffset, TopicPartition
-from protocol.apis.txn_offset_commit import (
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.offsets import CommittedOffset, TopicPartition
+from anabranch.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 FIRST_VERSION_THAT_WAITS: int = 2
 FIRST_VERSION_THAT_MAY_ABORT: int = 4

@@ -6,10 +6,10 @@ broker supports a level is known from their registrations.
 
 from __future__ import annotations
 
-from broker import admin
-from broker.api import RequestContext, handles
-from protocol.apis.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
-from protocol.errors import KafkaError
+from anabranch.broker import admin
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from anabranch.protocol.errors import KafkaError
 
 
 @handles(UpdateFeaturesRequest, versions="0-1")

@@ -6,9 +6,9 @@ and by this broker's own epoch, together with LeaderAndIsr and StopReplica.
 
 from __future__ import annotations
 
-from broker.api import RequestContext, handles
-from protocol.apis.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.api import RequestContext, handles
+from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 @handles(UpdateMetadataRequest, versions="0-8")

@@ -14,10 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.api import RequestContext, handles
-from broker.replication.waiting import ReplicationWait
-from broker.turns import Turns
-from protocol.apis.write_txn_markers import (
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.replication.waiting import ReplicationWait
+from anabranch.broker.turns import Turns
+from anabranch.protocol.apis.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -25,12 +25,12 @@ from protocol.apis.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
-from protocol.records.control import build_end_transaction
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+from anabranch.protocol.records.control import build_end_transaction
 
 if TYPE_CHECKING:
-    from broker.replication.replica_manager import ReplicaManager
+    from anabranch.broker.replication.replica_manager import ReplicaManager
 
 ACKS_ALL = -1
 Outcomes = dict[int, dict[tuple[str, int], ErrorCode]]

@@ -9,21 +9,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.zk import paths
-from controller.zk.session import NodeExists, NoNode, ZkError
-from protocol.apis.offset_commit import (
+from anabranch.controller.zk import paths
+from anabranch.controller.zk.session import NodeExists, NoNode, ZkError
+from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from protocol.apis.offset_fetch import OffsetFetchResponse, OffsetFetchResponsePartition, OffsetFetchResponseTopic
-from protocol.errors import ErrorCode
+from anabranch.protocol.apis.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.api import RequestContext
-    from protocol.apis.offset_commit import OffsetCommitRequest
-    from protocol.apis.offset_fetch import OffsetFetchRequest
+    from anabranch.broker.api import RequestContext
+    from anabranch.protocol.apis.offset_commit import OffsetCommitRequest
+    from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest
 
 
 async def commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:

@@ -18,11 +18,11 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from broker.metrics.fences import Histogram
-from broker.metrics.readings import COUNTER, FAMILIES, Reading, Samples, WatchedNode
+from anabranch.broker.metrics.fences import Histogram
+from anabranch.broker.metrics.readings import COUNTER, FAMILIES, Reading, Samples, WatchedNode
 
 if TYPE_CHECKING:
-    from broker.app import Node
+    from anabranch.broker.app import Node
 
 log: Final = logging.getLogger(__name__)
 

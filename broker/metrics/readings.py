@@ -13,17 +13,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
-from broker.coordinators.group_state import DEAD, GroupState
-from broker.coordinators.transactions import ONGOING, PREPARE_ABORT, PREPARE_COMMIT
-from broker.metrics.fences import Fences, Histogram
-from broker.metrics.resizes import Resizes
-from controller.model import PartitionPhase
-from protocol.registry import BY_KEY
+from anabranch.broker.coordinators.group_state import DEAD, GroupState
+from anabranch.broker.coordinators.transactions import ONGOING, PREPARE_ABORT, PREPARE_COMMIT
+from anabranch.broker.metrics.fences import Fences, Histogram
+from anabranch.broker.metrics.resizes import Resizes
+from anabranch.controller.model import PartitionPhase
+from anabranch.protocol.registry import BY_KEY
 
 if TYPE_CHECKING:
-    from broker.app import Node
-    from broker.replication.partition import Partition
-    from controller.state import ClusterState
+    from anabranch.broker.app import Node
+    from anabranch.broker.replication.partition import Partition
+    from anabranch.controller.state import ClusterState
 
 Samples = Iterable[tuple[Mapping[str, str], float | Histogram]]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from controller.runner import ControllerEvent
+    from anabranch.controller.runner import ControllerEvent
 
 PLANNED: Final = "resize planned"
 PUBLISHED: Final = "resize published"

@@ -17,11 +17,11 @@ import heapq
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.replication.partition import Partition
-    from protocol.apis.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, PartitionData
+    from anabranch.broker.replication.partition import Partition
+    from anabranch.protocol.apis.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, PartitionData
 
 NO_SESSION: Final = 0
 FIRST_EPOCH: Final = 0

@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from broker.replication.fetcher import Fetcher
+from anabranch.broker.replication.fetcher import Fetcher
 
 if TYPE_CHECKING:
-    from broker.config import BrokerSettings
-    from broker.lasting import Died
-    from broker.metadata_cache import MetadataCache
-    from broker.replication.partition import Partition
+    from anabranch.broker.config import BrokerSettings
+    from anabranch.broker.lasting import Died
+    from anabranch.broker.metadata_cache import MetadataCache
+    from anabranch.broker.replication.partition import Partition
 
 
 class Fetchers:

@@ -13,11 +13,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.replication.partition import Partition
-    from protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
+    from anabranch.broker.replication.partition import Partition
+    from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
 
 log = logging.getLogger(__name__)
 

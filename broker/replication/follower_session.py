@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from broker.replication.fetch_sessions import FIRST_EPOCH, NO_SESSION, next_epoch
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.replication.fetch_sessions import FIRST_EPOCH, NO_SESSION, next_epoch
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.config import BrokerSettings
-    from broker.replication.partition import Partition
-    from protocol.apis.fetch import FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+    from anabranch.broker.config import BrokerSettings
+    from anabranch.broker.replication.partition import Partition
+    from anabranch.protocol.apis.fetch import FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 
 REFUSALS: Final = frozenset(
     {
@@ -79,7 +79,7 @@ class FollowerSession:
         self, following: list[Following], settings: BrokerSettings, *, by_id: bool, broker_epoch: int, max_wait_ms: int
     ) -> FetchRequest:
         """The next request, after which `asked` says what is asked of these partitions."""
-        from protocol.apis.fetch import FetchRequest, ReplicaState
+        from anabranch.protocol.apis.fetch import FetchRequest, ReplicaState
 
         if by_id != self._by_id:
             self.restart()
@@ -126,7 +126,7 @@ class FollowerSession:
 
 def named(asked: list[Asked], partition_max_bytes: int) -> list[FetchTopic]:
     """These questions as a request lists them."""
-    from protocol.apis.fetch import FetchPartition, FetchTopic
+    from anabranch.protocol.apis.fetch import FetchPartition, FetchTopic
 
     topics: dict[str, FetchTopic] = {}
     for one in asked:
@@ -152,7 +152,7 @@ def forgotten(positions: list[Position]) -> list[ForgottenTopic]:
     """What is no longer asked, as a request lists it."""
     if not positions:
         return []
-    from protocol.apis.fetch import ForgottenTopic
+    from anabranch.protocol.apis.fetch import ForgottenTopic
 
     topics: dict[bytes | str, ForgottenTopic] = {}
     for name, index in positions:

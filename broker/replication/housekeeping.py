@@ -12,14 +12,14 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.lasting import Died, lasting
+from anabranch.broker.lasting import Died, lasting
 
 if TYPE_CHECKING:
-    from broker.config import BrokerSettings
-    from broker.replication.isr_changes import IsrChanges
-    from broker.replication.log_moves import LogMoves
-    from broker.replication.partition import Partition
-    from broker.storage.log_manager import LogManager
+    from anabranch.broker.config import BrokerSettings
+    from anabranch.broker.replication.isr_changes import IsrChanges
+    from anabranch.broker.replication.log_moves import LogMoves
+    from anabranch.broker.replication.partition import Partition
+    from anabranch.broker.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from broker.storage import incoming
-from broker.storage.inspection import Inspected, Refusal, content_of, inspected
-from protocol.errors import DecodeError, KafkaError
-from protocol.records.batch import (
+from anabranch.broker.storage import incoming
+from anabranch.broker.storage.inspection import Inspected, Refusal, content_of, inspected
+from anabranch.protocol.errors import DecodeError, KafkaError
+from anabranch.protocol.records.batch import (
     CODEC_MASK,
     HEADER_BYTES,
     MAGIC,
@@ -30,13 +30,13 @@ from protocol.records.batch import (
     read_header,
     record_count_of,
 )
-from protocol.records.compression import Compression, content_max
-from protocol.records.walk import STEP_RECORDS
+from anabranch.protocol.records.compression import Compression, content_max
+from anabranch.protocol.records.walk import STEP_RECORDS
 
 if TYPE_CHECKING:
-    from broker.replication.partition import Partition
-    from broker.storage.settings import LogSettings
-    from protocol.apis.produce import ProduceRequest
+    from anabranch.broker.replication.partition import Partition
+    from anabranch.broker.storage.settings import LogSettings
+    from anabranch.protocol.apis.produce import ProduceRequest
 
 Result = TypeVar("Result")
 Findings = dict[int, Inspected]

@@ -12,12 +12,16 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from broker.lasting import Died, lasting
-from broker.replication.partition import IsrChange, Partition, Verdict
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.lasting import Died, lasting
+from anabranch.broker.replication.partition import IsrChange, Partition, Verdict
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from protocol.apis.alter_partition import AlterPartitionRequest, AlterPartitionResponse, PartitionDataResult
+    from anabranch.protocol.apis.alter_partition import (
+        AlterPartitionRequest,
+        AlterPartitionResponse,
+        PartitionDataResult,
+    )
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +124,7 @@ class IsrChanges:
 
 def request_for(batch: Iterable[Proposal], broker_id: int, broker_epoch: int) -> AlterPartitionRequest:
     """The AlterPartition that carries these proposals, filled in for every version."""
-    from protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+    from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 
     topics: dict[tuple[str, bytes], TopicData] = {}
     for partition, change in batch:

@@ -23,20 +23,20 @@ import logging
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from protocol.errors import DecodeError, ErrorCode, KafkaError
-from protocol.hashing import murmur2
-from protocol.linear_hashing import address
-from protocol.records.keys import iter_keys
-from protocol.values import value
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+from anabranch.protocol.hashing import murmur2
+from anabranch.protocol.linear_hashing import address
+from anabranch.protocol.records.keys import iter_keys
+from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from broker.config import TopicConfig
-    from broker.metadata_cache import MetadataCache, TopicImage
-    from broker.replication.partition import Partition
-    from broker.replication.stamps import Stamps
-    from protocol.records.batch import Buffer
+    from anabranch.broker.config import TopicConfig
+    from anabranch.broker.metadata_cache import MetadataCache, TopicImage
+    from anabranch.broker.replication.partition import Partition
+    from anabranch.broker.replication.stamps import Stamps
+    from anabranch.protocol.records.batch import Buffer
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.replication.partition import Partition
-    from broker.storage.log import PartitionLog
-    from broker.storage.log_manager import LogManager
+    from anabranch.broker.replication.partition import Partition
+    from anabranch.broker.storage.log import PartitionLog
+    from anabranch.broker.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
 

@@ -23,13 +23,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from broker.replication.follower import NEVER, NO_EPOCH, Follower
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.replication.follower import NEVER, NO_EPOCH, Follower
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.storage.log import PartitionLog
-    from protocol.apis.alter_partition import PartitionDataResult
-    from protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
+    from anabranch.broker.storage.log import PartitionLog
+    from anabranch.protocol.apis.alter_partition import PartitionDataResult
+    from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
 
 TO_HIGH_WATERMARK: Final = -1
 

@@ -18,31 +18,31 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from broker.replication import fitness
-from broker.replication.fetchers import Fetchers
-from broker.replication.housekeeping import Housekeeping
-from broker.replication.inspector import Inspector
-from broker.replication.isr_changes import AskController, IsrChanges
-from broker.replication.legacy_producers import LegacyProducers
-from broker.replication.log_moves import LogMoves
-from broker.replication.partition import Partition, ReplicaRules, Role
-from broker.replication.stamps import Stamps
-from broker.replication.verification import TransactionVerifier
-from broker.replication.waiting import ReplicationWait, WaitingRooms
-from broker.storage.log_manager import LogManager
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.replication import fitness
+from anabranch.broker.replication.fetchers import Fetchers
+from anabranch.broker.replication.housekeeping import Housekeeping
+from anabranch.broker.replication.inspector import Inspector
+from anabranch.broker.replication.isr_changes import AskController, IsrChanges
+from anabranch.broker.replication.legacy_producers import LegacyProducers
+from anabranch.broker.replication.log_moves import LogMoves
+from anabranch.broker.replication.partition import Partition, ReplicaRules, Role
+from anabranch.broker.replication.stamps import Stamps
+from anabranch.broker.replication.verification import TransactionVerifier
+from anabranch.broker.replication.waiting import ReplicationWait, WaitingRooms
+from anabranch.broker.storage.log_manager import LogManager
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.config import BrokerSettings, TopicConfig
-    from broker.lasting import Died
-    from broker.metadata_cache import MetadataCache
-    from broker.replication.legacy_producers import Fit
-    from broker.storage.files import Files
-    from broker.storage.inspection import Inspected
-    from broker.storage.log import AppendInfo
-    from broker.storage.producer_state import Verification
-    from broker.storage.validation import Origin
-    from protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
+    from anabranch.broker.config import BrokerSettings, TopicConfig
+    from anabranch.broker.lasting import Died
+    from anabranch.broker.metadata_cache import MetadataCache
+    from anabranch.broker.replication.legacy_producers import Fit
+    from anabranch.broker.storage.files import Files
+    from anabranch.broker.storage.inspection import Inspected
+    from anabranch.broker.storage.log import AppendInfo
+    from anabranch.broker.storage.producer_state import Verification
+    from anabranch.broker.storage.validation import Origin
+    from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
 
 log = logging.getLogger(__name__)
 

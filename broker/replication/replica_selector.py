@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from broker.metadata_cache import MetadataCache
-    from broker.replication.partition import Partition
+    from anabranch.broker.metadata_cache import MetadataCache
+    from anabranch.broker.replication.partition import Partition
 
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 LEADER: Final = -1

@@ -16,19 +16,19 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from broker.lasting import Died, lasting
-from broker.replication.partition import Partition
-from protocol.errors import ErrorCode, KafkaError
-from protocol.hashing import partition_of_group
-from protocol.internal_topics import TRANSACTION_STATE_TOPIC
-from protocol.values import value
+from anabranch.broker.lasting import Died, lasting
+from anabranch.broker.replication.partition import Partition
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.hashing import partition_of_group
+from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC
+from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
-    from broker.config import BrokerSettings
-    from broker.metadata_cache import BrokerImage, MetadataCache
-    from broker.storage.producer_state import Verification
-    from clients.connection import Connection
-    from protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+    from anabranch.broker.config import BrokerSettings
+    from anabranch.broker.metadata_cache import BrokerImage, MetadataCache
+    from anabranch.broker.storage.producer_state import Verification
+    from anabranch.clients.connection import Connection
+    from anabranch.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ class Lane:
             self._asked = {}
 
     async def _ask(self, questions: Mapping[str, Question]) -> Mapping[str, Answers]:
-        from protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
+        from anabranch.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
 
         code = ErrorCode.NETWORK_EXCEPTION
         try:
@@ -158,7 +158,7 @@ class Lane:
         return {name: dict.fromkeys(question.partitions, code) for name, question in questions.items()}
 
     async def _connected(self) -> Connection:
-        from clients.connection import Connection
+        from anabranch.clients.connection import Connection
 
         broker = self._metadata.broker(self._broker_id)
         if broker is None:
@@ -245,7 +245,7 @@ class TransactionVerifier:
 
 def request_for(questions: Iterable[Question]) -> AddPartitionsToTxnRequest:
     """The request that asks, and changes nothing."""
-    from protocol.apis.add_partitions_to_txn import (
+    from anabranch.protocol.apis.add_partitions_to_txn import (
         AddPartitionsToTxnRequest,
         AddPartitionsToTxnTopic,
         AddPartitionsToTxnTransaction,

@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from broker.replication.delayed import DelayedRequests
-from broker.replication.partition import Partition, Role
-from clients.timer import Timer
-from protocol.errors import ErrorCode
+from anabranch.broker.replication.delayed import DelayedRequests
+from anabranch.broker.replication.partition import Partition, Role
+from anabranch.clients.timer import Timer
+from anabranch.protocol.errors import ErrorCode
 
 
 class ReplicationWait:

@@ -18,7 +18,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from broker.storage.files import Files
+    from anabranch.broker.storage.files import Files
 
 log = logging.getLogger(__name__)
 

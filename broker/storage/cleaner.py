@@ -17,16 +17,16 @@ from collections.abc import Generator, Iterator
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.storage.compaction import BatchFilter, OffsetMap, last_of_producers
-from broker.storage.index import RELATIVE_OFFSET_MAX
-from broker.storage.segment import Segment
-from broker.storage.transactions import CleanedTransactions
-from protocol.errors import DecodeError, ErrorCode, KafkaError
-from protocol.records.batch import BatchHeader, check_crc, read_header
+from anabranch.broker.storage.compaction import BatchFilter, OffsetMap, last_of_producers
+from anabranch.broker.storage.index import RELATIVE_OFFSET_MAX
+from anabranch.broker.storage.segment import Segment
+from anabranch.broker.storage.transactions import CleanedTransactions
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+from anabranch.protocol.records.batch import BatchHeader, check_crc, read_header
 
 if TYPE_CHECKING:
-    from broker.storage.files import Files
-    from broker.storage.log import PartitionLog
+    from anabranch.broker.storage.files import Files
+    from anabranch.broker.storage.log import PartitionLog
 
 log = logging.getLogger(__name__)
 

@@ -20,13 +20,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.storage.log_loader import control_of
-from broker.storage.producer_state import ProducerStates
-from broker.storage.transactions import CleanedTransactions
-from protocol.errors import DecodeError
-from protocol.records.batch import BatchHeader
-from protocol.records.batch_builder import with_records
-from protocol.records.record import Record, iter_records
+from anabranch.broker.storage.log_loader import control_of
+from anabranch.broker.storage.producer_state import ProducerStates
+from anabranch.broker.storage.transactions import CleanedTransactions
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.records.batch import BatchHeader
+from anabranch.protocol.records.batch_builder import with_records
+from anabranch.protocol.records.record import Record, iter_records
 
 _NO_BATCH: Final = -1
 _TIMESTAMP_MAX: Final = 1 << 62

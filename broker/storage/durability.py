@@ -12,10 +12,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from broker.storage.epochs import LeaderEpochCache
-from broker.storage.files import NO_ROOM
-from broker.storage.segments import Segments
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.storage.epochs import LeaderEpochCache
+from anabranch.broker.storage.files import NO_ROOM
+from anabranch.broker.storage.segments import Segments
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from clients.directory_lock import DirectoryLock
+from anabranch.clients.directory_lock import DirectoryLock
 
 Buffer = bytes | bytearray | memoryview
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.storage.producer_state import BatchMetadata
-from broker.storage.settings import LogSettings
-from protocol.errors import DecodeError, ErrorCode, KafkaError
-from protocol.records.batch import (
+from anabranch.broker.storage.producer_state import BatchMetadata
+from anabranch.broker.storage.settings import LogSettings
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+from anabranch.protocol.records.batch import (
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
@@ -58,7 +58,7 @@ def nothing(log_start_offset: int) -> AppendInfo:
 
 def converted(records: Buffer, settings: LogSettings) -> Buffer:
     """The batch in place of a message set; empty if not one message is whole."""
-    from broker.storage import old_formats
+    from anabranch.broker.storage import old_formats
 
     return old_formats.converted(records, settings)
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final, NamedTuple
 
-from broker.storage.settings import INT64_MAX, LogSettings
-from protocol.errors import DecodeError, ErrorCode, KafkaError
-from protocol.records.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, Buffer
-from protocol.records.compression import Compression, TooMuchError, decompress_view
-from protocol.records.walk import Outline, RecordLengthError, Walked, iter_outlines, iter_walk
+from anabranch.broker.storage.settings import INT64_MAX, LogSettings
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+from anabranch.protocol.records.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, Buffer
+from anabranch.protocol.records.compression import Compression, TooMuchError, decompress_view
+from anabranch.protocol.records.walk import Outline, RecordLengthError, Walked, iter_outlines, iter_walk
 
 RECORD_ERRORS_MAX: Final = 1000
 """How many records a refusal names; a batch may have a million."""

@@ -20,13 +20,13 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from broker.storage import incoming, validation
-from broker.storage.durability import Durability
-from broker.storage.epochs import LeaderEpochCache
-from broker.storage.files import NO_ROOM, Files
-from broker.storage.incoming import AppendInfo
-from broker.storage.inspection import Inspected, RecordsRefused
-from broker.storage.log_loader import (
+from anabranch.broker.storage import incoming, validation
+from anabranch.broker.storage.durability import Durability
+from anabranch.broker.storage.epochs import LeaderEpochCache
+from anabranch.broker.storage.files import NO_ROOM, Files
+from anabranch.broker.storage.incoming import AppendInfo
+from anabranch.broker.storage.inspection import Inspected, RecordsRefused
+from anabranch.broker.storage.log_loader import (
     LoadedLog,
     control_of,
     load_log,
@@ -35,15 +35,23 @@ from broker.storage.log_loader import (
     replay,
     stored_control_of,
 )
-from broker.storage.producer_snapshot import encode_snapshot, snapshot_path
-from broker.storage.producer_state import ProducerStates, Verification
-from broker.storage.segments import Segments, TimestampedOffset
-from broker.storage.settings import LogSettings
-from broker.storage.transactions import AbortedTransaction, aborted_between, offset_behind
-from broker.storage.validation import Origin
-from protocol.errors import DecodeError, ErrorCode, KafkaError
-from protocol.records.batch import HEADER_BYTES, MAGIC, NO_TIMESTAMP, BatchHeader, Buffer, iter_batches, read_header
-from protocol.records.control import ControlRecord
+from anabranch.broker.storage.producer_snapshot import encode_snapshot, snapshot_path
+from anabranch.broker.storage.producer_state import ProducerStates, Verification
+from anabranch.broker.storage.segments import Segments, TimestampedOffset
+from anabranch.broker.storage.settings import LogSettings
+from anabranch.broker.storage.transactions import AbortedTransaction, aborted_between, offset_behind
+from anabranch.broker.storage.validation import Origin
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+from anabranch.protocol.records.batch import (
+    HEADER_BYTES,
+    MAGIC,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+    iter_batches,
+    read_header,
+)
+from anabranch.protocol.records.control import ControlRecord
 
 __all__ = ["AppendInfo", "LogSettings", "Origin", "PartitionLog", "RecordsRefused", "TimestampedOffset"]
 

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from broker.storage.checkpoints import (
+from anabranch.broker.storage.checkpoints import (
     CLEANED,
     HIGH_WATERMARKS,
     LOG_STARTS,
@@ -22,12 +22,12 @@ from broker.storage.checkpoints import (
     mark_clean_shutdown,
     take_clean_shutdown,
 )
-from broker.storage.log import PartitionLog
-from protocol.wire import ZERO_UUID
+from anabranch.broker.storage.log import PartitionLog
+from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
-    from broker.storage.files import Files
-    from broker.storage.settings import LogSettings
+    from anabranch.broker.storage.files import Files
+    from anabranch.broker.storage.settings import LogSettings
 
 log = logging.getLogger(__name__)
 

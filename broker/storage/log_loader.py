@@ -17,18 +17,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from broker.storage.epochs import CHECKPOINT_NAME, EpochEntry, LeaderEpochCache, parse_checkpoint
-from broker.storage.files import Files
-from broker.storage.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
-from broker.storage.producer_snapshot import decode_snapshot, snapshot_path
-from broker.storage.producer_state import ProducerStates
-from broker.storage.segment import SUFFIXES, Segment, segment_path
-from broker.storage.segments import Segments
-from broker.storage.settings import LogSettings
-from broker.storage.transactions import AbortedTransaction
-from protocol.errors import DecodeError
-from protocol.records.batch import BatchHeader, Buffer
-from protocol.records.control import ControlRecord, read_control
+from anabranch.broker.storage.epochs import CHECKPOINT_NAME, EpochEntry, LeaderEpochCache, parse_checkpoint
+from anabranch.broker.storage.files import Files
+from anabranch.broker.storage.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
+from anabranch.broker.storage.producer_snapshot import decode_snapshot, snapshot_path
+from anabranch.broker.storage.producer_state import ProducerStates
+from anabranch.broker.storage.segment import SUFFIXES, Segment, segment_path
+from anabranch.broker.storage.segments import Segments
+from anabranch.broker.storage.settings import LogSettings
+from anabranch.broker.storage.transactions import AbortedTransaction
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.records.batch import BatchHeader, Buffer
+from anabranch.protocol.records.control import ControlRecord, read_control
 
 log = logging.getLogger(__name__)
 

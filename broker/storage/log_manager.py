@@ -20,15 +20,15 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from broker.storage.cleaner import Cleaning, dirt_of, is_worth_cleaning
-from broker.storage.log import PartitionLog
-from broker.storage.log_directory import Key, LogDirectory, name_of
-from broker.storage.settings import LogSettings
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.storage.cleaner import Cleaning, dirt_of, is_worth_cleaning
+from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.log_directory import Key, LogDirectory, name_of
+from anabranch.broker.storage.settings import LogSettings
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.config import BrokerSettings, TopicConfig
-    from broker.storage.files import Files
+    from anabranch.broker.config import BrokerSettings, TopicConfig
+    from anabranch.broker.storage.files import Files
 
 log = logging.getLogger(__name__)
 

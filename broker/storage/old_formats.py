@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final
 
-from broker.storage.settings import LogSettings
-from protocol.errors import DecodeError, ErrorCode, KafkaError
-from protocol.records.batch import CODEC_MASK, MAGIC, NO_TIMESTAMP, Buffer, read_header, recompress
-from protocol.records.compression import Compression
-from protocol.records.conversion import up_convert
-from protocol.records.message_set import (
+from anabranch.broker.storage.settings import LogSettings
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+from anabranch.protocol.records.batch import CODEC_MASK, MAGIC, NO_TIMESTAMP, Buffer, read_header, recompress
+from anabranch.protocol.records.compression import Compression
+from anabranch.protocol.records.conversion import up_convert
+from anabranch.protocol.records.message_set import (
     ChecksumError,
     Message,
     WrapperError,

@@ -12,9 +12,9 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
-from broker.storage.producer_state import NO_OFFSET, BatchMetadata, ProducerEntry
-from protocol.records.batch import NO_SEQUENCE, SEQUENCES
-from protocol.records.crc32c import crc32c
+from anabranch.broker.storage.producer_state import NO_OFFSET, BatchMetadata, ProducerEntry
+from anabranch.protocol.records.batch import NO_SEQUENCE, SEQUENCES
+from anabranch.protocol.records.crc32c import crc32c
 
 SUFFIX: Final = ".snapshot"
 _VERSION: Final = 1

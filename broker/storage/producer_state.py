@@ -26,10 +26,10 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from broker.storage.transactions import AbortedTransaction
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import NO_PRODUCER_EPOCH, NO_TIMESTAMP, SEQUENCES, BatchHeader
-from protocol.records.control import ControlRecord, ControlType
+from anabranch.broker.storage.transactions import AbortedTransaction
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.records.batch import NO_PRODUCER_EPOCH, NO_TIMESTAMP, SEQUENCES, BatchHeader
+from anabranch.protocol.records.control import ControlRecord, ControlType
 
 BATCHES_REMEMBERED: Final = 5
 """As many as a producer may have in flight."""

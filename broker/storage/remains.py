@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.storage.files import File
-from protocol.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, check_crc, read_header
+from anabranch.broker.storage.files import File
+from anabranch.protocol.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, check_crc, read_header
 
 _MAGIC_AT: Final = 16
 _MAGIC_BYTE: Final = bytes([MAGIC])

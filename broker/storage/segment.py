@@ -18,14 +18,14 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from broker.storage.files import File, Files
-from broker.storage.index import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
-from broker.storage.remains import holds_batch
-from broker.storage.soundness import sound_prefix
-from broker.storage.transactions import AbortedTransaction, decode_aborted, encode_aborted
-from broker.storage.unmade_file import now_or_later
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import (
+from anabranch.broker.storage.files import File, Files
+from anabranch.broker.storage.index import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
+from anabranch.broker.storage.remains import holds_batch
+from anabranch.broker.storage.soundness import sound_prefix
+from anabranch.broker.storage.transactions import AbortedTransaction, decode_aborted, encode_aborted
+from anabranch.broker.storage.unmade_file import now_or_later
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     MAGIC,

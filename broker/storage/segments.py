@@ -10,12 +10,12 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from broker.storage.files import Files
-from broker.storage.segment import Segment
-from broker.storage.settings import INT64_MAX, UNLIMITED, LogSettings
-from protocol.errors import DecodeError
-from protocol.records.batch import BatchHeader
-from protocol.records.record import iter_records
+from anabranch.broker.storage.files import Files
+from anabranch.broker.storage.segment import Segment
+from anabranch.broker.storage.settings import INT64_MAX, UNLIMITED, LogSettings
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.records.batch import BatchHeader
+from anabranch.protocol.records.record import iter_records
 
 LATEST: Final = -1
 EARLIEST: Final = -2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from protocol.records.compression import DECOMPRESSED_BYTES_MAX, Compression
+from anabranch.protocol.records.compression import DECOMPRESSED_BYTES_MAX, Compression
 
 UNLIMITED: Final = -1
 INT64_MAX: Final = 2**63 - 1

@@ -7,8 +7,8 @@ between.
 
 from __future__ import annotations
 
-from protocol.errors import DecodeError
-from protocol.records.batch import check_crc, iter_batches
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.records.batch import check_crc, iter_batches
 
 
 def sound_prefix(data: bytes, base_offset: int, end_offset: int) -> tuple[int, str]:

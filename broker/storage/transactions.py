@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from protocol.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, Buffer, read_header
-from protocol.records.control import ControlRecord, ControlType
+from anabranch.protocol.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, Buffer, read_header
+from anabranch.protocol.records.control import ControlRecord, ControlType
 
 _ENTRY: Final = struct.Struct(">hqqqq")
 _LENGTH: Final = struct.Struct(">i")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from broker.storage.files import Buffer, File
+from anabranch.broker.storage.files import Buffer, File
 
 log = logging.getLogger(__name__)
 

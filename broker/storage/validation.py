@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-from broker.storage.inspection import Inspected, content_of, inspected
-from broker.storage.settings import LogSettings
-from protocol.errors import DecodeError, ErrorCode, KafkaError
-from protocol.records.batch import (
+from anabranch.broker.storage.inspection import Inspected, content_of, inspected
+from anabranch.broker.storage.settings import LogSettings
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+from anabranch.protocol.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     MAGIC,
@@ -21,7 +21,7 @@ from protocol.records.batch import (
     check_crc,
     read_header,
 )
-from protocol.records.compression import Compression
+from anabranch.protocol.records.compression import Compression
 
 Origin = Literal["client", "coordinator"]
 
@@ -105,7 +105,7 @@ def _incomplete(records: Buffer) -> KafkaError:
 
 
 def _check_rest(records: Buffer, position: int) -> None:
-    from protocol.records.message_set import iter_headers  # hardly anybody sends this
+    from anabranch.protocol.records.message_set import iter_headers  # hardly anybody sends this
 
     try:
         if next(iter_headers(memoryview(records)[position:]), None) is not None:

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from chaos.checkers import answers, brokers, data_plane, groups, order, resizes, transactions
-from chaos.checkers.shared import Checker
-from chaos.history import History
+from anabranch.chaos.checkers import answers, brokers, data_plane, groups, order, resizes, transactions
+from anabranch.chaos.checkers.shared import Checker
+from anabranch.chaos.history import History
 
 CHECKERS: Final[dict[str, Checker]] = {
     **data_plane.CHECKERS,

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from chaos.checkers.shared import Checker
-from chaos.history import History
-from protocol.errors import ErrorCode
+from anabranch.chaos.checkers.shared import Checker
+from anabranch.chaos.history import History
+from anabranch.protocol.errors import ErrorCode
 
 _COORDINATOR: Final = "COORDINATOR_NOT_AVAILABLE NOT_COORDINATOR"
 _LOADING: Final = f"{_COORDINATOR} COORDINATOR_LOAD_IN_PROGRESS"

@@ -9,9 +9,9 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final
 
-from chaos.checkers.shared import Checker, at
-from chaos.history import History, Place, ZnodeWritten
-from controller.zk import paths
+from anabranch.chaos.checkers.shared import Checker, at
+from anabranch.chaos.history import History, Place, ZnodeWritten
+from anabranch.controller.zk import paths
 
 
 def c1_leader_in_isr(history: History) -> Iterator[str]:

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from chaos.checkers.shared import Checker, at
-from chaos.history import History, Place
+from anabranch.chaos.checkers.shared import Checker, at
+from anabranch.chaos.history import History, Place
 
 
 def a1_inconsistent_offsets(history: History) -> Iterator[str]:

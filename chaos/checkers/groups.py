@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from chaos.checkers.shared import Checker, at, first_deliveries, stored_offsets
-from chaos.history import Begun, Commit, Delivery, History, OffsetsReset, Place
+from anabranch.chaos.checkers.shared import Checker, at, first_deliveries, stored_offsets
+from anabranch.chaos.history import Begun, Commit, Delivery, History, OffsetsReset, Place
 
 
 def a7_poll_skip(history: History) -> Iterator[str]:

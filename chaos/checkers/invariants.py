@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from chaos.history import History
+from anabranch.chaos.history import History
 
 PROGRESS: Final = "L1 no convergence"
 

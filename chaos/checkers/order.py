@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from chaos.checkers.shared import Checker, at, stored_offsets
-from chaos.history import Begun, Commit, Delivery, History, OffsetsReset, Place, Stored
-from protocol.hashing import murmur2
-from protocol.lineage import Lineage, Segment
-from protocol.linear_hashing import address
+from anabranch.chaos.checkers.shared import Checker, at, stored_offsets
+from anabranch.chaos.history import Begun, Commit, Delivery, History, OffsetsReset, Place, Stored
+from anabranch.protocol.hashing import murmur2
+from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.linear_hashing import address
 
 
 def b1_key_order(history: History) -> Iterator[str]:

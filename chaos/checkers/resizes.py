@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from chaos.checkers.shared import Checker, at
-from chaos.history import Begun, Delivery, History, OffsetsReset, Place
-from chaos.resize_events import Retired, TopicWritten
-from protocol import linear_hashing
-from protocol.lineage import Lineage, Segment
+from anabranch.chaos.checkers.shared import Checker, at
+from anabranch.chaos.history import Begun, Delivery, History, OffsetsReset, Place
+from anabranch.chaos.resize_events import Retired, TopicWritten
+from anabranch.protocol import linear_hashing
+from anabranch.protocol.lineage import Lineage, Segment
 
 
 def b14_boundary_moved(history: History) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from chaos.history import History, Place
+from anabranch.chaos.history import History, Place
 
 Checker = Callable[[History], Iterator[str]]
 """A function of the history: one line per violation, with what is needed to find the place. At most O(n log n)."""

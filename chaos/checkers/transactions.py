@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final
 
-from chaos.checkers.shared import Checker, at
-from chaos.history import History, OffsetsFetched, OffsetsReset, Place, Transaction
+from anabranch.chaos.checkers.shared import Checker, at
+from anabranch.chaos.history import History, OffsetsFetched, OffsetsReset, Place, Transaction
 
 
 def a14_circular_reads(history: History) -> Iterator[str]:

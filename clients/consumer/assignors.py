@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from clients.consumer.partition_assignor import (
+from anabranch.clients.consumer.partition_assignor import (
     MemberAssignment,
     MemberView,
     PartitionAssignor,
@@ -24,9 +24,9 @@ from clients.consumer.partition_assignor import (
     topic_views,
     withhold_owned,
 )
-from clients.consumer.sticky import Spread, last_owners
-from clients.metadata import ClusterMetadata
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.consumer.sticky import Spread, last_owners
+from anabranch.clients.metadata import ClusterMetadata
+from anabranch.protocol.topic_partition import TopicPartition
 
 Assignment = dict[str, list[TopicPartition]]
 _generation: Final = struct.Struct(">i")

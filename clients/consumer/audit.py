@@ -16,13 +16,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, Self
 
-from clients.config import NetworkConfig
-from clients.consumer.delivery import ConsumerRecord
-from clients.consumer.runs import EventRuns
-from clients.group_metadata import ConsumerGroupMetadata
-from clients.producer.producer import Producer
-from clients.producer.queues import RecordMetadata
-from protocol.errors import KafkaError
+from anabranch.clients.config import NetworkConfig
+from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.consumer.runs import EventRuns
+from anabranch.clients.group_metadata import ConsumerGroupMetadata
+from anabranch.clients.producer.producer import Producer
+from anabranch.clients.producer.queues import RecordMetadata
+from anabranch.protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
 

@@ -17,18 +17,18 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from types import TracebackType
 from typing import Final, Self
 
-from clients.clock import follow_loop_ms
-from clients.config import NetworkConfig, parse_servers
-from clients.consumer.assignors import ASSIGNORS, make_assignors
-from clients.consumer.audit import DeliveryAudit
-from clients.consumer.delivery import ConsumerRecord, Deliveries
-from clients.consumer.fetcher import Fetcher
-from clients.consumer.gatekeeper import Gatekeeper, GateOpening, GateView
-from clients.consumer.handover import HandOver
-from clients.consumer.listener import PartitionKeyRebalanceListener
-from clients.consumer.membership import Membership
-from clients.consumer.metrics import ConsumerMetrics, metrics_of
-from clients.consumer.offsets import (
+from anabranch.clients.clock import follow_loop_ms
+from anabranch.clients.config import NetworkConfig, parse_servers
+from anabranch.clients.consumer.assignors import ASSIGNORS, make_assignors
+from anabranch.clients.consumer.audit import DeliveryAudit
+from anabranch.clients.consumer.delivery import ConsumerRecord, Deliveries
+from anabranch.clients.consumer.fetcher import Fetcher
+from anabranch.clients.consumer.gatekeeper import Gatekeeper, GateOpening, GateView
+from anabranch.clients.consumer.handover import HandOver
+from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener
+from anabranch.clients.consumer.membership import Membership
+from anabranch.clients.consumer.metrics import ConsumerMetrics, metrics_of
+from anabranch.clients.consumer.offsets import (
     EARLIEST,
     ISOLATION_LEVELS,
     LATEST,
@@ -36,16 +36,16 @@ from clients.consumer.offsets import (
     OffsetResets,
     find_offsets,
 )
-from clients.consumer.ownership import Ownership
-from clients.consumer.partition_assignor import PartitionAssignor
-from clients.consumer.polling import Polling
-from clients.consumer.positions import Assignment
-from clients.consumer.session import GroupSession
-from clients.group_metadata import ConsumerGroupMetadata
-from clients.network import Network, make_rng
-from protocol.errors import KafkaError
-from protocol.lineage import Lineage, Segment
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.consumer.ownership import Ownership
+from anabranch.clients.consumer.partition_assignor import PartitionAssignor
+from anabranch.clients.consumer.polling import Polling
+from anabranch.clients.consumer.positions import Assignment
+from anabranch.clients.consumer.session import GroupSession
+from anabranch.clients.group_metadata import ConsumerGroupMetadata
+from anabranch.clients.network import Network, make_rng
+from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 

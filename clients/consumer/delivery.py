@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from clients.consumer.gate import TopicGate
-from clients.consumer.gatekeeper import Gatekeeper
-from clients.consumer.positions import UNKNOWN, Assignment, PartitionProgress
-from clients.network import Network
-from protocol.errors import KafkaError
-from protocol.lineage import Lineage, Segment
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.consumer.gate import TopicGate
+from anabranch.clients.consumer.gatekeeper import Gatekeeper
+from anabranch.clients.consumer.positions import UNKNOWN, Assignment, PartitionProgress
+from anabranch.clients.network import Network
+from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.topic_partition import TopicPartition
 
 NO_GENERATION = -1
 

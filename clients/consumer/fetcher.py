@@ -18,14 +18,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from clients.consumer.offsets import READ_UNCOMMITTED
-from clients.consumer.positions import Assignment, PartitionProgress
-from clients.consumer.read_replica import ReadReplicas
-from clients.metadata import Partition, Topic
-from clients.network import DATA, MORE_DATA, Network
-from protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from protocol.errors import DecodeError, ErrorCode
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.consumer.offsets import READ_UNCOMMITTED
+from anabranch.clients.consumer.positions import Assignment, PartitionProgress
+from anabranch.clients.consumer.read_replica import ReadReplicas
+from anabranch.clients.metadata import Partition, Topic
+from anabranch.clients.network import DATA, MORE_DATA, Network
+from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from anabranch.protocol.errors import DecodeError, ErrorCode
+from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 

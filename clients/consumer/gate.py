@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import Lineage, Segment
 
 UNKNOWN: Final = -1
 

@@ -15,21 +15,21 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from clients.consumer.gate import UNKNOWN, PartitionView, TopicGate, Wait
-from clients.consumer.progress_watch import ProgressWatch
-from clients.consumer.session import GroupSession
-from clients.durations import Durations
-from clients.metadata import ClusterMetadata
-from clients.network import GROUP, Network
-from protocol.apis.offset_for_leader_epoch import (
+from anabranch.clients.consumer.gate import UNKNOWN, PartitionView, TopicGate, Wait
+from anabranch.clients.consumer.progress_watch import ProgressWatch
+from anabranch.clients.consumer.session import GroupSession
+from anabranch.clients.durations import Durations
+from anabranch.clients.metadata import ClusterMetadata
+from anabranch.clients.network import GROUP, Network
+from anabranch.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.lineage import Segment
-from protocol.topic_partition import TopicPartition
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.lineage import Segment
+from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 

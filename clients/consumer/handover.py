@@ -27,15 +27,15 @@ import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
-from clients.consumer.audit import DeliveryAudit
-from clients.consumer.delivery import Boundary, Deliveries, mark_crossed
-from clients.consumer.gatekeeper import Gatekeeper
-from clients.consumer.listener import PartitionKeyRebalanceListener, tell
-from clients.consumer.positions import UNKNOWN, Assignment, PartitionProgress
-from clients.consumer.session import GroupSession
-from protocol.errors import ErrorCode, KafkaError
-from protocol.lineage import Segment
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.consumer.audit import DeliveryAudit
+from anabranch.clients.consumer.delivery import Boundary, Deliveries, mark_crossed
+from anabranch.clients.consumer.gatekeeper import Gatekeeper
+from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener, tell
+from anabranch.clients.consumer.positions import UNKNOWN, Assignment, PartitionProgress
+from anabranch.clients.consumer.session import GroupSession
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.lineage import Segment
+from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 

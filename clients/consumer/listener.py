@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection
 
-from protocol.topic_partition import TopicPartition
+from anabranch.protocol.topic_partition import TopicPartition
 
 
 class PartitionKeyRebalanceListener:

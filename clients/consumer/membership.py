@@ -20,24 +20,24 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from clients.consumer.partition_assignor import (
+from anabranch.clients.consumer.partition_assignor import (
     MemberAssignment,
     MemberView,
     PartitionAssignor,
     RebalanceProtocol,
     still_owned,
 )
-from clients.group_metadata import ConsumerGroupMetadata
-from protocol.apis.heartbeat import HeartbeatRequest
-from protocol.apis.join_group import (
+from anabranch.clients.group_metadata import ConsumerGroupMetadata
+from anabranch.protocol.apis.heartbeat import HeartbeatRequest
+from anabranch.protocol.apis.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
     JoinGroupResponseMember,
 )
-from protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from protocol.consumer_protocol import (
+from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
+from anabranch.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from anabranch.protocol.consumer_protocol import (
     PROTOCOL_TYPE,
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -48,8 +48,8 @@ from protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.topic_partition import TopicPartition
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
 
 NO_GENERATION: Final = -1
 

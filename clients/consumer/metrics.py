@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clients.consumer.positions import UNKNOWN
+from anabranch.clients.consumer.positions import UNKNOWN
 
 if TYPE_CHECKING:
-    from clients.consumer.gatekeeper import Gatekeeper
-    from clients.consumer.ownership import Ownership
-    from clients.consumer.positions import Assignment, PartitionProgress
-    from clients.consumer.session import GroupSession
+    from anabranch.clients.consumer.gatekeeper import Gatekeeper
+    from anabranch.clients.consumer.ownership import Ownership
+    from anabranch.clients.consumer.positions import Assignment, PartitionProgress
+    from anabranch.clients.consumer.session import GroupSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,11 +14,16 @@ import functools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from clients.metadata import NO_LEADER
-from clients.network import GROUP, Network
-from protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
-from protocol.errors import ErrorCode, KafkaError
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.metadata import NO_LEADER
+from anabranch.clients.network import GROUP, Network
+from anabranch.protocol.apis.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
 
 LATEST: Final = -1
 EARLIEST: Final = -2

@@ -23,17 +23,17 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from clients.consumer.gatekeeper import Gatekeeper
-from clients.consumer.handover import HandOver
-from clients.consumer.membership import NO_GENERATION, Assigned, State, TopicShape
-from clients.consumer.offsets import OffsetResets
-from clients.consumer.partition_assignor import REJOIN_NOW, MemberAssignment
-from clients.consumer.positions import UNKNOWN, Assignment
-from clients.consumer.session import GroupSession
-from clients.metadata import REFUSED_FOR_GOOD, ClusterMetadata
-from clients.network import Network
-from protocol.errors import ErrorCode, KafkaError
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.consumer.gatekeeper import Gatekeeper
+from anabranch.clients.consumer.handover import HandOver
+from anabranch.clients.consumer.membership import NO_GENERATION, Assigned, State, TopicShape
+from anabranch.clients.consumer.offsets import OffsetResets
+from anabranch.clients.consumer.partition_assignor import REJOIN_NOW, MemberAssignment
+from anabranch.clients.consumer.positions import UNKNOWN, Assignment
+from anabranch.clients.consumer.session import GroupSession
+from anabranch.clients.metadata import REFUSED_FOR_GOOD, ClusterMetadata
+from anabranch.clients.network import Network
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 

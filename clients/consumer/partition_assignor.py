@@ -26,9 +26,9 @@ from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from clients.metadata import ClusterMetadata
-from protocol.lineage import Lineage
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.metadata import ClusterMetadata
+from anabranch.protocol.lineage import Lineage
+from anabranch.protocol.topic_partition import TopicPartition
 
 REJOIN_NOW: Final = 0
 """From `on_assignment`: join again at once."""

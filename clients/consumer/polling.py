@@ -14,13 +14,13 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
-from clients.clock import elapsed_clock
-from clients.consumer.delivery import ConsumerRecord, Deliveries
-from clients.consumer.fetcher import Fetcher
-from clients.consumer.handover import HandOver
-from clients.consumer.ownership import Ownership
-from clients.consumer.session import GroupSession
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.clock import elapsed_clock
+from anabranch.clients.consumer.delivery import ConsumerRecord, Deliveries
+from anabranch.clients.consumer.fetcher import Fetcher
+from anabranch.clients.consumer.handover import HandOver
+from anabranch.clients.consumer.ownership import Ownership
+from anabranch.clients.consumer.session import GroupSession
+from anabranch.protocol.topic_partition import TopicPartition
 
 ONE_TIMEOUT_MS: Final = 1000
 """For how long a request for one record waits before it begins anew."""

@@ -15,13 +15,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from protocol.apis.fetch import AbortedTransaction
-from protocol.errors import DecodeError, ErrorCode, KafkaError
-from protocol.lineage import Segment
-from protocol.records.batch import BatchHeader, check_crc, iter_batches
-from protocol.records.control import ControlType, read_control
-from protocol.records.record import Record, iter_records
-from protocol.topic_partition import TopicPartition
+from anabranch.protocol.apis.fetch import AbortedTransaction
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+from anabranch.protocol.lineage import Segment
+from anabranch.protocol.records.batch import BatchHeader, check_crc, iter_batches
+from anabranch.protocol.records.control import ControlType, read_control
+from anabranch.protocol.records.record import Record, iter_records
+from anabranch.protocol.topic_partition import TopicPartition
 
 UNKNOWN: Final = -1
 BUFFERED_BYTES_MAX: Final = 512 * 1024

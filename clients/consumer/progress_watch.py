@@ -13,11 +13,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from clients.consumer.session import GroupSession
-from clients.network import POSITION_CHANNELS
-from clients.timer import Timer
-from protocol.errors import KafkaError
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.consumer.session import GroupSession
+from anabranch.clients.network import POSITION_CHANNELS
+from anabranch.clients.timer import Timer
+from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 

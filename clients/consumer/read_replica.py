@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from clients.metadata import Node, Partition
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.metadata import Node, Partition
+from anabranch.protocol.topic_partition import TopicPartition
 
 
 class ReadReplicas:

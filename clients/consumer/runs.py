@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from clients.consumer.delivery import ConsumerRecord
-from clients.group_metadata import ConsumerGroupMetadata
-from protocol import audit
-from protocol.audit import Key, Place, Sender
-from protocol.hashing import murmur2
+from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.group_metadata import ConsumerGroupMetadata
+from anabranch.protocol import audit
+from anabranch.protocol.audit import Key, Place, Sender
+from anabranch.protocol.hashing import murmur2
 
 PASS_EVENTS: Final = 100
 """Taken apart as soon as they are there: what was just decoded is still in the processor's cache."""

@@ -20,32 +20,32 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from clients.clock import elapsed_clock
-from clients.consumer.lease import Lease
-from clients.consumer.membership import NO_GENERATION, Assigned, Fate, Membership, State, TopicShape
-from clients.metadata import ClusterMetadata, Topic
-from clients.network import GROUP, JOIN, POSITIONS, Network
-from protocol.apis.consumer_group_position import (
+from anabranch.clients.clock import elapsed_clock
+from anabranch.clients.consumer.lease import Lease
+from anabranch.clients.consumer.membership import NO_GENERATION, Assigned, Fate, Membership, State, TopicShape
+from anabranch.clients.metadata import ClusterMetadata, Topic
+from anabranch.clients.network import GROUP, JOIN, POSITIONS, Network
+from anabranch.protocol.apis.consumer_group_position import (
     ConsumerGroupPositionRequest,
     ConsumerGroupPositionRequestPartition,
     ConsumerGroupPositionRequestTopic,
     ConsumerGroupPositionResponse,
 )
-from protocol.apis.offset_commit import (
+from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from protocol.apis.offset_fetch import (
+from anabranch.protocol.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.topic_partition import TopicPartition
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 
-from clients.consumer.partition_assignor import MemberView
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.consumer.partition_assignor import MemberView
+from anabranch.protocol.topic_partition import TopicPartition
 
 Relatives = Callable[[TopicPartition], Sequence[TopicPartition]]
 

@@ -17,17 +17,17 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from clients.backoff import Backoff
-from clients.config import ProducerConfig
-from clients.partitioner import Sticky
-from clients.producer import switch
-from clients.producer.drained import Drained, Statistics
-from clients.producer.keyless import withdraw_keyless
-from clients.producer.marks import Marks
-from clients.producer.metrics import Stalls
-from clients.producer.numbering import Numbering
-from clients.producer.own_partitioner import OwnPartitioner
-from clients.producer.queues import (
+from anabranch.clients.backoff import Backoff
+from anabranch.clients.config import ProducerConfig
+from anabranch.clients.partitioner import Sticky
+from anabranch.clients.producer import switch
+from anabranch.clients.producer.drained import Drained, Statistics
+from anabranch.clients.producer.keyless import withdraw_keyless
+from anabranch.clients.producer.marks import Marks
+from anabranch.clients.producer.metrics import Stalls
+from anabranch.clients.producer.numbering import Numbering
+from anabranch.clients.producer.own_partitioner import OwnPartitioner
+from anabranch.clients.producer.queues import (
     Batch,
     PartitionQueue,
     Receipt,
@@ -35,13 +35,13 @@ from clients.producer.queues import (
     TopicQueues,
     size_of,
 )
-from clients.producer.reasons import why_kept_back, why_late
-from clients.producer.routes import UNKEYED, chosen_partition, not_live, starved
-from clients.producer.turns import Turns
-from clients.producer.verdicts import TransactionAborted
-from protocol.errors import ErrorCode, KafkaError
-from protocol.lineage import Lineage
-from protocol.records.record import Headers
+from anabranch.clients.producer.reasons import why_kept_back, why_late
+from anabranch.clients.producer.routes import UNKEYED, chosen_partition, not_live, starved
+from anabranch.clients.producer.turns import Turns
+from anabranch.clients.producer.verdicts import TransactionAborted
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.lineage import Lineage
+from anabranch.protocol.records.record import Headers
 
 NO_NODE: Final = -1
 _OUT_OF_SEQUENCE: Final = frozenset(

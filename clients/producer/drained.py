@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from clients.producer.queues import Batch
+from anabranch.clients.producer.queues import Batch
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 
-from clients.producer.accumulator import Accumulator
+from anabranch.clients.producer.accumulator import Accumulator
 
 
 class Entrance:

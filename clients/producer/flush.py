@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from clients.producer.queues import Record
+from anabranch.clients.producer.queues import Record
 
 
 class Flush:

@@ -11,8 +11,8 @@ partitions" that does not depend on when metadata came.
 
 from __future__ import annotations
 
-from clients.producer.queues import Batch, PartitionQueue, TopicQueues
-from clients.producer.routes import UNKEYED
+from anabranch.clients.producer.queues import Batch, PartitionQueue, TopicQueues
+from anabranch.clients.producer.routes import UNKEYED
 
 
 def withdraw_keyless(topic: TopicQueues) -> bool:

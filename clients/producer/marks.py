@@ -19,8 +19,8 @@ import random
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from clients.producer.queues import Batch, Record
-from protocol import audit
+from anabranch.clients.producer.queues import Batch, Record
+from anabranch.protocol import audit
 
 BREAKS_MAX: Final = 16
 """Remembered per key: no more can have records behind them that are still on their way."""

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clients.durations import Durations
+from anabranch.clients.durations import Durations
 
 if TYPE_CHECKING:
-    from clients.producer.accumulator import Accumulator
-    from clients.producer.queues import TopicQueues
+    from anabranch.clients.producer.accumulator import Accumulator
+    from anabranch.clients.producer.queues import TopicQueues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

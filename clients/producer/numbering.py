@@ -7,10 +7,10 @@ happens between transactions. Source: KIP-98, KIP-360.
 
 from __future__ import annotations
 
-from clients.config import ProducerConfig
-from clients.producer.drained import Statistics
-from clients.producer.queues import PRODUCER_EPOCH_MAX, Batch, PartitionQueue
-from clients.producer.transactions import Transactions
+from anabranch.clients.config import ProducerConfig
+from anabranch.clients.producer.drained import Statistics
+from anabranch.clients.producer.queues import PRODUCER_EPOCH_MAX, Batch, PartitionQueue
+from anabranch.clients.producer.transactions import Transactions
 
 
 class Numbering:

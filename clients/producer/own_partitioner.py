@@ -13,9 +13,9 @@ from __future__ import annotations
 from operator import index as as_index
 from typing import Any
 
-from clients.partitioner import Cluster, Partitioner, PartitionerFunction
-from clients.producer.queues import TopicQueues
-from clients.producer.routes import UNKEYED, explicit_route
+from anabranch.clients.partitioner import ClusterView, Partitioner, PartitionerFunction
+from anabranch.clients.producer.queues import TopicQueues
+from anabranch.clients.producer.routes import UNKEYED, explicit_route
 
 
 class OwnPartitioner:
@@ -24,7 +24,7 @@ class OwnPartitioner:
     def __init__(
         self,
         given: Partitioner | PartitionerFunction,
-        cluster: Cluster,
+        cluster: ClusterView,
         *,
         waits_for_replicas: bool,
         batch_bytes: int,

@@ -12,25 +12,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from clients.clock import follow_loop_ms
-from clients.config import NetworkConfig, ProducerConfig, parse_servers
-from clients.group_metadata import ConsumerGroupMetadata
-from clients.metadata import ClusterMetadata
-from clients.network import Network
-from clients.partitioner import Cluster, Partitioner, PartitionerFunction
-from clients.producer.accumulator import Accumulator
-from clients.producer.drained import Statistics
-from clients.producer.entrance import Entrance
-from clients.producer.flush import Flush
-from clients.producer.marks import Marks
-from clients.producer.metrics import ProducerMetrics, metrics_of
-from clients.producer.own_partitioner import OwnPartitioner
-from clients.producer.queues import Record, RecordMetadata, TopicQueues
-from clients.producer.routes import check_accepted, route_of
-from clients.producer.sender import ALL, Sender
-from clients.producer.transactor import TransactionScope, Transactor
-from protocol.errors import ErrorCode, KafkaError
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.clock import follow_loop_ms
+from anabranch.clients.config import NetworkConfig, ProducerConfig, parse_servers
+from anabranch.clients.group_metadata import ConsumerGroupMetadata
+from anabranch.clients.metadata import ClusterMetadata
+from anabranch.clients.network import Network
+from anabranch.clients.partitioner import ClusterView, Partitioner, PartitionerFunction
+from anabranch.clients.producer.accumulator import Accumulator
+from anabranch.clients.producer.drained import Statistics
+from anabranch.clients.producer.entrance import Entrance
+from anabranch.clients.producer.flush import Flush
+from anabranch.clients.producer.marks import Marks
+from anabranch.clients.producer.metrics import ProducerMetrics, metrics_of
+from anabranch.clients.producer.own_partitioner import OwnPartitioner
+from anabranch.clients.producer.queues import Record, RecordMetadata, TopicQueues
+from anabranch.clients.producer.routes import check_accepted, route_of
+from anabranch.clients.producer.sender import ALL, Sender
+from anabranch.clients.producer.transactor import TransactionScope, Transactor
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -106,7 +106,7 @@ class Producer:
         if not isinstance(partitioner, str):
             self._accumulator.partitioner = OwnPartitioner(
                 partitioner,
-                Cluster(self._accumulator.topics, lambda: self._network.metadata),
+                ClusterView(self._accumulator.topics, lambda: self._network.metadata),
                 waits_for_replicas=self._config.acks == ALL,
                 batch_bytes=batch_bytes,
             )

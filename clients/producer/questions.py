@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from clients.group_metadata import ConsumerGroupMetadata
-from clients.producer.verdicts import Step
-from protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
-from protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from protocol.apis.end_txn import EndTxnRequest
-from protocol.apis.init_producer_id import InitProducerIdRequest
-from protocol.apis.txn_offset_commit import (
+from anabranch.clients.group_metadata import ConsumerGroupMetadata
+from anabranch.clients.producer.verdicts import Step
+from anabranch.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
+from anabranch.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from anabranch.protocol.apis.end_txn import EndTxnRequest
+from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest
+from anabranch.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.topic_partition import TopicPartition
 
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1

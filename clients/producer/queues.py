@@ -17,13 +17,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from protocol.errors import ErrorCode
-from protocol.lineage import Lineage
-from protocol.linear_hashing import EVERY_KEY, KeyClass, addressing, key_class
-from protocol.records.batch import SEQUENCES
-from protocol.records.batch_builder import BatchBuilder
-from protocol.records.record import Headers
-from protocol.topic_partition import TopicPartition
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.lineage import Lineage
+from anabranch.protocol.linear_hashing import EVERY_KEY, KeyClass, addressing, key_class
+from anabranch.protocol.records.batch import SEQUENCES
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.record import Headers
+from anabranch.protocol.topic_partition import TopicPartition
 
 UNSTAMPED: Final = -1
 RECORD_OVERHEAD_BYTES: Final = 14

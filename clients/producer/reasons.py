@@ -6,7 +6,7 @@ it has stood in the way is noted in the queue (`blocked_since`).
 
 from __future__ import annotations
 
-from clients.producer.queues import Batch, PartitionQueue, TopicQueues
+from anabranch.clients.producer.queues import Batch, PartitionQueue, TopicQueues
 
 
 def why_late(queue: PartitionQueue, batch: Batch, now: float, *, obstacle: str, identified: bool) -> str:

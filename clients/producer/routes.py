@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.hashing import murmur2
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.hashing import murmur2
 
 if TYPE_CHECKING:
-    from clients.producer.queues import TopicQueues
+    from anabranch.clients.producer.queues import TopicQueues
 
 UNKEYED: Final = -1
 

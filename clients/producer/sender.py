@@ -15,20 +15,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from clients.config import IN_FLIGHT_REQUESTS_MAX, ProducerConfig
-from clients.connection import Connection
-from clients.metadata import NO_LEADER, ClusterMetadata
-from clients.network import Network
-from clients.producer.accumulator import Accumulator
-from clients.producer.queues import Batch
-from protocol.apis.produce import (
+from anabranch.clients.config import IN_FLIGHT_REQUESTS_MAX, ProducerConfig
+from anabranch.clients.connection import Connection
+from anabranch.clients.metadata import NO_LEADER, ClusterMetadata
+from anabranch.clients.network import Network
+from anabranch.clients.producer.accumulator import Accumulator
+from anabranch.clients.producer.queues import Batch
+from anabranch.protocol.apis.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +167,7 @@ class Sender:
                 timer.cancel()
 
     async def _obtain_producer_id(self) -> None:
-        from protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+        from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
         numbering = self._accumulator.numbering
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)

@@ -26,16 +26,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from clients.producer.queues import (
+from anabranch.clients.producer.queues import (
     Batch,
     PartitionQueue,
     Record,
     TopicQueues,
     size_of,
 )
-from clients.producer.routes import UNKEYED, chosen_partition
-from protocol.lineage import Lineage
-from protocol.linear_hashing import KeyClass
+from anabranch.clients.producer.routes import UNKEYED, chosen_partition
+from anabranch.protocol.lineage import Lineage
+from anabranch.protocol.linear_hashing import KeyClass
 
 Choose = Callable[[Sequence[int]], int]
 """Picks one of the live partitions for a record without a key."""

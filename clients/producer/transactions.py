@@ -30,10 +30,10 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from clients.group_metadata import ConsumerGroupMetadata
-from clients.producer import questions
-from clients.producer.questions import Asker, Question
-from clients.producer.verdicts import (
+from anabranch.clients.group_metadata import ConsumerGroupMetadata
+from anabranch.clients.producer import questions
+from anabranch.clients.producer.questions import Asker, Question
+from anabranch.clients.producer.verdicts import (
     FATAL_FOR_BATCHES,
     AbortableError,
     FatalError,
@@ -43,8 +43,8 @@ from clients.producer.verdicts import (
     Verdict,
     verdict_of,
 )
-from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.topic_partition import TopicPartition
 
 UNKNOWN_ATTEMPTS: Final = 6
 """How often to send the offset of an unknown partition: the broker may be young, or the partition gone."""

@@ -15,15 +15,15 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final
 
-from clients.group_metadata import ConsumerGroupMetadata
-from clients.network import GROUP, Network
-from clients.producer.accumulator import Accumulator
-from clients.producer.questions import ADD_PARTITIONS_VERSION_MAX, Question
-from clients.producer.sender import Sender
-from clients.producer.transactions import State, Transactions
-from clients.producer.verdicts import AbortableError, FatalError, Step, Verdict
-from protocol.errors import ErrorCode, KafkaError
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.group_metadata import ConsumerGroupMetadata
+from anabranch.clients.network import GROUP, Network
+from anabranch.clients.producer.accumulator import Accumulator
+from anabranch.clients.producer.questions import ADD_PARTITIONS_VERSION_MAX, Question
+from anabranch.clients.producer.sender import Sender
+from anabranch.clients.producer.transactions import State, Transactions
+from anabranch.clients.producer.verdicts import AbortableError, FatalError, Step, Verdict
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ Pure; what waits for an instant or for metadata says so in `Drained`.
 
 from __future__ import annotations
 
-from clients.config import ProducerConfig
-from clients.producer.drained import Drained
-from clients.producer.numbering import Numbering
-from clients.producer.queues import Batch, PartitionQueue
+from anabranch.clients.config import ProducerConfig
+from anabranch.clients.producer.drained import Drained
+from anabranch.clients.producer.numbering import Numbering
+from anabranch.clients.producer.queues import Batch, PartitionQueue
 
 
 class Turns:

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Mapping
 from typing import Final
 
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 class TransactionError(KafkaError):

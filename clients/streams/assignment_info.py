@@ -17,12 +17,12 @@ import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from clients.streams.task import TaskId
-from protocol import streams_protocol as wire
-from protocol.errors import DecodeError
-from protocol.streams_protocol import LATEST_VERSION, NO_REBALANCE_MS
-from protocol.topic_partition import TopicPartition
-from protocol.values import value
+from anabranch.clients.streams.task import TaskId
+from anabranch.protocol import streams_protocol as wire
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.streams_protocol import LATEST_VERSION, NO_REBALANCE_MS
+from anabranch.protocol.topic_partition import TopicPartition
+from anabranch.protocol.values import value
 
 NAMED_TOPOLOGIES_SINCE: Final = 10
 INDEXED_TOPICS_SINCE: Final = 5

@@ -11,14 +11,14 @@ import asyncio
 import random
 from collections.abc import Callable, Collection, Mapping
 
-from clients.config import NetworkConfig
-from clients.consumer.fetcher import Fetcher
-from clients.consumer.offsets import READ_COMMITTED, READ_UNCOMMITTED, OffsetResets
-from clients.consumer.positions import Assignment
-from clients.metadata import ClusterMetadata
-from clients.network import Network
-from protocol.records.record import Record
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.config import NetworkConfig
+from anabranch.clients.consumer.fetcher import Fetcher
+from anabranch.clients.consumer.offsets import READ_COMMITTED, READ_UNCOMMITTED, OffsetResets
+from anabranch.clients.consumer.positions import Assignment
+from anabranch.clients.metadata import ClusterMetadata
+from anabranch.clients.network import Network
+from anabranch.protocol.records.record import Record
+from anabranch.protocol.topic_partition import TopicPartition
 
 MAX_WAIT_MS = 100
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from clients.streams.subscription_info import RUNNING
-from clients.streams.task import TaskId
-from clients.streams.task_assignor import UNBOUNDED_LAG, Client, Placement, process_order
+from anabranch.clients.streams.subscription_info import RUNNING
+from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_assignor import UNBOUNDED_LAG, Client, Placement, process_order
 
 
 class ClientState:

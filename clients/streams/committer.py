@@ -15,19 +15,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from clients.producer.verdicts import AbortableError, FatalError
-from clients.streams import handover
-from clients.streams.changelog import MARK_HEADERS, Marks, arrived_mark, changelog_topic, departed_mark
-from clients.streams.tasks import Output, Task
-from protocol.errors import ErrorCode, KafkaError
-from protocol.hashing import murmur2
-from protocol.lineage import Lineage, Segment
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.producer.verdicts import AbortableError, FatalError
+from anabranch.clients.streams import handover
+from anabranch.clients.streams.changelog import MARK_HEADERS, Marks, arrived_mark, changelog_topic, departed_mark
+from anabranch.clients.streams.tasks import Output, Task
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.hashing import murmur2
+from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from clients.group_metadata import ConsumerGroupMetadata
-    from clients.producer.producer import Producer
-    from clients.producer.queues import RecordMetadata
+    from anabranch.clients.group_metadata import ConsumerGroupMetadata
+    from anabranch.clients.producer.producer import Producer
+    from anabranch.clients.producer.queues import RecordMetadata
 
 log = logging.getLogger(__name__)
 

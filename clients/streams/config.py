@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from clients.streams.failures import DEAD_LETTER, FAIL, HANDLERS
-from clients.streams.task_assignor import STRATEGIES
+from anabranch.clients.streams.failures import DEAD_LETTER, FAIL, HANDLERS
+from anabranch.clients.streams.task_assignor import STRATEGIES
 
 EXACTLY_ONCE: Final = "exactly_once_v2"
 AT_LEAST_ONCE: Final = "at_least_once"

@@ -16,9 +16,9 @@ import logging
 import traceback
 from typing import Final
 
-from clients.consumer.delivery import ConsumerRecord
-from clients.streams.serdes import Undecodable
-from protocol.records.record import Headers
+from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.streams.serdes import Undecodable
+from anabranch.protocol.records.record import Headers
 
 log = logging.getLogger(__name__)
 

@@ -13,21 +13,21 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from clients.consumer.partition_assignor import MemberView
-from clients.streams.assignment_info import Host
-from clients.streams.partition_grouper import TaskAssignmentError
-from clients.streams.subscription_info import (
+from anabranch.clients.consumer.partition_assignor import MemberView
+from anabranch.clients.streams.assignment_info import Host
+from anabranch.clients.streams.partition_grouper import TaskAssignmentError
+from anabranch.clients.streams.subscription_info import (
     RUNNING,
     SHUTDOWN_REQUESTED,
     UNKNOWN_SUM,
     SubscriptionInfo,
     decode_subscription_info,
 )
-from clients.streams.task import TaskId
-from clients.streams.task_assignor import Client
-from protocol.errors import DecodeError
-from protocol.streams_protocol import LATEST_VERSION
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_assignor import Client
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.streams_protocol import LATEST_VERSION
+from anabranch.protocol.topic_partition import TopicPartition
 
 EARLIEST_PROBEABLE_VERSION: Final = 3
 FUTURE_PROCESS: Final = b"\xff" * 16

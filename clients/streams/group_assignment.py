@@ -14,22 +14,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 
-from clients.consumer.partition_assignor import MemberAssignment, MemberView
-from clients.streams.assignment_info import (
+from anabranch.clients.consumer.partition_assignor import MemberAssignment, MemberView
+from anabranch.clients.streams.assignment_info import (
     AssignmentInfo,
     AssignorError,
     Host,
     encode_assignment_info,
     write_hosts,
 )
-from clients.streams.group import Group, Process, end_sums_of
-from clients.streams.sticky import assign_as_before, assign_sticky
-from clients.streams.task import TaskId
-from clients.streams.task_assignor import AssignorConfig, Client, Placement, TaskAssignor, Tasks
-from clients.streams.threads import Shares, Threads
-from protocol.streams_protocol import LATEST_VERSION, NO_REBALANCE_MS
-from protocol.topic_partition import TopicPartition
-from protocol.values import value
+from anabranch.clients.streams.group import Group, Process, end_sums_of
+from anabranch.clients.streams.sticky import assign_as_before, assign_sticky
+from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_assignor import AssignorConfig, Client, Placement, TaskAssignor, Tasks
+from anabranch.clients.streams.threads import Shares, Threads
+from anabranch.protocol.streams_protocol import LATEST_VERSION, NO_REBALANCE_MS
+from anabranch.protocol.topic_partition import TopicPartition
+from anabranch.protocol.values import value
 
 log = logging.getLogger(__name__)
 

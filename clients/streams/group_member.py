@@ -5,19 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from clients.clock import follow_loop_ms
-from clients.consumer.partition_assignor import MemberAssignment, MemberView, RebalanceProtocol
-from clients.metadata import ClusterMetadata
-from clients.streams.changelog_reader import ChangelogReader
-from clients.streams.config import StreamsConfig
-from clients.streams.high_availability import assign_highly_available
-from clients.streams.internal_topics import InternalTopics, topics_of
-from clients.streams.partition_assignor import AssignedTasks, StreamsMember, StreamsPartitionAssignor
-from clients.streams.sticky import assign_sticky
-from clients.streams.task import TaskId
-from clients.streams.task_assignor import AssignorConfig
-from clients.streams.topology import Built
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.clock import follow_loop_ms
+from anabranch.clients.consumer.partition_assignor import MemberAssignment, MemberView, RebalanceProtocol
+from anabranch.clients.metadata import ClusterMetadata
+from anabranch.clients.streams.changelog_reader import ChangelogReader
+from anabranch.clients.streams.config import StreamsConfig
+from anabranch.clients.streams.high_availability import assign_highly_available
+from anabranch.clients.streams.internal_topics import InternalTopics, topics_of
+from anabranch.clients.streams.partition_assignor import AssignedTasks, StreamsMember, StreamsPartitionAssignor
+from anabranch.clients.streams.sticky import assign_sticky
+from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_assignor import AssignorConfig
+from anabranch.clients.streams.topology import Built
+from anabranch.protocol.topic_partition import TopicPartition
 
 
 class EagerStreamsAssignor(StreamsPartitionAssignor):

@@ -23,9 +23,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from clients.streams.changelog import Marks
-from protocol import linear_hashing
-from protocol.lineage import Lineage, Segment
+from anabranch.clients.streams.changelog import Marks
+from anabranch.protocol import linear_hashing
+from anabranch.protocol.lineage import Lineage, Segment
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from clients.streams.client_state import ClientState, improves, placement_of, states_of
-from clients.streams.movements import Movements
-from clients.streams.racks import STATELESS_COSTS, can_spare_traffic, spare_traffic
-from clients.streams.standbys import may_swap, place_standbys
-from clients.streams.task import TaskId
-from clients.streams.task_assignor import AssignorConfig, Client, Placement, Tasks
+from anabranch.clients.streams.client_state import ClientState, improves, placement_of, states_of
+from anabranch.clients.streams.movements import Movements
+from anabranch.clients.streams.racks import STATELESS_COSTS, can_spare_traffic, spare_traffic
+from anabranch.clients.streams.standbys import may_swap, place_standbys
+from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_assignor import AssignorConfig, Client, Placement, Tasks
 
 TRAFFIC_COST: Final = 10
 NON_OVERLAP_COST: Final = 1

@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from clients.streams import handover, joined
-from clients.streams.joined import Reading
-from protocol.lineage import Segment
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.streams import handover, joined
+from anabranch.clients.streams.joined import Reading
+from anabranch.protocol.lineage import Segment
+from anabranch.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from clients.consumer.consumer import Consumer
-    from clients.streams.tasks import Task
-    from clients.streams.topology import Built
+    from anabranch.clients.consumer.consumer import Consumer
+    from anabranch.clients.streams.tasks import Task
+    from anabranch.clients.streams.topology import Built
 
 log = logging.getLogger(__name__)
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 
-from clients.admin import Admin, NewTopic
-from clients.metadata import Topic
-from clients.streams.changelog import CONFIGS, changelog_topic
-from clients.streams.inputs import StreamsError
-from clients.streams.partition_grouper import TopicsInfo, repartition_counts
-from clients.streams.topology import Built, Subtopology
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.clients.admin import Admin, NewTopic
+from anabranch.clients.metadata import Topic
+from anabranch.clients.streams.changelog import CONFIGS, changelog_topic
+from anabranch.clients.streams.inputs import StreamsError
+from anabranch.clients.streams.partition_grouper import TopicsInfo, repartition_counts
+from anabranch.clients.streams.topology import Built, Subtopology
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from protocol.lineage import Lineage, Segment
+from anabranch.protocol.lineage import Lineage, Segment
 
 Reading = tuple[Lineage, Segment]
 """The segment that an input is in, with what its topic's resizes were so far."""

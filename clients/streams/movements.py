@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from clients.streams.client_state import ClientState, least_loaded
-from clients.streams.task import TaskId
-from clients.streams.task_assignor import AssignorConfig
+from anabranch.clients.streams.client_state import ClientState, least_loaded
+from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_assignor import AssignorConfig
 
 
 class Movements:

@@ -16,25 +16,25 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol
 
-from clients.consumer.partition_assignor import (
+from anabranch.clients.consumer.partition_assignor import (
     REJOIN_NOW,
     MemberAssignment,
     MemberView,
     PartitionAssignor,
     RebalanceProtocol,
 )
-from clients.metadata import ClusterMetadata
-from clients.streams.assignment_info import (
+from anabranch.clients.metadata import ClusterMetadata
+from anabranch.clients.streams.assignment_info import (
     AssignmentInfo,
     AssignorError,
     Host,
     Hosted,
     decode_assignment_info,
 )
-from clients.streams.group import EARLIEST_PROBEABLE_VERSION, Group
-from clients.streams.group_assignment import GroupAssignment, assign_group, refuse_group
-from clients.streams.high_availability import assign_highly_available
-from clients.streams.partition_grouper import (
+from anabranch.clients.streams.group import EARLIEST_PROBEABLE_VERSION, Group
+from anabranch.clients.streams.group_assignment import GroupAssignment, assign_group, refuse_group
+from anabranch.clients.streams.high_availability import assign_highly_available
+from anabranch.clients.streams.partition_grouper import (
     MissingSourceTopic,
     Partitions,
     SubtopologyTopics,
@@ -45,13 +45,13 @@ from clients.streams.partition_grouper import (
     removed_tasks,
     repartition_counts,
 )
-from clients.streams.subscription_info import SubscriptionInfo, encode_subscription_info
-from clients.streams.task import TaskId
-from clients.streams.task_assignor import AssignorConfig, TaskAssignor
-from protocol.errors import DecodeError
-from protocol.streams_protocol import LATEST_VERSION, NO_REBALANCE_MS, UNKNOWN_VERSION
-from protocol.topic_partition import TopicPartition
-from protocol.values import value
+from anabranch.clients.streams.subscription_info import SubscriptionInfo, encode_subscription_info
+from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_assignor import AssignorConfig, TaskAssignor
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.streams_protocol import LATEST_VERSION, NO_REBALANCE_MS, UNKNOWN_VERSION
+from anabranch.protocol.topic_partition import TopicPartition
+from anabranch.protocol.values import value
 
 STREAM: Final = "stream"
 

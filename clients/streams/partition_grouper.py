@@ -14,13 +14,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
-from clients.metadata import Topic
-from clients.streams import joined
-from clients.streams.task import TaskId
-from protocol import linear_hashing
-from protocol.lineage import Lineage
-from protocol.topic_partition import TopicPartition
-from protocol.values import value
+from anabranch.clients.metadata import Topic
+from anabranch.clients.streams import joined
+from anabranch.clients.streams.task import TaskId
+from anabranch.protocol import linear_hashing
+from anabranch.protocol.lineage import Lineage
+from anabranch.protocol.topic_partition import TopicPartition
+from anabranch.protocol.values import value
 
 Partitions = Mapping[str, Collection[int]]
 """The partition indexes of each topic that exists."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from clients.streams.client_state import ClientState
-from clients.streams.task import TaskId
-from clients.streams.task_assignor import AssignorConfig, Tasks
+from anabranch.clients.streams.client_state import ClientState
+from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_assignor import AssignorConfig, Tasks
 
 Costs = tuple[int, ...]
 """What a task costs on each client."""

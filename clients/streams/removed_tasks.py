@@ -22,17 +22,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from clients.streams import handover, joined
-from clients.streams.joined import Reading
-from clients.streams.task import TaskId
-from protocol.lineage import Segment
+from anabranch.clients.streams import handover, joined
+from anabranch.clients.streams.joined import Reading
+from anabranch.clients.streams.task import TaskId
+from anabranch.protocol.lineage import Segment
 
 if TYPE_CHECKING:
-    from clients.consumer.consumer import Consumer
-    from clients.group_metadata import ConsumerGroupMetadata
-    from clients.streams.partition_assignor import AssignedTasks
-    from clients.streams.tasks import Task
-    from clients.streams.topology import Built
+    from anabranch.clients.consumer.consumer import Consumer
+    from anabranch.clients.group_metadata import ConsumerGroupMetadata
+    from anabranch.clients.streams.partition_assignor import AssignedTasks
+    from anabranch.clients.streams.tasks import Task
+    from anabranch.clients.streams.topology import Built
 
 
 class RemovedTasks:

@@ -13,13 +13,13 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from clients.streams.changelog import changelog_topic
-from clients.streams.changelog_reader import ChangelogReader
-from clients.streams.committer import Delivery
-from clients.streams.task import TaskId
-from clients.streams.tasks import State, Task
-from protocol.errors import KafkaError
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.streams.changelog import changelog_topic
+from anabranch.clients.streams.changelog_reader import ChangelogReader
+from anabranch.clients.streams.committer import Delivery
+from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.tasks import State, Task
+from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 

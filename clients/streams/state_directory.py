@@ -11,9 +11,9 @@ import random
 import shutil
 from pathlib import Path
 
-from clients.directory_lock import DirectoryLock
-from clients.streams.disk import TaskDisk, checkpoints_on_disk
-from clients.streams.task import TaskId
+from anabranch.clients.directory_lock import DirectoryLock
+from anabranch.clients.streams.disk import TaskDisk, checkpoints_on_disk
+from anabranch.clients.streams.task import TaskId
 
 
 class StateDirectory:

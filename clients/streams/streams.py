@@ -18,22 +18,22 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Final, Self
 
-from clients.admin import Admin
-from clients.config import NetworkConfig, parse_servers
-from clients.consumer.consumer import Consumer
-from clients.producer.producer import Producer
-from clients.streams.changelog_reader import ChangelogReader
-from clients.streams.committer import Committer, Moves, TasksMigrated
-from clients.streams.config import StreamsConfig
-from clients.streams.group_member import Leading, make_assignor
-from clients.streams.internal_topics import InternalTopics
-from clients.streams.restorer import Restorer
-from clients.streams.state_directory import StateDirectory
-from clients.streams.task import TaskId
-from clients.streams.task_manager import TaskManager
-from clients.streams.tasks import Progress, Task
-from clients.streams.topology import Topology
-from protocol.errors import KafkaError
+from anabranch.clients.admin import Admin
+from anabranch.clients.config import NetworkConfig, parse_servers
+from anabranch.clients.consumer.consumer import Consumer
+from anabranch.clients.producer.producer import Producer
+from anabranch.clients.streams.changelog_reader import ChangelogReader
+from anabranch.clients.streams.committer import Committer, Moves, TasksMigrated
+from anabranch.clients.streams.config import StreamsConfig
+from anabranch.clients.streams.group_member import Leading, make_assignor
+from anabranch.clients.streams.internal_topics import InternalTopics
+from anabranch.clients.streams.restorer import Restorer
+from anabranch.clients.streams.state_directory import StateDirectory
+from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_manager import TaskManager
+from anabranch.clients.streams.tasks import Progress, Task
+from anabranch.clients.streams.topology import Topology
+from anabranch.protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
 

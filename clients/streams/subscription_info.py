@@ -14,11 +14,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
-from clients.streams.task import TaskId
-from protocol import streams_protocol as wire
-from protocol.errors import DecodeError
-from protocol.streams_protocol import LATEST_VERSION, UNKNOWN_VERSION
-from protocol.values import value
+from anabranch.clients.streams.task import TaskId
+from anabranch.protocol import streams_protocol as wire
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.streams_protocol import LATEST_VERSION, UNKNOWN_VERSION
+from anabranch.protocol.values import value
 
 RUNNING: Final = -2
 """The offset sum of a task that is active and restored."""

@@ -17,8 +17,8 @@ import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from clients.streams.task import TaskId
-from protocol.values import value
+from anabranch.clients.streams.task import TaskId
+from anabranch.protocol.values import value
 
 UNBOUNDED_LAG: Final = 2**63 - 1
 _HALVES: Final = struct.Struct(">qq")

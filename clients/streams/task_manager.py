@@ -12,26 +12,26 @@ import logging
 import math
 from collections.abc import Collection
 
-from clients.consumer.consumer import Consumer
-from clients.consumer.listener import PartitionKeyRebalanceListener
-from clients.streams import handover
-from clients.streams.assignment_info import AssignorError
-from clients.streams.committer import LOST_MEMBERSHIP, Committer, Departure, TasksMigrated
-from clients.streams.config import StreamsConfig
-from clients.streams.failures import Failures
-from clients.streams.inputs import Inputs, StreamsError
-from clients.streams.joined import Reading
-from clients.streams.partition_assignor import AssignedTasks
-from clients.streams.removed_tasks import RemovedTasks
-from clients.streams.restorer import Restorer
-from clients.streams.state_directory import StateDirectory
-from clients.streams.subscription_info import RUNNING
-from clients.streams.task import TaskId
-from clients.streams.tasks import State, Task
-from clients.streams.topology import Built
-from protocol.errors import KafkaError
-from protocol.lineage import Segment
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.consumer.consumer import Consumer
+from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener
+from anabranch.clients.streams import handover
+from anabranch.clients.streams.assignment_info import AssignorError
+from anabranch.clients.streams.committer import LOST_MEMBERSHIP, Committer, Departure, TasksMigrated
+from anabranch.clients.streams.config import StreamsConfig
+from anabranch.clients.streams.failures import Failures
+from anabranch.clients.streams.inputs import Inputs, StreamsError
+from anabranch.clients.streams.joined import Reading
+from anabranch.clients.streams.partition_assignor import AssignedTasks
+from anabranch.clients.streams.removed_tasks import RemovedTasks
+from anabranch.clients.streams.restorer import Restorer
+from anabranch.clients.streams.state_directory import StateDirectory
+from anabranch.clients.streams.subscription_info import RUNNING
+from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.tasks import State, Task
+from anabranch.clients.streams.topology import Built
+from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.lineage import Segment
+from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 

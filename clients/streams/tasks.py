@@ -18,15 +18,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from clients.consumer.delivery import ConsumerRecord
-from clients.streams.changelog import Checkpoint, Marks, is_mark
-from clients.streams.disk import TaskDisk, Write
-from clients.streams.failures import Failures
-from clients.streams.serdes import Undecodable
-from clients.streams.task import TaskId
-from clients.streams.topology import INTERNAL, Subtopology, internal_name
-from protocol.records.record import Headers, Record
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.streams.changelog import Checkpoint, Marks, is_mark
+from anabranch.clients.streams.disk import TaskDisk, Write
+from anabranch.clients.streams.failures import Failures
+from anabranch.clients.streams.serdes import Undecodable
+from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.topology import INTERNAL, Subtopology, internal_name
+from anabranch.protocol.records.record import Headers, Record
+from anabranch.protocol.topic_partition import TopicPartition
 
 
 class State(enum.Enum):

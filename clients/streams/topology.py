@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
 
-from clients.streams.serdes import BYTES, JSON, Serde, Undecodable
+from anabranch.clients.streams.serdes import BYTES, JSON, Serde, Undecodable
 
 Handler = Callable[[bytes | None, Any], None]
 """What a step does with a record: its key and its decoded value."""

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from clients.directory_lock import DirectoryLock
-from controller.zk import paths
-from controller.zk.memory import MemoryZooKeeper
-from controller.zk.tree import Znode, ZnodeTree
+from anabranch.clients.directory_lock import DirectoryLock
+from anabranch.controller.zk import paths
+from anabranch.controller.zk.memory import MemoryZooKeeper
+from anabranch.controller.zk.tree import Znode, ZnodeTree
 
 T = TypeVar("T")
 

@@ -21,10 +21,10 @@ from kazoo.hosts import collect_hosts
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 
-from controller.zk import session as zk
-from controller.zk.kazoo_client import LoopHandler, OneSessionClient
-from controller.zk.multi_read import NO_NODE, MultiRead
-from controller.zk.session import (
+from anabranch.controller.zk import session as zk
+from anabranch.controller.zk.kazoo_client import LoopHandler, OneSessionClient
+from anabranch.controller.zk.multi_read import NO_NODE, MultiRead
+from anabranch.controller.zk.session import (
     ANY_VERSION,
     Check,
     Create,
@@ -40,7 +40,7 @@ from controller.zk.session import (
     ZkError,
     ZkSession,
 )
-from controller.zk.sizes import check_multi, check_write
+from anabranch.controller.zk.sizes import check_multi, check_write
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from controller.zk.session import (
+from anabranch.controller.zk.session import (
     ANY_VERSION,
     ConnectionLoss,
     Create,
@@ -38,8 +38,8 @@ from controller.zk.session import (
     WatchEvent,
     ZkError,
 )
-from controller.zk.sizes import check_multi, check_write
-from controller.zk.tree import ZnodeTree
+from anabranch.controller.zk.sizes import check_multi, check_write
+from anabranch.controller.zk.tree import ZnodeTree
 
 T = TypeVar("T")
 

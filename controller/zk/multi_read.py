@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from controller.zk.session import Stat
+from anabranch.controller.zk.session import Stat
 
 MULTI_READ: Final = 22
 GET_DATA: Final = 4

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-from controller.zk import paths, znodes
-from controller.zk.session import BadVersion, Create, NodeExists, NoNode, Set
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.session import BadVersion, Create, NodeExists, NoNode, Set
 
 if TYPE_CHECKING:
-    from controller.zk.session import Op, ZkSession
+    from anabranch.controller.zk.session import Op, ZkSession
 
 BLOCK_SIZE: Final = 1000
 

@@ -25,7 +25,7 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
-from protocol.values import value
+from anabranch.protocol.values import value
 
 ANY_VERSION = -1
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar, assert_never
 
-from controller.zk.session import Check, Create, Delete, Op, Set, TooLarge
+from anabranch.controller.zk.session import Check, Create, Delete, Op, Set, TooLarge
 
 T = TypeVar("T")
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar, assert_never
 
-from controller.zk import paths
-from controller.zk.session import (
+from anabranch.controller.zk import paths
+from anabranch.controller.zk.session import (
     ANY_VERSION,
     BadVersion,
     Check,

@@ -12,10 +12,10 @@ import binascii
 from collections.abc import Mapping
 from typing import Any, Final
 
-from controller.model import Broker, Endpoint, LeaderAndIsr, Plan, Retired, TopicBody
-from controller.zk.body import Body, MalformedZnode, dump
-from protocol.values import value
-from protocol.wire import ZERO_UUID
+from anabranch.controller.model import Broker, Endpoint, LeaderAndIsr, Plan, Retired, TopicBody
+from anabranch.controller.zk.body import Body, MalformedZnode, dump
+from anabranch.protocol.values import value
+from anabranch.protocol.wire import ZERO_UUID
 
 PLAINTEXT: Final = "PLAINTEXT"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.wire import Boolean, Float64, Int16, Int32, Text, always, message
+from anabranch.protocol.wire import Boolean, Float64, Int16, Int32, Text, always, message
 
 
 @message

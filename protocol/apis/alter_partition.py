@@ -8,7 +8,7 @@ ours: that a topic gets its first batch stamped with a generation       R16
 
 from __future__ import annotations
 
-from protocol.wire import (
+from anabranch.protocol.wire import (
     ZERO_UUID,
     Boolean,
     Int8,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.wire import Bytes, Int8, Int16, Int32, Text, always, message
+from anabranch.protocol.wire import Bytes, Int8, Int16, Int32, Text, always, message
 
 
 @message

@@ -10,7 +10,7 @@ UNSUPPORTED_VERSION: a client that guesses too high can still read what to use i
 
 from __future__ import annotations
 
-from protocol.wire import Boolean, Int16, Int32, Int64, Text, message, since, tagged
+from anabranch.protocol.wire import Boolean, Int16, Int32, Int64, Text, message, since, tagged
 
 
 @message

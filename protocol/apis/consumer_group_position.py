@@ -7,7 +7,7 @@ v1  flexible; -1 means unknown, an error per partition, and a long poll: the ans
 
 from __future__ import annotations
 
-from protocol.wire import Boolean, Int16, Int32, Int64, Text, always, message, since
+from anabranch.protocol.wire import Boolean, Int16, Int32, Int64, Text, always, message, since
 
 
 @message

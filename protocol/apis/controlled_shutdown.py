@@ -7,7 +7,7 @@ v2   broker epoch: a request of an earlier incarnation is refused        KIP-380
 
 from __future__ import annotations
 
-from protocol.wire import Int16, Int32, Int64, Text, message, since
+from anabranch.protocol.wire import Int16, Int32, Int64, Text, message, since
 
 
 @message

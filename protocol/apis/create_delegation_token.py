@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.wire import Bytes, Int16, Int32, Int64, Text, always, message, since
+from anabranch.protocol.wire import Bytes, Int16, Int32, Int64, Text, always, message, since
 
 
 @message

@@ -7,7 +7,7 @@ v3   THROTTLING_QUOTA_EXCEEDED may be answered                           KIP-599
 
 from __future__ import annotations
 
-from protocol.wire import Boolean, Int16, Int32, Text, always, message, tagged
+from anabranch.protocol.wire import Boolean, Int16, Int32, Text, always, message, tagged
 
 
 @message

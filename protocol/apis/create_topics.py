@@ -10,7 +10,7 @@ v7   topic id in the answer                                              KIP-516
 
 from __future__ import annotations
 
-from protocol.wire import ZERO_UUID, Boolean, Int8, Int16, Int32, Text, Uuid, always, message, since, tagged
+from anabranch.protocol.wire import ZERO_UUID, Boolean, Int8, Int16, Int32, Text, Uuid, always, message, since, tagged
 
 
 @message

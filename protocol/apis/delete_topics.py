@@ -8,7 +8,7 @@ v6   by id as well as by name                                            KIP-516
 
 from __future__ import annotations
 
-from protocol.wire import ZERO_UUID, Int16, Int32, Text, Uuid, always, message, since, until
+from anabranch.protocol.wire import ZERO_UUID, Int16, Int32, Text, Uuid, always, message, since, until
 
 
 @message

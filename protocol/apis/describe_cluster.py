@@ -5,7 +5,7 @@ v1   whether brokers or controllers are asked for                        KIP-919
 
 from __future__ import annotations
 
-from protocol.wire import Boolean, Int8, Int16, Int32, Text, always, message, since
+from anabranch.protocol.wire import Boolean, Int8, Int16, Int32, Text, always, message, since
 
 
 @message

@@ -7,7 +7,7 @@ v3   type and documentation of each setting                              KIP-569
 
 from __future__ import annotations
 
-from protocol.wire import Boolean, Int8, Int16, Int32, Text, always, message, since, until
+from anabranch.protocol.wire import Boolean, Int8, Int16, Int32, Text, always, message, since, until
 
 
 @message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.wire import Int16, Int32, Int64, Text, always, message
+from anabranch.protocol.wire import Int16, Int32, Int64, Text, always, message
 
 
 @message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.wire import Int8, Int16, Int32, Text, always, message, since
+from anabranch.protocol.wire import Int8, Int16, Int32, Text, always, message, since
 
 
 @message

@@ -21,7 +21,7 @@ v17  a KRaft voter names its log directory                                      
 
 from __future__ import annotations
 
-from protocol.wire import (
+from anabranch.protocol.wire import (
     ZERO_UUID,
     Int8,
     Int16,

@@ -8,7 +8,7 @@ v6   key type 2: share groups                                            KIP-932
 
 from __future__ import annotations
 
-from protocol.wire import Int8, Int16, Int32, Text, message, since, until
+from anabranch.protocol.wire import Int8, Int16, Int32, Text, message, since, until
 
 
 @message

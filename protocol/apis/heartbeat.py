@@ -6,7 +6,7 @@ v3   static members                                                      KIP-345
 
 from __future__ import annotations
 
-from protocol.wire import Int16, Int32, Text, message, since
+from anabranch.protocol.wire import Int16, Int32, Text, message, since
 
 
 @message

@@ -8,7 +8,7 @@ v5   TRANSACTION_ABORTABLE may be answered                               KIP-890
 
 from __future__ import annotations
 
-from protocol.wire import Int16, Int32, Int64, Text, always, message, since
+from anabranch.protocol.wire import Int16, Int32, Int64, Text, always, message, since
 
 
 @message

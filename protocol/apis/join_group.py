@@ -11,7 +11,7 @@ v9   the leader may be told to skip the assignment                       KIP-814
 
 from __future__ import annotations
 
-from protocol.wire import Boolean, Bytes, Int16, Int32, Text, always, message, since
+from anabranch.protocol.wire import Boolean, Bytes, Int16, Int32, Text, always, message, since
 
 
 @message

@@ -11,7 +11,20 @@ v7   whether the sender is a KRaft controller                            KIP-866
 
 from __future__ import annotations
 
-from protocol.wire import ZERO_UUID, Boolean, Int8, Int16, Int32, Int64, Text, Uuid, message, since, tagged, until
+from anabranch.protocol.wire import (
+    ZERO_UUID,
+    Boolean,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Text,
+    Uuid,
+    message,
+    since,
+    tagged,
+    until,
+)
 
 
 @message

@@ -7,7 +7,7 @@ v5   why                                                                 KIP-800
 
 from __future__ import annotations
 
-from protocol.wire import Int16, Int32, Text, always, message, since, until
+from anabranch.protocol.wire import Int16, Int32, Text, always, message, since, until
 
 
 @message

@@ -13,7 +13,7 @@ v9   timestamp -5: the last offset in tiered storage                    KIP-1005
 
 from __future__ import annotations
 
-from protocol.wire import Int8, Int16, Int32, Int64, Text, message, since, until
+from anabranch.protocol.wire import Int8, Int16, Int32, Int64, Text, message, since, until
 
 
 @message

@@ -16,7 +16,7 @@ v12  topics may be asked by id, with a null name                         KIP-516
 
 from __future__ import annotations
 
-from protocol.wire import ZERO_UUID, Boolean, Int16, Int32, Text, Uuid, always, message, since, tagged
+from anabranch.protocol.wire import ZERO_UUID, Boolean, Int16, Int32, Text, Uuid, always, message, since, tagged
 
 
 @message

@@ -12,7 +12,7 @@ v9   the new group protocol reads the generation as a member epoch       KIP-848
 
 from __future__ import annotations
 
-from protocol.wire import Int16, Int32, Int64, Text, message, since
+from anabranch.protocol.wire import Int16, Int32, Int64, Text, message, since
 
 
 @message

@@ -12,7 +12,7 @@ v9   member id and epoch, for the new group protocol                     KIP-848
 
 from __future__ import annotations
 
-from protocol.wire import Boolean, Int16, Int32, Int64, Text, always, message, since, until
+from anabranch.protocol.wire import Boolean, Int16, Int32, Int64, Text, always, message, since, until
 
 
 @message

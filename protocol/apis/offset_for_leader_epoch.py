@@ -9,7 +9,7 @@ v3   replica id, so that only followers may read past the high watermark
 
 from __future__ import annotations
 
-from protocol.wire import Int16, Int32, Int64, Text, always, message, since
+from anabranch.protocol.wire import Int16, Int32, Int64, Text, always, message, since
 
 
 @message

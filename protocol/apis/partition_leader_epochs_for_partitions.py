@@ -7,7 +7,7 @@ v1  flexible; adds an error per partition and the whole lineage: every (generati
 
 from __future__ import annotations
 
-from protocol.wire import Int16, Int32, Text, always, message, since
+from anabranch.protocol.wire import Int16, Int32, Text, always, message, since
 
 
 @message

@@ -17,7 +17,7 @@ With acks=0 there is no answer at all.
 
 from __future__ import annotations
 
-from protocol.wire import Int16, Int32, Int64, Records, Text, always, message, since, tagged
+from anabranch.protocol.wire import Int16, Int32, Int64, Records, Text, always, message, since, tagged
 
 
 @message

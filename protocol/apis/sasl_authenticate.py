@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.wire import Bytes, Int16, Int64, Text, message, since
+from anabranch.protocol.wire import Bytes, Int16, Int64, Text, message, since
 
 
 @message

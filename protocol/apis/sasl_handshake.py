@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.wire import Int16, Text, message
+from anabranch.protocol.wire import Int16, Text, message
 
 
 @message

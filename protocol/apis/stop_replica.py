@@ -7,7 +7,7 @@ v4   whether the sender is a KRaft controller                            KIP-866
 
 from __future__ import annotations
 
-from protocol.wire import Boolean, Int16, Int32, Int64, Text, always, message, since, until
+from anabranch.protocol.wire import Boolean, Int16, Int32, Int64, Text, always, message, since, until
 
 
 @message

@@ -7,7 +7,7 @@ v5   protocol type and name, checked against the group's                 KIP-559
 
 from __future__ import annotations
 
-from protocol.wire import Bytes, Int16, Int32, Text, message, since
+from anabranch.protocol.wire import Bytes, Int16, Int32, Text, message, since
 
 
 @message

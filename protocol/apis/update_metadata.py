@@ -12,7 +12,20 @@ v8   whether the sender is a KRaft controller, and the kind of update    KIP-866
 
 from __future__ import annotations
 
-from protocol.wire import ZERO_UUID, Boolean, Int8, Int16, Int32, Int64, Text, Uuid, message, since, tagged, until
+from anabranch.protocol.wire import (
+    ZERO_UUID,
+    Boolean,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Text,
+    Uuid,
+    message,
+    since,
+    tagged,
+    until,
+)
 
 
 @message

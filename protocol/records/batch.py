@@ -15,9 +15,9 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from protocol.errors import DecodeError
-from protocol.records.compression import DECOMPRESSED_BYTES_MAX, compress, decompress
-from protocol.records.crc32c import crc32c
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.records.compression import DECOMPRESSED_BYTES_MAX, compress, decompress
+from anabranch.protocol.records.crc32c import crc32c
 
 Buffer = bytes | bytearray | memoryview
 

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from protocol.records.batch import (
+from anabranch.protocol.records.batch import (
     CODEC_MASK,
     CONTROL,
     CRC_START,
@@ -28,10 +28,10 @@ from protocol.records.batch import (
     Buffer,
     seal,
 )
-from protocol.records.compression import Compression, compress
-from protocol.records.crc32c import crc32c
-from protocol.records.record import Headers, Record
-from protocol.varint import encode_varint
+from anabranch.protocol.records.compression import Compression, compress
+from anabranch.protocol.records.crc32c import crc32c
+from anabranch.protocol.records.record import Headers, Record
+from anabranch.protocol.varint import encode_varint
 
 
 class _Varints(dict[int, bytes]):

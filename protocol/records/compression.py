@@ -16,7 +16,7 @@ import mmap
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from protocol.errors import DecodeError
+from anabranch.protocol.errors import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

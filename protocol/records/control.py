@@ -11,10 +11,10 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from protocol.errors import DecodeError
-from protocol.records.batch import NO_LEADER_EPOCH, Buffer, read_header
-from protocol.records.batch_builder import BatchBuilder
-from protocol.records.record import iter_records
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.records.batch import NO_LEADER_EPOCH, Buffer, read_header
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.record import iter_records
 
 _KEY: Final = struct.Struct(">hh")
 _MARKER: Final = struct.Struct(">hi")

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from protocol.errors import DecodeError
-from protocol.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader, Buffer
-from protocol.records.batch_builder import BatchBuilder
-from protocol.records.compression import Compression
-from protocol.records.message_set import Message, build_message, build_wrapper
-from protocol.records.record import iter_records
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader, Buffer
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.compression import Compression
+from anabranch.protocol.records.message_set import Message, build_message, build_wrapper
+from anabranch.protocol.records.record import iter_records
 
 _UNLIMITED: Final = 1 << 62
 _INT64_MAX: Final = (1 << 63) - 1

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from protocol.errors import DecodeError
-from protocol.records.batch import Buffer
-from protocol.varint import decode_varint, decode_varlong
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.records.batch import Buffer
+from anabranch.protocol.varint import decode_varint, decode_varlong
 
 
 def iter_keys(content: Buffer, count: int) -> Iterator[bytes | None]:

@@ -17,9 +17,22 @@ import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from protocol.errors import DecodeError
-from protocol.records.batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD_BYTES, MAGIC, NO_TIMESTAMP, Buffer
-from protocol.records.compression import Compression, compress, decompress, lz4_with_broken_checksum, lz4_with_checksum
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.records.batch import (
+    CODEC_MASK,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    NO_TIMESTAMP,
+    Buffer,
+)
+from anabranch.protocol.records.compression import (
+    Compression,
+    compress,
+    decompress,
+    lz4_with_broken_checksum,
+    lz4_with_checksum,
+)
 
 OPENED_BYTES_MAX: Final = 64 * 1024 * 1024
 """What a wrapper may hold: its messages become objects, so this is less than what a batch may decompress to."""

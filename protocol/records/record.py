@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from protocol.errors import DecodeError
-from protocol.records.batch import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD_BYTES, Buffer, read_header
-from protocol.records.compression import Compression, decompress
-from protocol.varint import decode_varint, decode_varlong
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.records.batch import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD_BYTES, Buffer, read_header
+from anabranch.protocol.records.compression import Compression, decompress
+from anabranch.protocol.varint import decode_varint, decode_varlong
 
 Headers = Sequence[tuple[str, bytes | None]]
 

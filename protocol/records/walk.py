@@ -17,9 +17,9 @@ import struct
 from collections.abc import Generator, Iterator
 from typing import Final, NamedTuple
 
-from protocol.errors import DecodeError
-from protocol.records.batch import Buffer
-from protocol.varint import decode_varint, decode_varlong
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.records.batch import Buffer
+from anabranch.protocol.varint import decode_varint, decode_varlong
 
 STEP_RECORDS: Final = 4096
 """How many records a step takes at most: some two milliseconds of work."""

@@ -9,21 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
+from anabranch.broker import app
+from anabranch.broker.config import ConfigError
+from anabranch.clients.connection import Connection
 from anabranch.cluster import Cluster
-from broker import app
-from broker.config import ConfigError
-from clients.connection import Connection
-from protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from protocol.apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.apis.find_coordinator import FindCoordinatorRequest
-from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
-from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.errors import ErrorCode
-from protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from anabranch.protocol.apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from anabranch.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
+from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
+from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.records.batch_builder import BatchBuilder
 
 TIMEOUT_S = 60
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-
+from anabranch.clients.metadata import Topic
+from anabranch.clients.resharding import family
 from anabranch.lineage_picture import draw
+from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.lineage import Lineage, Segment
 from anabranch.resizing import lineage_lines, plan_lines
-from clients.metadata import Topic
-from clients.resharding import family
-from protocol.errors import KafkaError
-from protocol.lineage import Lineage, Segment
 
 
 def test_splits_go_down_and_merges_go_up() -> None:

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 
 import click
 import pytest
-from click.testing import CliRunner
-
 from anabranch.commands.node import place
 from anabranch.main import COMMANDS, cli
+from click.testing import CliRunner
 
 
 def invoke(*arguments: str) -> tuple[int, str]:
@@ -128,9 +127,10 @@ HEAVY = ("construct", "rich", "kazoo", "numpy", "pandas", "pyspark", "hypothesis
 def test_the_single_process_cluster_imports_nothing_heavy() -> None:
     """Goal: `anabranch up` stays quick and small. Method: import what it runs, in a fresh interpreter."""
     code = (
-        "import sys, anabranch.commands.up, anabranch.cluster, controller.controller, clients.connection\n"
-        "import broker.replication.replica_manager, broker.coordinators.group_coordinator\n"
-        "from broker.dispatch import HANDLERS\n"
+        "import sys, anabranch.commands.up, anabranch.cluster, anabranch.controller.controller\n"
+        "import anabranch.clients.connection, anabranch.broker.replication.replica_manager\n"
+        "import anabranch.broker.coordinators.group_coordinator\n"
+        "from anabranch.broker.dispatch import HANDLERS\n"
         "[row.load() for row in HANDLERS]\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules])"
     )

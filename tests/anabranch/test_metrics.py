@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from click.testing import CliRunner
-
 from anabranch.main import cli
 from anabranch.processes import ProcessCluster, free_ports
+from click.testing import CliRunner
 
 
 @contextmanager
@@ -62,7 +61,7 @@ def test_a_port_in_use_stops_the_start() -> None:
 
 def test_the_library_is_asked_for_when_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    monkeypatch.delitem(sys.modules, "broker.metrics.endpoint", raising=False)
+    monkeypatch.delitem(sys.modules, "anabranch.broker.metrics.endpoint", raising=False)
     done = CliRunner().invoke(cli, ["up", "--port", "0", "--brokers", "1", "--metrics-port", "0"])
     assert done.exit_code == 2
     assert "pip install 'anabranch[metrics]'" in done.output
@@ -82,13 +81,13 @@ def test_nothing_is_imported_without_the_port() -> None:
         "import anabranch.commands.node, anabranch.commands.up\n"
         "from anabranch.cluster import Cluster\n"
         "from anabranch.metrics import metrics_endpoint\n"
-        "from broker.dispatch import HANDLERS\n"
+        "from anabranch.broker.dispatch import HANDLERS\n"
         "[row.load() for row in HANDLERS]\n"
         "async def whole():\n"
         "    async with metrics_endpoint('127.0.0.1', None) as metrics, Cluster(1) as cluster:\n"
         "        metrics.show(cluster.nodes[1])\n"
         "asyncio.run(whole())\n"
-        "print([name for name in sys.modules if name.startswith(('prometheus_client', 'broker.metrics'))])"
+        "print([name for name in sys.modules if name.startswith(('prometheus_client', 'anabranch.broker.metrics'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

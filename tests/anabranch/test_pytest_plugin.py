@@ -33,7 +33,7 @@ def test_a_project_gets_a_live_endpoint_from_the_fixture(tmp_path: Path) -> None
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")},
         capture_output=True,
         text=True,
         check=False,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
+from anabranch.clients.config_admin import ConfigEntry
+from anabranch.clients.metadata import Topic
+from anabranch.protocol.lineage import Lineage
 from anabranch.stock_producers import ORDERED, POLICY, stock_lines
-from clients.config_admin import ConfigEntry
-from clients.metadata import Topic
-from protocol.lineage import Lineage
 
 TOPIC = Topic("t", b"", {}, lineage=Lineage(1, [(0, 4)]))
 DEFAULT, TOPIC_SOURCE = 5, 1

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from anabranch.clients.directory_lock import DirectoryInUse
+from anabranch.controller.zk.kazoo_session import open_kazoo
+from anabranch.controller.zk.session import SessionEvent
+from anabranch.spark_jobs.java import Java, JavaMissing
+from anabranch.zookeeper import LocalZooKeeper, ZooKeeperUnavailable, free_port, why_unavailable
 
 from anabranch import zookeeper
-from anabranch.zookeeper import LocalZooKeeper, ZooKeeperUnavailable, free_port, why_unavailable
-from clients.directory_lock import DirectoryInUse
-from controller.zk.kazoo_session import open_kazoo
-from controller.zk.session import SessionEvent
-from spark_jobs.java import Java, JavaMissing
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -86,7 +86,7 @@ def test_missing_java_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPat
     def missing() -> Java:
         raise JavaMissing("no Java: install it")
 
-    monkeypatch.setattr("spark_jobs.java.find", missing)
+    monkeypatch.setattr("anabranch.spark_jobs.java.find", missing)
     reason = why_unavailable()
     assert reason == (
         "a local ZooKeeper cannot run: no Java: install it; or name a running ensemble with --zookeeper HOST:PORT"

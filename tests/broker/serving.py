@@ -9,18 +9,18 @@ import random
 import struct
 from collections.abc import AsyncIterator, Callable
 
-from broker.config import BrokerSettings
-from broker.controller_link import ControllerLink
-from broker.dispatch import HANDLERS, Dispatcher, Handler
-from broker.metadata_cache import MetadataCache
-from broker.producer_ids import Claim, ProducerIds
-from broker.server import Server
-from broker.services import Services
-from broker.topic_configs import TopicConfigs
-from controller.zk.memory import MemoryZooKeeper
-from controller.zk.producer_id_blocks import claim_block
-from controller.zk.session import ZkSession
-from protocol.registry import BY_NAME
+from anabranch.broker.config import BrokerSettings
+from anabranch.broker.controller_link import ControllerLink
+from anabranch.broker.dispatch import HANDLERS, Dispatcher, Handler
+from anabranch.broker.metadata_cache import MetadataCache
+from anabranch.broker.producer_ids import Claim, ProducerIds
+from anabranch.broker.server import Server
+from anabranch.broker.services import Services
+from anabranch.broker.topic_configs import TopicConfigs
+from anabranch.controller.zk.memory import MemoryZooKeeper
+from anabranch.controller.zk.producer_id_blocks import claim_block
+from anabranch.controller.zk.session import ZkSession
+from anabranch.protocol.registry import BY_NAME
 
 SETTINGS = BrokerSettings(port=0)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from broker.addresses import address_bounds, canonical
-from broker.config import BrokerSettings, ConfigError, with_properties
+from anabranch.broker.addresses import address_bounds, canonical
+from anabranch.broker.config import BrokerSettings, ConfigError, with_properties
 
 
 @pytest.mark.parametrize(

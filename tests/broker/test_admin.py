@@ -6,12 +6,11 @@ import random
 from typing import Any
 
 import pytest
-
-from broker import admin
-from broker.config import BrokerSettings
-from broker.metadata_cache import BrokerImage, ClusterImage, TopicImage
-from protocol.apis.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker import admin
+from anabranch.broker.config import BrokerSettings
+from anabranch.broker.metadata_cache import BrokerImage, ClusterImage, TopicImage
+from anabranch.protocol.apis.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 IMAGE = ClusterImage(
     brokers={broker: BrokerImage(broker, "h", 9000 + broker, None, broker) for broker in (1, 2, 3)},

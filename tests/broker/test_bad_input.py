@@ -23,18 +23,18 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from anabranch.broker.dispatch import HANDLERS, Served
+from anabranch.protocol import codec
+from anabranch.protocol.apis.api_versions import ApiVersionsResponse
+from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.registry import BY_NAME
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from broker.dispatch import HANDLERS, Served
-from protocol import codec
-from protocol.apis.api_versions import ApiVersionsResponse
-from protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from protocol.errors import ErrorCode
-from protocol.records.batch_builder import BatchBuilder
-from protocol.registry import BY_NAME
 from tests.broker.serving import request_frame
 from tests.protocol.messages import as_sent, values_of
 

@@ -11,14 +11,11 @@ import zlib
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from protocol.errors import ErrorCode
-from protocol.records.compression import Compression, compress
-from protocol.records.message_set import (
+from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.records.compression import Compression, compress
+from anabranch.protocol.records.message_set import (
     OPENED_BYTES_MAX,
     Message,
     build_message,
@@ -27,6 +24,9 @@ from protocol.records.message_set import (
     open_wrapper,
     read_message,
 )
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tests.broker.test_bad_input import METADATA_VERSION, RSS_GROWTH_BYTES_MAX, Victim, fuzz
 from tests.broker.test_bad_input import victim as victim
 
@@ -39,7 +39,7 @@ REFUSALS |= {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR}
 @pytest.fixture(scope="module", autouse=True)
 def old_topic(victim: Victim) -> None:
     """A topic of its own: what is accepted here must not be taken for damage there."""
-    from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+    from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
     while victim.ask("Metadata", METADATA_VERSION, asked).topics[0].error_code != ErrorCode.NONE:

@@ -7,22 +7,22 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-
+from anabranch.broker.client_quotas import CLIENT_ID, IP, USER, desanitized, sanitized
+from anabranch.broker.config_changes import read_config
+from anabranch.clients.connection import Connection
 from anabranch.cluster import Cluster
-from broker.client_quotas import CLIENT_ID, IP, USER, desanitized, sanitized
-from broker.config_changes import read_config
-from clients.connection import Connection
-from protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
-from protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.apis.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.apis.metadata import MetadataRequest
-from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.errors import ErrorCode
-from protocol.records.batch_builder import BatchBuilder
-from protocol.wire import ZERO_UUID
+from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from anabranch.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
+from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from anabranch.protocol.apis.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
+from anabranch.protocol.apis.metadata import MetadataRequest
+from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.wire import ZERO_UUID
+
 from tests.broker.replication.replica_cluster import until
 
 Entity = dict[str, str | None]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-
-from broker.broker_properties import broker_properties
-from broker.config import (
+from anabranch.broker.broker_properties import broker_properties
+from anabranch.broker.config import (
     BrokerSettings,
     ConfigError,
     TopicConfig,
@@ -17,8 +16,8 @@ from broker.config import (
     topic_config,
     with_properties,
 )
-from broker.topic_properties import topic_properties
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.topic_properties import topic_properties
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 def test_properties_become_typed_fields() -> None:

@@ -7,19 +7,19 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
-
+from anabranch.broker.client_quotas import IP
+from anabranch.broker.config import BrokerSettings
+from anabranch.broker.connection import BrokerConnection
+from anabranch.broker.connection_quotas import UNLIMITED, ConnectionQuotas
+from anabranch.broker.quotas import DEFAULT
+from anabranch.clients.admin import Admin
 from anabranch.cluster import Cluster
-from broker.client_quotas import IP
-from broker.config import BrokerSettings
-from broker.connection import BrokerConnection
-from broker.connection_quotas import UNLIMITED, ConnectionQuotas
-from broker.quotas import DEFAULT
-from clients.admin import Admin
-from protocol.apis.incremental_alter_configs import (
+from anabranch.protocol.apis.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+
 from tests.broker.serving import Peer, peer, request_frame, serving, until
 from tests.broker.test_client_quotas import alter, connect
 

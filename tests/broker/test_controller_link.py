@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-
-from broker.controller_link import ControllerLink
-from controller.zk import paths
-from controller.zk.memory import MemoryZooKeeper
-from protocol.apis.alter_partition import AlterPartitionRequest
+from anabranch.broker.controller_link import ControllerLink
+from anabranch.controller.zk import paths
+from anabranch.controller.zk.memory import MemoryZooKeeper
+from anabranch.protocol.apis.alter_partition import AlterPartitionRequest
 
 
 def test_an_address_that_makes_no_sense_is_nobodys(caplog: pytest.LogCaptureFixture) -> None:

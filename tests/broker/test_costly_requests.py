@@ -21,15 +21,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-
+from anabranch.broker.app import Node
+from anabranch.broker.connection import BrokerConnection
+from anabranch.broker.dispatch import HANDLERS, Served
 from anabranch.cluster import Cluster
+from anabranch.protocol import codec
+from anabranch.protocol.connection import ClientConnection, decode_request
+from anabranch.protocol.errors import DecodeError
 from benchmarks.request_path import Sink
-from broker.app import Node
-from broker.connection import BrokerConnection
-from broker.dispatch import HANDLERS, Served
-from protocol import codec
-from protocol.connection import ClientConnection, decode_request
-from protocol.errors import DecodeError
+
 from tests.protocol.crowded import Path, arrays_of, crowded, smallest
 
 LIMIT = 8000

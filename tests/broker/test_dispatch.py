@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
-
-from broker.api import version_range
-from broker.dispatch import HANDLERS, Served, refusal_or_none
-from protocol import codec
-from protocol.codec import Request
-from protocol.errors import ErrorCode
+from anabranch.broker.api import version_range
+from anabranch.broker.dispatch import HANDLERS, Served, refusal_or_none
+from anabranch.protocol import codec
+from anabranch.protocol.codec import Request
+from anabranch.protocol.errors import ErrorCode
 
 
 @pytest.mark.parametrize("row", HANDLERS, ids=lambda row: row.name)

@@ -13,19 +13,19 @@ import sys
 from typing import Any
 
 import pytest
-
+from anabranch.broker.app import Node
+from anabranch.broker.config_changes import ConfigChanges
+from anabranch.broker.features import FinalizedFeatures
+from anabranch.broker.lasting import NodeBug, lasting
+from anabranch.broker.replication.fetcher import Fetcher
+from anabranch.broker.replication.isr_changes import IsrChanges
+from anabranch.broker.replication.verification import Lane, Transaction
+from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.log_manager import LogManager
 from anabranch.cluster import Cluster
-from broker.app import Node
-from broker.config_changes import ConfigChanges
-from broker.features import FinalizedFeatures
-from broker.lasting import NodeBug, lasting
-from broker.replication.fetcher import Fetcher
-from broker.replication.isr_changes import IsrChanges
-from broker.replication.verification import Lane, Transaction
-from broker.storage.log import PartitionLog
-from broker.storage.log_manager import LogManager
-from clients import Admin, NewTopic
-from controller.zk.session import SessionEvent
+from anabranch.controller.zk.session import SessionEvent
+
+from anabranch import Admin, NewTopic
 
 
 def test_only_a_bug_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
@@ -113,7 +113,7 @@ def test_a_node_with_a_bug_is_done(owner: type, method: str, name: str, monkeypa
 def test_the_process_ends_with_the_traceback() -> None:
     code = """
 from anabranch.main import main
-from broker.storage.log_manager import LogManager
+from anabranch.broker.storage.log_manager import LogManager
 
 def oops(self):
     raise ValueError("oops")

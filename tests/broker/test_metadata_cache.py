@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from broker.metadata_cache import (
+from anabranch.broker.metadata_cache import (
     LEADER_DURING_DELETE,
     ClusterImage,
     MetadataCache,
@@ -16,7 +13,7 @@ from broker.metadata_cache import (
     applied,
     visible,
 )
-from protocol.apis.update_metadata import (
+from anabranch.protocol.apis.update_metadata import (
     GenerationStart,
     ReshardStep,
     UpdateMetadataBroker,
@@ -25,6 +22,8 @@ from protocol.apis.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 ID_A = bytes([1]) * 16
 ID_B = bytes([2]) * 16

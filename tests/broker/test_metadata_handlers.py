@@ -7,28 +7,28 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from anabranch.broker.api import RequestContext
+from anabranch.broker.config import BrokerSettings
+from anabranch.broker.handlers.describe_cluster import describe_cluster
+from anabranch.broker.handlers.describe_configs import describe_configs
+from anabranch.broker.handlers.find_coordinator import find_coordinator
+from anabranch.broker.handlers.init_producer_id import init_producer_id
+from anabranch.broker.handlers.metadata import metadata
+from anabranch.broker.handlers.partition_leader_epochs_for_partitions import epochs_of
+from anabranch.broker.handlers.update_metadata import update_metadata
+from anabranch.broker.metadata_cache import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from anabranch.broker.services import Services
+from anabranch.controller.zk.memory import MemoryZooKeeper
+from anabranch.protocol import codec
+from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest
+from anabranch.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
+from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.hashing import partition_of_group
 
-from broker.api import RequestContext
-from broker.config import BrokerSettings
-from broker.handlers.describe_cluster import describe_cluster
-from broker.handlers.describe_configs import describe_configs
-from broker.handlers.find_coordinator import find_coordinator
-from broker.handlers.init_producer_id import init_producer_id
-from broker.handlers.metadata import metadata
-from broker.handlers.partition_leader_epochs_for_partitions import epochs_of
-from broker.handlers.update_metadata import update_metadata
-from broker.metadata_cache import BrokerImage, ClusterImage, PartitionImage, TopicImage
-from broker.services import Services
-from controller.zk.memory import MemoryZooKeeper
-from protocol import codec
-from protocol.apis.describe_cluster import DescribeClusterRequest
-from protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.apis.find_coordinator import FindCoordinatorRequest
-from protocol.apis.init_producer_id import InitProducerIdRequest
-from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.apis.update_metadata import UpdateMetadataRequest
-from protocol.errors import ErrorCode
-from protocol.hashing import partition_of_group
 from tests.broker.serving import lone_services
 
 ID = bytes([7]) * 16

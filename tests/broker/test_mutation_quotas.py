@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.mutation_quotas import MUTATIONS, MutationQuotas
-from broker.quotas import DEFAULT, ClientQuotas
+from anabranch.broker.mutation_quotas import MUTATIONS, MutationQuotas
+from anabranch.broker.quotas import DEFAULT, ClientQuotas
 
 
 def mutations(limit: float) -> MutationQuotas:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+from anabranch.broker.config_requests import SET, TOPIC
+from anabranch.clients.metadata import Topic
 from anabranch.cluster import Cluster
-from broker.config_requests import SET, TOPIC
-from clients import Admin, Consumer, NewTopic, Producer
-from clients.metadata import Topic
-from controller.zk import paths, znodes
-from protocol.errors import ErrorCode
+from anabranch.controller.zk import paths, znodes
+from anabranch.protocol.errors import ErrorCode
+
+from anabranch import Admin, Consumer, NewTopic, Producer
 from tests.anabranch.test_cluster import story
 from tests.broker.handlers.test_alter_configs import alter, one, resource
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from anabranch.clients.connection import Connection
 from anabranch.cluster import Cluster
-from clients.connection import Connection
-from controller.zk import paths, znodes
-from protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest
-from protocol.apis.init_producer_id import InitProducerIdRequest
-from protocol.errors import ErrorCode
+from anabranch.controller.zk import paths, znodes
+from anabranch.protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest
+from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest
+from anabranch.protocol.errors import ErrorCode
 
 
 def test_blocks_come_from_the_controller() -> None:

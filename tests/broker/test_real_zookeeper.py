@@ -8,16 +8,16 @@ import random
 from collections.abc import AsyncIterator
 
 import pytest
+from anabranch.broker import config_changes
+from anabranch.broker.app import Node
+from anabranch.broker.config import BrokerSettings
+from anabranch.broker.storage.files import MemoryFiles
+from anabranch.clients.clock import follow_loop_ms
+from anabranch.clients.config_admin import ALL_BROKERS
+from anabranch.controller.zk import paths
+from anabranch.controller.zk.kazoo_session import open_kazoo
 
-from broker import config_changes
-from broker.app import Node
-from broker.config import BrokerSettings
-from broker.storage.files import MemoryFiles
-from clients import Admin, NewTopic
-from clients.clock import follow_loop_ms
-from clients.config_admin import ALL_BROKERS
-from controller.zk import paths
-from controller.zk.kazoo_session import open_kazoo
+from anabranch import Admin, NewTopic
 from tests.broker.serving import until
 
 

@@ -13,14 +13,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from anabranch.broker import request_memory
+from anabranch.broker.api import RequestContext
+from anabranch.broker.config import BrokerSettings, ConfigError, with_properties
+from anabranch.broker.request_memory import FREE_BYTES
+from anabranch.broker.server import Server
+from anabranch.protocol.apis.heartbeat import HeartbeatResponse
+from anabranch.protocol.framing import READ_BYTES_MAX
 
-import broker.request_memory
-from broker.api import RequestContext
-from broker.config import BrokerSettings, ConfigError, with_properties
-from broker.request_memory import FREE_BYTES
-from broker.server import Server
-from protocol.apis.heartbeat import HeartbeatResponse
-from protocol.framing import READ_BYTES_MAX
 from tests.broker.serving import Peer, peer, request_frame, serving, until
 
 BOUND = 4 << 20
@@ -94,8 +94,8 @@ def test_requests_that_fill_the_memory_with_their_beginnings_are_finished_one_by
 def test_who_drips_is_closed_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(broker.request_memory, "TURN_S", 0.2)
-    monkeypatch.setattr(broker.request_memory, "TURN_BYTES_PER_S", 100 * LARGE)
+    monkeypatch.setattr(request_memory, "TURN_S", 0.2)
+    monkeypatch.setattr(request_memory, "TURN_BYTES_PER_S", 100 * LARGE)
 
     async def drip(one: Peer) -> None:
         while True:
@@ -115,14 +115,14 @@ def test_who_drips_is_closed_and_the_others_go_on(
             for one in drips:
                 one.cancel()
 
-    with caplog.at_level(logging.WARNING, logger="broker"):
+    with caplog.at_level(logging.WARNING, logger="anabranch.broker"):
         asyncio.run(story())
     assert "did not come in time" in caplog.text and "queued.max.request.bytes=4194304" in caplog.text
 
 
 def test_requests_that_wait_for_one_another_all_come_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """As members of a group do: memory is full of requests in work, none of which is answered before the last one."""
-    monkeypatch.setattr(broker.request_memory, "TURN_S", 0.1)
+    monkeypatch.setattr(request_memory, "TURN_S", 0.1)
     everybody = 8
 
     async def story() -> None:

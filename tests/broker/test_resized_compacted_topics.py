@@ -7,8 +7,9 @@ one (G4). What stays there is one old value of each key that moved, and whoever 
 from __future__ import annotations
 
 from anabranch.cluster import Cluster
-from clients import Admin, Consumer, NewTopic, Producer
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+from anabranch import Admin, Consumer, NewTopic, Producer
 from tests.anabranch.test_cluster import story
 
 TOPIC = "compacted"

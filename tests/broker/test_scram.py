@@ -9,17 +9,17 @@ import hmac
 from typing import Any
 
 import pytest
-
-from broker.config_changes import read_config
-from broker.scram import Upsertion, credential, iterations_in
-from clients.connection import Connection
-from protocol.apis.alter_user_scram_credentials import (
+from anabranch.broker.config_changes import read_config
+from anabranch.broker.scram import Upsertion, credential, iterations_in
+from anabranch.clients.connection import Connection
+from anabranch.protocol.apis.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from protocol.apis.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
-from protocol.errors import ErrorCode
+from anabranch.protocol.apis.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from anabranch.protocol.errors import ErrorCode
+
 from tests.broker.serving import serving
 
 SHA_256, SHA_512 = 1, 2
@@ -72,7 +72,9 @@ async def describe(connection: Connection, *names: str) -> dict[str, Any]:
 def test_credentials_are_stored_described_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def is_controller(_: object) -> None: ...
 
-    monkeypatch.setattr("broker.handlers.alter_user_scram_credentials.refuse_unless_controller", is_controller)
+    monkeypatch.setattr(
+        "anabranch.broker.handlers.alter_user_scram_credentials.refuse_unless_controller", is_controller
+    )
 
     async def main() -> None:
         async with serving() as server:

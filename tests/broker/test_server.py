@@ -10,14 +10,14 @@ import struct
 from typing import Any
 
 import pytest
+from anabranch.broker.api import CloseConnection, RequestContext
+from anabranch.controller.zk.session import ConnectionLoss
+from anabranch.protocol import codec
+from anabranch.protocol.apis.api_versions import ApiVersionsResponse
+from anabranch.protocol.apis.heartbeat import HeartbeatResponse
+from anabranch.protocol.apis.metadata import MetadataResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
-from broker.api import CloseConnection, RequestContext
-from controller.zk.session import ConnectionLoss
-from protocol import codec
-from protocol.apis.api_versions import ApiVersionsResponse
-from protocol.apis.heartbeat import HeartbeatResponse
-from protocol.apis.metadata import MetadataResponse
-from protocol.errors import ErrorCode, KafkaError
 from tests.broker.serving import peer, request_frame, serving, until
 
 API_VERSIONS_V0 = request_frame(18, 0)
@@ -103,9 +103,9 @@ def test_nonsense_costs_the_connection_and_one_log_line(
             good.send(API_VERSIONS_V0)
             await good.frame()
 
-    with caplog.at_level(logging.WARNING, logger="broker"):
+    with caplog.at_level(logging.WARNING, logger="anabranch.broker"):
         asyncio.run(scenario())
-    (record,) = [one for one in caplog.records if one.name.startswith("broker")]
+    (record,) = [one for one in caplog.records if one.name.startswith("anabranch.broker")]
     assert reason in record.getMessage()
     assert record.exc_info is None
 
@@ -129,7 +129,7 @@ def test_a_bug_is_answered_where_possible_and_closes_one_connection(caplog: pyte
                 another.send(API_VERSIONS_V0)
                 await another.frame()
 
-    with caplog.at_level(logging.ERROR, logger="broker"):
+    with caplog.at_level(logging.ERROR, logger="anabranch.broker"):
         asyncio.run(scenario())
     assert "bug in the handler of Heartbeat v0" in caplog.text
     assert "ZeroDivisionError" in caplog.text
@@ -147,7 +147,7 @@ def test_a_zookeeper_that_does_not_answer_is_no_bug(caplog: pytest.LogCaptureFix
             one.send(request_frame(3, 0, struct.pack(">i", 0)))
             assert await one.closed(), "Metadata v0 has no place for the error"
 
-    with caplog.at_level(logging.INFO, logger="broker"):
+    with caplog.at_level(logging.INFO, logger="anabranch.broker"):
         asyncio.run(scenario())
     assert "bug" not in caplog.text
     assert "ZooKeeper has not answered" in caplog.text

@@ -6,10 +6,9 @@ import dataclasses
 import logging
 
 import pytest
-
-from broker.broker_properties import broker_properties, has_effect
-from broker.config import BrokerSettings, ConfigError, property_name
-from broker.start_settings import check_reachable, refuse_twice, start_settings
+from anabranch.broker.broker_properties import broker_properties, has_effect
+from anabranch.broker.config import BrokerSettings, ConfigError, property_name
+from anabranch.broker.start_settings import check_reachable, refuse_twice, start_settings
 
 
 @pytest.mark.parametrize(

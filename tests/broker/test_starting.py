@@ -14,12 +14,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
-
+from anabranch.broker.app import Node
 from anabranch.cluster import Cluster
+from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
+from anabranch.controller.zk.session import NobodyListens
 from anabranch.zookeeper import LocalZooKeeper
-from broker.app import Node
-from controller.zk.memory import MemorySession, MemoryZooKeeper
-from controller.zk.session import NobodyListens
+
 from tests.broker.test_sessions import Ensemble
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ def at_home(zookeeper: MemoryZooKeeper, node: Node) -> bool:
 def test_a_start_survives_the_loss_of_its_session_at_any_moment(
     how: str, arun: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.app.RENEWAL_PAUSE_S", 0.001)
+    monkeypatch.setattr("anabranch.broker.app.RENEWAL_PAUSE_S", 0.001)
 
     async def start(failing: int) -> Unsteady:
         cluster = Cluster(1, seed=failing)
@@ -114,7 +114,7 @@ def test_a_start_waits_for_a_zookeeper_that_stalls(arun: Run) -> None:
                 if "ZooKeeper stalls" in record.getMessage():
                     stalls.set()
 
-        log = logging.getLogger("broker.app")
+        log = logging.getLogger("anabranch.broker.app")
         log.addHandler(heard := Heard())
         zookeeper = LocalZooKeeper()
         await zookeeper.start()

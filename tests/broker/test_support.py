@@ -7,12 +7,12 @@ import re
 import tomllib
 from pathlib import Path
 
+from anabranch.broker import support
+from anabranch.broker.dispatch import HANDLERS
+from anabranch.clients.connection import Connection
 from anabranch.cluster import Cluster
-from broker import support
-from broker.dispatch import HANDLERS
-from clients.connection import Connection
-from protocol.apis.api_versions import ApiVersionsRequest
-from protocol.registry import APIS
+from anabranch.protocol.apis.api_versions import ApiVersionsRequest
+from anabranch.protocol.registry import APIS
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +25,7 @@ def test_the_page_is_made_of_what_the_package_holds() -> None:
     """It can be made where nothing but the wheel is installed."""
     assert support.COMPARED.parent == Path(support.__file__).parent
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    assert support.COMPARED.name in declared["broker"]
+    assert support.COMPARED.name in declared["anabranch.broker"]
 
 
 def test_every_key_is_served_in_its_whole_range() -> None:

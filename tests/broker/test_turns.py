@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.turns import STEP, Turns
-from controller.state import PendingReply
-from protocol.apis.create_partitions import CreatePartitionsTopicResult
-from protocol.errors import MESSAGE_CHARS_MAX, ErrorCode, KafkaError
+from anabranch.broker.turns import STEP, Turns
+from anabranch.controller.state import PendingReply
+from anabranch.protocol.apis.create_partitions import CreatePartitionsTopicResult
+from anabranch.protocol.errors import MESSAGE_CHARS_MAX, ErrorCode, KafkaError
 
 
 def test_others_have_their_turn_after_so_many_elements_over_all_loops() -> None:

@@ -11,25 +11,31 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.api import RequestContext
-from protocol.apis.add_partitions_to_txn import (
+from anabranch.broker.api import RequestContext
+from anabranch.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
-from protocol.apis.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData
-from protocol.apis.txn_offset_commit import (
+from anabranch.protocol.apis.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from anabranch.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from protocol.apis.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
-from protocol.errors import ErrorCode
-from protocol.internal_topics import TRANSACTION_STATE_TOPIC
-from protocol.records.batch_builder import BatchBuilder
-from protocol.registry import BY_NAME
+from anabranch.protocol.apis.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.registry import BY_NAME
+
 from tests.broker.replication.replica_cluster import NOW_MS, Assigned, ReplicaCluster
 
 TRANSACTIONAL_ID = "tx"

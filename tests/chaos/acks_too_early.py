@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from anabranch.broker.replication.fetcher import Fetcher
+from anabranch.broker.replication.waiting import ReplicationWait, WaitingRooms
 from anabranch.main import main
-from broker.replication.fetcher import Fetcher
-from broker.replication.waiting import ReplicationWait, WaitingRooms
-from protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode
 
 LATE_S: Final = 0.7
 fetch_once = Fetcher._fetch_once

@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from chaos.audited import AuditCompanion, Comparison
-from chaos.companion import moments
-from chaos.faults import FAULTS
-from chaos.run import Fired
-from clients.clock import wall_clock_ms
+from anabranch.chaos.audited import AuditCompanion, Comparison
+from anabranch.chaos.companion import moments
+from anabranch.chaos.faults import FAULTS
+from anabranch.chaos.run import Fired
+from anabranch.clients.clock import wall_clock_ms
 
 VERDICT = {"verdict": {"delivered": 3, "redelivered": 1}, "rows": [{"generation": 0}], "hand_offs": [], "clean": True}
 SAME = Comparison(VERDICT, dict(VERDICT), ["a"], ["a"])

@@ -8,14 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from chaos import disk
+from anabranch.chaos import disk
 
 SMALL = "mount -t tmpfs -o size=256k none {0} && exec {1} -c '{2}' {0}"
 ON_SMALL = """
 import errno, sys
 from pathlib import Path
-from chaos import disk
+from anabranch.chaos import disk
 place = Path(sys.argv[1])
 size = disk.fill(place, leave_bytes=8192)
 assert disk.free_bytes(place) <= 8192 < size, size

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from chaos.ledger import Ledger
+from anabranch.chaos.ledger import Ledger
 
 KEY = b"k"
 Step = tuple[int, int, int]

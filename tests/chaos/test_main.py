@@ -10,17 +10,17 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from anabranch.chaos import nodes
+from anabranch.chaos.session import active_controller
+from anabranch.controller.zk import paths
+from anabranch.controller.zk.kazoo_session import open_kazoo
 
-from chaos import nodes
-from chaos.session import active_controller
-from clients import Admin, NewTopic, Producer
-from controller.zk import paths
-from controller.zk.kazoo_session import open_kazoo
+from anabranch import Admin, NewTopic, Producer
 from tests.conftest import run_strictly
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 
-CHAOS = (sys.executable, "-m", "chaos")
+CHAOS = (sys.executable, "-m", "anabranch.chaos")
 PATIENCE_S = 300.0
 
 

@@ -6,8 +6,7 @@ import asyncio
 import logging
 
 import pytest
-
-from chaos.marathon import Course, marathon, report
+from anabranch.chaos.marathon import Course, marathon, report
 
 log = logging.getLogger(__name__)
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-
-from chaos.cluster import ChaosCluster
-from chaos.faults import FAULTS
-from chaos.run import ChaosRun, Fired, Plan, chaos, report
-from chaos.scene import Scene
+from anabranch.chaos.cluster import ChaosCluster
+from anabranch.chaos.faults import FAULTS
+from anabranch.chaos.run import ChaosRun, Fired, Plan, chaos, report
+from anabranch.chaos.scene import Scene
 
 log = logging.getLogger(__name__)
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]

@@ -5,12 +5,12 @@ Broker epochs still travel; nobody compares them any more.
 
 from __future__ import annotations
 
+from anabranch.broker.replication.follower import Follower
+from anabranch.broker.replication.partition import Partition
+from anabranch.controller import alter_partition
+from anabranch.controller.state import ClusterState
 from anabranch.main import main
-from broker.replication.follower import Follower
-from broker.replication.partition import Partition
-from controller import alter_partition
-from controller.state import ClusterState
-from protocol.apis.alter_partition import PartitionData
+from anabranch.protocol.apis.alter_partition import PartitionData
 
 
 def live_is_enough(state: ClusterState, isr: tuple[int, ...], row: PartitionData) -> bool:

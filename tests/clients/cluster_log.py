@@ -9,15 +9,15 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from clients.metadata import Partition, Topic
-from clients.network import Network
-from protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.audit import HEADER, decode_header
-from protocol.errors import ErrorCode
-from protocol.lineage import Lineage, Segment
-from protocol.records.batch import iter_batches
-from protocol.records.record import iter_records
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.metadata import Partition, Topic
+from anabranch.clients.network import Network
+from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
+from anabranch.protocol.audit import HEADER, decode_header
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.records.batch import iter_batches
+from anabranch.protocol.records.record import iter_records
+from anabranch.protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from protocol.codec import Request
-from protocol.connection import ServerConnection
-from protocol.registry import APIS
+from anabranch.protocol.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from anabranch.protocol.codec import Request
+from anabranch.protocol.connection import ServerConnection
+from anabranch.protocol.registry import APIS
 
 EVERYTHING = {api.key: (0, api.last_version) for api in APIS}
 Answer = Callable[[Any], Awaitable[Any]]

@@ -7,18 +7,18 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-
 from anabranch.cluster import Cluster
-from clients import Admin, NewTopic
-from protocol.apis.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
-from protocol.apis.metadata import (
+from anabranch.protocol.apis.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from anabranch.protocol.apis.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponseTopic,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.peer import Peer, serve
+
+from anabranch import Admin, NewTopic
 
 
 def against_a_cluster(story: Callable[[Cluster, Admin], Awaitable[None]], *, brokers: int = 2) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from clients.backoff import Backoff
+from anabranch.clients.backoff import Backoff
 
 
 def test_no_failure_no_wait() -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from clients.config import ProducerConfig, parse_acks, parse_servers
+from anabranch.clients.config import ProducerConfig, parse_acks, parse_servers
 
 
 def make(**changes: object) -> ProducerConfig:

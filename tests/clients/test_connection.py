@@ -12,12 +12,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-
-from clients.connection import Connection
-from protocol.apis.describe_cluster import DescribeClusterRequest
-from protocol.apis.fetch import FetchRequest
-from protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.clients.connection import Connection
+from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest
+from anabranch.protocol.apis.fetch import FetchRequest
+from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.peer import EVERYTHING, Peer, serve
 
 
@@ -211,7 +210,7 @@ def test_nonsense_closes_the_connection_with_one_log_line(caplog: pytest.LogCapt
         await connection.close()
 
     talk(story, never)
-    lines = [record for record in caplog.records if record.name == "clients.connection"]
+    lines = [record for record in caplog.records if record.name == "anabranch.clients.connection"]
     assert len(lines) == 1
 
 
@@ -239,7 +238,7 @@ def test_somebody_listens_who_never_answers() -> None:
 
 
 def test_oneway_requests_owe_no_answer() -> None:
-    from protocol.apis.produce import ProduceRequest
+    from anabranch.protocol.apis.produce import ProduceRequest
 
     async def quiet(request: Any) -> Any:
         return None if isinstance(request, ProduceRequest) else await echo(request)

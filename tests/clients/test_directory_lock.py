@@ -9,12 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from clients.directory_lock import DirectoryInUse, DirectoryLock
+from anabranch.clients.directory_lock import DirectoryInUse, DirectoryLock
 
 HOLD = """
 import sys
-from clients.directory_lock import DirectoryLock
+from anabranch.clients.directory_lock import DirectoryLock
 lock = DirectoryLock(sys.argv[1])
 print("held", flush=True)
 sys.stdin.read()

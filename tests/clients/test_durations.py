@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clients.durations import Durations
+from anabranch.clients.durations import Durations
 
 
 def test_the_longest_stays_and_the_last_changes() -> None:

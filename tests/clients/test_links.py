@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from clients.config import NetworkConfig
-from clients.connection import Connection
-from clients.links import DATA, Address, Links
-from clients.network import make_rng
+from anabranch.clients.config import NetworkConfig
+from anabranch.clients.connection import Connection
+from anabranch.clients.links import DATA, Address, Links
+from anabranch.clients.network import make_rng
 from tests.clients.hasty import HastyLoop
 
 WHERE = ("127.0.0.1", 9092)

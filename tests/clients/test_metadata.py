@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from clients.metadata import NO_LEADER, ClusterMetadata
-from protocol.apis.metadata import (
+from anabranch.clients.metadata import NO_LEADER, ClusterMetadata
+from anabranch.protocol.apis.metadata import (
     GenerationStart,
     MetadataResponse,
     MetadataResponseBroker,
@@ -13,8 +12,8 @@ from protocol.apis.metadata import (
     MetadataResponseTopic,
     ReshardStep,
 )
-from protocol.errors import ErrorCode
-from protocol.lineage import Lineage
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.lineage import Lineage
 
 ID = b"i" * 16
 

@@ -12,21 +12,20 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-
-from clients.backoff import Backoff
-from clients.config import NetworkConfig, parse_servers
-from clients.network import Network
-from protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.apis.metadata import (
+from anabranch.clients.backoff import Backoff
+from anabranch.clients.config import NetworkConfig, parse_servers
+from anabranch.clients.network import Network
+from anabranch.protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from anabranch.protocol.apis.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.topic_partition import TopicPartition
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
 from tests.clients.peer import Peer, serve
 
 

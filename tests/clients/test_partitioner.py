@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from clients.partitioner import Sticky, modulo
-from clients.producer.queues import TopicQueues
-from protocol.hashing import murmur2
-from protocol.lineage import Lineage
+from anabranch.clients.partitioner import Sticky, modulo
+from anabranch.clients.producer.queues import TopicQueues
+from anabranch.protocol.hashing import murmur2
+from anabranch.protocol.lineage import Lineage
 
 
 def test_keys_of_a_resized_topic_go_where_its_lineage_says() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from anabranch.clients.resharding import family, plan_resize, rewind_lineage
+from anabranch.protocol import linear_hashing
+from anabranch.protocol.lineage import Lineage, Segment
 from hypothesis import given
 from hypothesis import strategies as st
-
-from clients.resharding import family, plan_resize, rewind_lineage
-from protocol import linear_hashing
-from protocol.lineage import Lineage, Segment
 
 
 @given(st.integers(1, 12), st.integers(1, 40), st.integers(1, 40))

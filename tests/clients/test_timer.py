@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 import uvloop
-
+from anabranch.broker.coordinators.background import Alarm
+from anabranch.broker.replication.waiting import WaitingRooms
+from anabranch.clients.admin import Admin, NewTopic
+from anabranch.clients.connection import Connection
+from anabranch.clients.timer import Timer
 from anabranch.cluster import Cluster
-from broker.coordinators.background import Alarm
-from broker.replication.waiting import WaitingRooms
-from clients import Consumer, Producer
-from clients.admin import Admin, NewTopic
-from clients.connection import Connection
-from clients.timer import Timer
-from protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.clients.hasty import HastyLoop
 from tests.clients.peer import serve
+
+from anabranch import Consumer, Producer
 
 LOOPS = (asyncio.new_event_loop, HastyLoop, uvloop.new_event_loop)
 NEAR_S = 0.0004

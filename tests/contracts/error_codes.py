@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from anabranch.clients.connection import Connection
 from anabranch.cluster import Cluster
-from clients.connection import Connection
-from protocol.apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from protocol.errors import ErrorCode
+from anabranch.protocol.apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from anabranch.protocol.errors import ErrorCode
+
 from tests.broker.replication.replica_cluster import until
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -9,8 +9,7 @@ import asyncio
 import contextlib
 
 import pytest
-
-from controller.zk.session import (
+from anabranch.controller.zk.session import (
     BadVersion,
     Check,
     ConnectionLoss,
@@ -27,7 +26,8 @@ from controller.zk.session import (
     TooLarge,
     WatchEvent,
 )
-from controller.zk.sizes import REQUEST_BYTES_MAX, TRANSACTION_BYTES, bytes_of, multi_bytes, pieces
+from anabranch.controller.zk.sizes import REQUEST_BYTES_MAX, TRANSACTION_BYTES, bytes_of, multi_bytes, pieces
+
 from tests.contracts.zk_worlds import (
     PATIENCE_S,
     Seen,

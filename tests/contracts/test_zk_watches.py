@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 
-from controller.zk.session import (
+from anabranch.controller.zk.session import (
     NoNode,
     WatchEvent,
 )
+
 from tests.contracts.zk_worlds import (
     Seen,
     World,

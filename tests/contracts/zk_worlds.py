@@ -11,15 +11,14 @@ import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
-from kazoo.client import KazooClient
-
-from controller.zk.kazoo_session import KazooSession, open_kazoo
-from controller.zk.memory import MemorySession, MemoryZooKeeper
-from controller.zk.session import (
+from anabranch.controller.zk.kazoo_session import KazooSession, open_kazoo
+from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
+from anabranch.controller.zk.session import (
     SessionEvent,
     ZkError,
     ZkSession,
 )
+from kazoo.client import KazooClient
 
 T = TypeVar("T")
 PATIENCE_S = 60.0

@@ -8,14 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller import topic_admin
-from controller.controller import Controller, ControllerEvent, ControllerSettings
-from controller.model import LeaderAndIsr, TopicBody
-from controller.placement import assign_replicas
-from controller.zk import paths, znodes
-from controller.zk.memory import MemoryZooKeeper
-from controller.zk.session import ZkSession
-from protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from anabranch.controller import topic_admin
+from anabranch.controller.controller import Controller, ControllerEvent, ControllerSettings
+from anabranch.controller.model import LeaderAndIsr, TopicBody
+from anabranch.controller.placement import assign_replicas
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.memory import MemoryZooKeeper
+from anabranch.controller.zk.session import ZkSession
+from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+
 from tests.controller.fake_broker import FakeBroker
 
 PATIENCE_S = 60

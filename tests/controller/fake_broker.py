@@ -10,24 +10,24 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.features import RESHARD
-from controller.model import Broker, Endpoint, TopicPartition
-from controller.zk import paths, znodes
-from controller.zk.session import ZkSession
-from protocol.apis import leader_and_isr as lai
-from protocol.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from protocol.apis.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from protocol.apis.list_offsets import (
+from anabranch.controller.features import RESHARD
+from anabranch.controller.model import Broker, Endpoint, TopicPartition
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.session import ZkSession
+from anabranch.protocol.apis import leader_and_isr as lai
+from anabranch.protocol.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from anabranch.protocol.apis.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from protocol.apis.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
-from protocol.apis.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
-from protocol.connection import ServerConnection
-from protocol.errors import ErrorCode
-from protocol.registry import api_of
+from anabranch.protocol.apis.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
+from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from anabranch.protocol.connection import ServerConnection
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.registry import api_of
 
 REQUESTS = (ApiVersionsRequest, LeaderAndIsrRequest, UpdateMetadataRequest, StopReplicaRequest, ListOffsetsRequest)
 SERVED = {api_of(request).key: (0, api_of(request).last_version) for request in REQUESTS}

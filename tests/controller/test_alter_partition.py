@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from anabranch.controller import events
+from anabranch.controller.model import TopicPartition
+from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest
+from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
+from anabranch.protocol.errors import ErrorCode
 
-from controller import events
-from controller.model import TopicPartition
-from protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
-from protocol.apis.leader_and_isr import LeaderAndIsrRequest
-from protocol.apis.update_metadata import UpdateMetadataRequest
-from protocol.errors import ErrorCode
 from tests.controller.world import Term, World, started
 
 T0 = TopicPartition("t", 0)
@@ -194,7 +194,7 @@ def test_unknown_epochs_are_accepted_from_stock_brokers() -> None:
 def test_a_write_lost_to_somebody_else_is_an_old_version() -> None:
     from dataclasses import replace
 
-    from controller.model import Partition
+    from anabranch.controller.model import Partition
 
     world, term = three()
     known = world.states[T0]

@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-
-from controller.candidacy import Candidacy, Deposed, fenced
-from controller.settings import ControllerSettings
-from controller.zk import paths, znodes
-from controller.zk.memory import MemorySession, MemoryZooKeeper
-from controller.zk.session import BadVersion, Create, NodeExists, Set
+from anabranch.controller.candidacy import Candidacy, Deposed, fenced
+from anabranch.controller.settings import ControllerSettings
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
+from anabranch.controller.zk.session import BadVersion, Create, NodeExists, Set
 
 
 def run(scenario: Callable[[MemoryZooKeeper], Awaitable[None]]) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from controller.channels import Channels
-from controller.events import Answered
-from controller.model import Broker, Endpoint
-from controller.settings import ControllerSettings
-from controller.zk.memory import MemoryZooKeeper
-from protocol.apis.update_metadata import UpdateMetadataRequest
+from anabranch.controller.channels import Channels
+from anabranch.controller.events import Answered
+from anabranch.controller.model import Broker, Endpoint
+from anabranch.controller.settings import ControllerSettings
+from anabranch.controller.zk.memory import MemoryZooKeeper
+from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
+
 from tests.conftest import run_strictly
 from tests.controller.fake_broker import FakeBroker
 

@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from controller import topic_admin
-from controller.events import TimerFired
-from controller.model import TopicPartition
-from controller.zk import paths, znodes
-from controller.zk.kazoo_session import open_kazoo
-from controller.zk.session import ZkSession
-from protocol.apis.alter_partition import AlterPartitionRequest
-from protocol.apis.alter_partition_reassignments import (
+from anabranch.controller import topic_admin
+from anabranch.controller.events import TimerFired
+from anabranch.controller.model import TopicPartition
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.kazoo_session import open_kazoo
+from anabranch.controller.zk.session import ZkSession
+from anabranch.protocol.apis.alter_partition import AlterPartitionRequest
+from anabranch.protocol.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.apis.controlled_shutdown import ControlledShutdownRequest
-from protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownRequest
+from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+
 from tests.conftest import run_strictly
 from tests.controller.cluster import TestCluster
 
@@ -283,7 +283,9 @@ def test_crash_at_exits_hard(tmp_path: Path) -> None:
         "asyncio.run(main())\n"
     )
     root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, str(script)], cwd=root, env={"PYTHONPATH": str(root)}, timeout=600)
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=root, env={"PYTHONPATH": f"{root}:{root / 'src'}"}, timeout=600
+    )
     assert done.returncode == 137
 
 

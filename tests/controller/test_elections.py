@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controller import elections
-from controller.elections import RECOVERING, Elected
+from anabranch.controller import elections
+from anabranch.controller.elections import RECOVERING, Elected
 
 
 def test_the_first_live_replica_leads_a_new_partition() -> None:

@@ -9,17 +9,17 @@ import random
 from typing import Any
 
 import pytest
+from anabranch.broker.config_changes import change_config
+from anabranch.controller import candidacy, reassignment, resize, topic_admin, topic_size
+from anabranch.controller.candidacy import Term, fenced
+from anabranch.controller.effects import WritePartitions
+from anabranch.controller.model import LeaderAndIsr, Retired, TopicBody
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
+from anabranch.controller.zk.session import ConnectionLoss, Create, Delete, Op, Set, TooLarge
+from anabranch.controller.zk.sizes import REQUEST_BYTES_MAX, ZNODE_BYTES_MAX, bytes_of, multi_bytes, pieces
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
-from broker.config_changes import change_config
-from controller import candidacy, reassignment, resize, topic_admin, topic_size
-from controller.candidacy import Term, fenced
-from controller.effects import WritePartitions
-from controller.model import LeaderAndIsr, Retired, TopicBody
-from controller.zk import paths, znodes
-from controller.zk.memory import MemorySession, MemoryZooKeeper
-from controller.zk.session import ConnectionLoss, Create, Delete, Op, Set, TooLarge
-from controller.zk.sizes import REQUEST_BYTES_MAX, ZNODE_BYTES_MAX, bytes_of, multi_bytes, pieces
-from protocol.errors import ErrorCode, KafkaError
 from tests.controller.cluster import TestCluster
 from tests.controller.test_resize_requests import ask, wish
 from tests.controller.test_znode_writer import desk, write

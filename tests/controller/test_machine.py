@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from controller import effects, events, machine
-from controller.model import Endpoint, Partition, TopicPartition
-from protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
-from protocol.apis.controlled_shutdown import ControlledShutdownRequest
-from protocol.apis.leader_and_isr import LeaderAndIsrRequest
-from protocol.apis.stop_replica import StopReplicaRequest
-from protocol.apis.update_metadata import UpdateMetadataRequest
-from protocol.errors import ErrorCode
+from anabranch.controller import effects, events, machine
+from anabranch.controller.model import Endpoint, Partition, TopicPartition
+from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownRequest
+from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest
+from anabranch.protocol.apis.stop_replica import StopReplicaRequest
+from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
+from anabranch.protocol.errors import ErrorCode
+
 from tests.controller.world import Term, World, started
 
 T0 = TopicPartition("t", 0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from anabranch.controller import partitions
+from anabranch.controller.model import PartitionPhase, TopicPartition
+from anabranch.controller.settings import ControllerSettings
+from anabranch.controller.state import ClusterState
 
-from controller import partitions
-from controller.model import PartitionPhase, TopicPartition
-from controller.settings import ControllerSettings
-from controller.state import ClusterState
 from tests.controller.world import Term, World, started
 
 P = PartitionPhase
@@ -114,8 +114,8 @@ def test_imbalance_is_counted_per_preferred_broker() -> None:
 def test_birth_continues_the_epochs_of_an_earlier_incarnation() -> None:
     from dataclasses import replace
 
-    from controller.elections import Elected
-    from controller.model import Retired
+    from anabranch.controller.elections import Elected
+    from anabranch.controller.model import Retired
 
     world, _ = started(partitions=2)
     topic = world.topics["t"]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-
-from controller.placement import assign_replicas, interleaved
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.controller.placement import assign_replicas, interleaved
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 def test_kafka_documented_example() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from anabranch.controller import events, resize
+from anabranch.controller.model import TopicPartition
+from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest
+from anabranch.protocol.apis.stop_replica import StopReplicaRequest
 
-from controller import events, resize
-from controller.model import TopicPartition
-from protocol.apis.leader_and_isr import LeaderAndIsrRequest
-from protocol.apis.stop_replica import StopReplicaRequest
 from tests.controller.world import Crash, Term, World, started
 
 T0 = TopicPartition("t", 0)
@@ -293,7 +293,7 @@ def test_the_lost_write_of_a_move_is_said_and_may_be_repeated() -> None:
 
 
 def test_many_partitions_move_in_transactions_that_zookeeper_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.reassignment.MOVES_AT_ONCE", 3)
+    monkeypatch.setattr("anabranch.controller.reassignment.MOVES_AT_ONCE", 3)
     world, term = started(brokers=4, partitions=8, replication=1)
     version = world.topics["t"].version
     assert set(term.reassign({index: [4] for index in range(8)}).values()) == {0}
@@ -304,7 +304,7 @@ def test_many_partitions_move_in_transactions_that_zookeeper_takes(monkeypatch: 
 
 
 def test_moves_can_be_listed_for_some_partitions() -> None:
-    from protocol.apis.list_partition_reassignments import (
+    from anabranch.protocol.apis.list_partition_reassignments import (
         ListPartitionReassignmentsRequest,
         ListPartitionReassignmentsTopics,
     )

@@ -12,18 +12,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-from controller import effects, resize
-from controller.events import Answered, BrokersRead, Event, TimerFired
-from controller.model import TopicPartition
-from protocol.apis.list_offsets import (
+from anabranch.controller import effects, resize
+from anabranch.controller.events import Answered, BrokersRead, Event, TimerFired
+from anabranch.controller.model import TopicPartition
+from anabranch.protocol.apis.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from protocol.apis.stop_replica import StopReplicaRequest
-from protocol.errors import ErrorCode
+from anabranch.protocol.apis.stop_replica import StopReplicaRequest
+from anabranch.protocol.errors import ErrorCode
+
 from tests.controller.world import Crash, Term, World, broker, spread
 
 VICTIM = TopicPartition("t", 3)

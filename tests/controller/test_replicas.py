@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
-
-from controller import replicas
-from controller.model import ReplicaPhase, TopicPartition
-from controller.settings import ControllerSettings
-from controller.state import ClusterState
+from anabranch.controller import replicas
+from anabranch.controller.model import ReplicaPhase, TopicPartition
+from anabranch.controller.settings import ControllerSettings
+from anabranch.controller.state import ClusterState
 
 R = ReplicaPhase
 KAFKA_PREDECESSORS = {

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller import requests
-from controller.model import Plan, Retired, TopicPartition
-from controller.requests import RequestBatch
-from protocol.apis.leader_and_isr import LeaderAndIsrRequest
-from protocol.apis.stop_replica import StopReplicaRequest
-from protocol.apis.update_metadata import UpdateMetadataRequest
+from anabranch.controller import requests
+from anabranch.controller.model import Plan, Retired, TopicPartition
+from anabranch.controller.requests import RequestBatch
+from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest
+from anabranch.protocol.apis.stop_replica import StopReplicaRequest
+from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
+
 from tests.controller.world import started
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import itertools
 
 import pytest
-
-from controller import resize
-from controller.events import PartitionsAsked, TimerFired
-from controller.model import TopicBody, TopicPartition
-from protocol.apis.create_partitions import (
+from anabranch.controller import resize
+from anabranch.controller.events import PartitionsAsked, TimerFired
+from anabranch.controller.model import TopicBody, TopicPartition
+from anabranch.protocol.apis.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from protocol.apis.leader_and_isr import LeaderAndIsrRequest
-from protocol.apis.update_metadata import UpdateMetadataRequest
-from protocol.linear_hashing import affected, base_of
+from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest
+from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
+from anabranch.protocol.linear_hashing import affected, base_of
+
 from tests.controller.world import Crash, Term, World, spread, started
 
 PATHS = [

@@ -6,16 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-from controller import events
-from controller.features import RESHARD, SAFE_DOWNGRADE, Features
-from protocol.apis.create_partitions import (
+from anabranch.controller import events
+from anabranch.controller.features import RESHARD, SAFE_DOWNGRADE, Features
+from anabranch.protocol.apis.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from protocol.errors import ErrorCode
+from anabranch.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from anabranch.protocol.errors import ErrorCode
+
 from tests.controller.world import Term, World, broker, started
 
 

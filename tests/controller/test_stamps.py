@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from controller import events
-from controller.model import TopicBody
-from controller.zk import znodes
-from protocol.apis.alter_partition import AlterPartitionRequest, TopicData
-from protocol.apis.leader_and_isr import LeaderAndIsrRequest
-from protocol.apis.update_metadata import UpdateMetadataRequest
-from protocol.errors import ErrorCode
+from anabranch.controller import events
+from anabranch.controller.model import TopicBody
+from anabranch.controller.zk import znodes
+from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, TopicData
+from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest
+from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
+from anabranch.protocol.errors import ErrorCode
+
 from tests.controller.test_alter_partition import TOPIC_ID
 from tests.controller.world import Crash, Term, World, started
 

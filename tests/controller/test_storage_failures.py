@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from controller import events, machine
-from controller.effects import Effect, SendToBroker, SetTimer
-from controller.events import Answered, DeletionsRead, TimerFired
-from protocol.apis.leader_and_isr import (
+from anabranch.controller import events, machine
+from anabranch.controller.effects import Effect, SendToBroker, SetTimer
+from anabranch.controller.events import Answered, DeletionsRead, TimerFired
+from anabranch.protocol.apis.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
 )
-from protocol.apis.stop_replica import StopReplicaRequest
-from protocol.errors import ErrorCode
+from anabranch.protocol.apis.stop_replica import StopReplicaRequest
+from anabranch.protocol.errors import ErrorCode
+
 from tests.controller.world import Term, World, started
 
 

@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-
-from controller import topic_admin
-from controller.zk import paths, znodes
-from controller.zk.memory import MemorySession, MemoryZooKeeper
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.controller import topic_admin
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 ID = bytes(range(16))
 

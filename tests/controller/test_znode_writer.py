@@ -6,18 +6,18 @@ import random
 from dataclasses import dataclass
 
 import pytest
+from anabranch.controller import topic_admin
+from anabranch.controller.candidacy import Candidacy, Deposed
+from anabranch.controller.effects import PartitionWrite, WritePartitions, WriteTopic
+from anabranch.controller.events import TopicWriteLost, TopicWritten
+from anabranch.controller.fenced_writes import FencedWrites
+from anabranch.controller.model import LeaderAndIsr, TopicPartition
+from anabranch.controller.settings import ControllerSettings
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
+from anabranch.controller.znode_reader import ZnodeReader
+from anabranch.controller.znode_writer import ZnodeWriter
 
-from controller import topic_admin
-from controller.candidacy import Candidacy, Deposed
-from controller.effects import PartitionWrite, WritePartitions, WriteTopic
-from controller.events import TopicWriteLost, TopicWritten
-from controller.fenced_writes import FencedWrites
-from controller.model import LeaderAndIsr, TopicPartition
-from controller.settings import ControllerSettings
-from controller.zk import paths, znodes
-from controller.zk.memory import MemorySession, MemoryZooKeeper
-from controller.znode_reader import ZnodeReader
-from controller.znode_writer import ZnodeWriter
 from tests.conftest import run_strictly
 
 STATE = LeaderAndIsr(leader=1, leader_epoch=0, isr=(1,), controller_epoch=1, gen_start=((0, 0),))

@@ -13,32 +13,32 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from broker.metadata_cache import ClusterImage, applied
-from controller import effects, events, machine
-from controller.features import RESHARD, Features
-from controller.model import Broker, Endpoint, LeaderAndIsr, Partition, Topic, TopicPartition
-from controller.settings import ControllerSettings
-from controller.state import ClusterState
-from controller.topic_admin import new_topic
-from protocol.apis import leader_and_isr as lai
-from protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
-from protocol.apis.alter_partition_reassignments import (
+from anabranch.broker.metadata_cache import ClusterImage, applied
+from anabranch.controller import effects, events, machine
+from anabranch.controller.features import RESHARD, Features
+from anabranch.controller.model import Broker, Endpoint, LeaderAndIsr, Partition, Topic, TopicPartition
+from anabranch.controller.settings import ControllerSettings
+from anabranch.controller.state import ClusterState
+from anabranch.controller.topic_admin import new_topic
+from anabranch.protocol.apis import leader_and_isr as lai
+from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from anabranch.protocol.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from protocol.apis.elect_leaders import ElectLeadersRequest, TopicPartitions
-from protocol.apis.list_offsets import (
+from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from anabranch.protocol.apis.elect_leaders import ElectLeadersRequest, TopicPartitions
+from anabranch.protocol.apis.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from protocol.apis.list_partition_reassignments import ListPartitionReassignmentsRequest
-from protocol.apis.stop_replica import StopReplicaRequest, StopReplicaResponse
-from protocol.apis.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
-from protocol.errors import ErrorCode
+from anabranch.protocol.apis.list_partition_reassignments import ListPartitionReassignmentsRequest
+from anabranch.protocol.apis.stop_replica import StopReplicaRequest, StopReplicaResponse
+from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from anabranch.protocol.errors import ErrorCode
 
 
 class Crash(BaseException):

@@ -18,18 +18,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from clients.connection import Connection
-from protocol.apis.create_topics import (
+from anabranch.clients.connection import Connection
+from anabranch.protocol.apis.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from protocol.apis.describe_cluster import DescribeClusterRequest
-from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records.batch_builder import BatchBuilder
-from protocol.registry import BY_NAME, api_of
+from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.registry import BY_NAME, api_of
+
 from tests.differential.plain import Namer, plain
 
 NOW_MS: Final = int(time.time() * 1000) - 60_000

@@ -18,8 +18,8 @@ from typing import Final
 
 from anabranch.lifetime import Startable
 from anabranch.processes import free_ports, known_brokers
+from anabranch.spark_jobs import java
 from anabranch.zookeeper import LocalZooKeeper, dying_with_us
-from spark_jobs import java
 
 VARIABLE: Final = "ANABRANCH_KAFKA_JARS"
 READY_TIMEOUT_S: Final = 60.0

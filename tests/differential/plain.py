@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from protocol.errors import DecodeError
-from protocol.records.batch import iter_batches
-from protocol.records.record import iter_records
-from protocol.wire import ZERO_UUID, Kind, fields_of
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.records.batch import iter_batches
+from anabranch.protocol.records.record import iter_records
+from anabranch.protocol.wire import ZERO_UUID, Kind, fields_of
 
 FREE: Final = frozenset(
     {

@@ -7,7 +7,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from protocol.apis.find_coordinator import FindCoordinatorRequest
+from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
+
 from tests.differential.case import Answer, Case, Run
 
 log: Final = logging.getLogger(__name__)

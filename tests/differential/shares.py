@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from broker.support import COMPARED
+from anabranch.broker.support import COMPARED
+
 from tests.differential.compare import Comparison
 from tests.differential.known import KNOWN_DIFFERENCES
 

@@ -207,7 +207,7 @@ def resized(world: World, client: Client) -> None:
 
 async def our_producer(world: World, topic: str, values: list[str]) -> None:
     """A producer that knows of resizes."""
-    from clients import Producer
+    from anabranch import Producer
 
     async with Producer(bootstrap_servers=world.servers) as producer:
         for place, value in enumerate(values):

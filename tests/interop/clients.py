@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spark_jobs import java
+from anabranch.spark_jobs import java
+
 from tests.interop.driving import Driver
 
 HERE = Path(__file__).parent

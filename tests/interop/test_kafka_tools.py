@@ -14,17 +14,16 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-from broker.coordinators.transaction_journal import record_of
-from broker.coordinators.transactions import Transaction
-from broker.storage.cleaner import Cleaning, dirt_of
-from broker.storage.files import OsFiles
-from broker.storage.log import LogSettings, PartitionLog
-from protocol.records.batch import iter_batches
-from protocol.records.batch_builder import BatchBuilder
-from protocol.records.control import build_end_transaction
-from protocol.records.record import iter_records
-from spark_jobs import java
+from anabranch.broker.coordinators.transaction_journal import record_of
+from anabranch.broker.coordinators.transactions import Transaction
+from anabranch.broker.storage.cleaner import Cleaning, dirt_of
+from anabranch.broker.storage.files import OsFiles
+from anabranch.broker.storage.log import LogSettings, PartitionLog
+from anabranch.protocol.records.batch import iter_batches
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.control import build_end_transaction
+from anabranch.protocol.records.record import iter_records
+from anabranch.spark_jobs import java
 
 pytestmark = pytest.mark.kafka_jars
 

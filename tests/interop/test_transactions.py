@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
+from anabranch.broker.metadata_cache import PartitionImage
+from anabranch.clients.connection import Connection
 from anabranch.cluster import Cluster
-from broker.metadata_cache import PartitionImage
-from clients import Admin, NewTopic
-from clients.connection import Connection
-from protocol.apis.find_coordinator import FindCoordinatorRequest
-from protocol.errors import ErrorCode
-from protocol.hashing import partition_of_group
+from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.hashing import partition_of_group
+
+from anabranch import Admin, NewTopic
 
 pytestmark = pytest.mark.interop
 

@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from anabranch.clients.admin import Admin, NewTopic
+from anabranch.clients.connection import Connection
 from anabranch.processes import ProcessCluster
-from clients.admin import Admin, NewTopic
-from clients.connection import Connection
-from protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.apis.find_coordinator import FindCoordinatorRequest
-from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.records.batch import iter_batches
-from protocol.records.record import iter_records
+from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
+from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+from anabranch.protocol.records.batch import iter_batches
+from anabranch.protocol.records.record import iter_records
 
 T = TypeVar("T")
 PATIENCE_S = 90.0

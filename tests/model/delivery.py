@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from clients.consumer.gate import PartitionView, TopicGate
-from protocol import linear_hashing
-from protocol.lineage import Lineage, Segment
+from anabranch.clients.consumer.gate import PartitionView, TopicGate
+from anabranch.protocol import linear_hashing
+from anabranch.protocol.lineage import Lineage, Segment
+
 from tests.model.explorer import Forbidden, replaced
 
 UNKNOWN = -1

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
-from protocol import linear_hashing
-from protocol.lineage import Lineage, Segment
-from protocol.linear_hashing import KeyClass
+from anabranch.protocol import linear_hashing
+from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.linear_hashing import KeyClass
+
 from tests.model.explorer import replaced
 
 ABSENT: Final = -1

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from protocol import linear_hashing
+from anabranch.protocol import linear_hashing
+
 from tests.model.explorer import replaced
 
 ABSENT = -1

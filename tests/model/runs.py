@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from protocol.lineage import Lineage
-from protocol.linear_hashing import base_of
+from anabranch.protocol.lineage import Lineage
+from anabranch.protocol.linear_hashing import base_of
+
 from tests.model import delivery
 from tests.model.delivery import Delivery, Logs, in_transactions, logs_of, spread, with_tail
 from tests.model.explorer import Outcome, explore

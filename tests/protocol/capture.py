@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.cluster import Cluster
-from protocol.framing import FrameReader
-from protocol.registry import BY_KEY
-from spark_jobs import java
+from anabranch.protocol.framing import FrameReader
+from anabranch.protocol.registry import BY_KEY
+from anabranch.spark_jobs import java
+
 from tests.protocol.exchanges import Exchange, exchange_of, save
 
 FRAME_BYTES = 2000

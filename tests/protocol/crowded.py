@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from protocol.wire import Kind, WireField, fields_of
+from anabranch.protocol.wire import Kind, WireField, fields_of
 
 Path = tuple[WireField, ...]
 _SMALLEST = {Kind.TEXT: "", Kind.BYTES: b"", Kind.RECORDS: b"", Kind.UUID: bytes(16), Kind.BOOLEAN: False}

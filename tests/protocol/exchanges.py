@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from protocol import codec
-from protocol.connection import decode_request, decode_response
-from protocol.registry import APIS, BY_NAME, Api
-from protocol.wire import Kind, fields_of
+from anabranch.protocol import codec
+from anabranch.protocol.connection import decode_request, decode_response
+from anabranch.protocol.registry import APIS, BY_NAME, Api
+from anabranch.protocol.wire import Kind, fields_of
 
 DIRECTORY = Path(__file__).parent / "golden"
 EVERYTHING = {api.key: (0, api.last_version) for api in APIS}

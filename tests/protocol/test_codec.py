@@ -7,17 +7,17 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from anabranch.protocol import codec, layout
+from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest
+from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.registry import api_of
+from anabranch.protocol.wire import ZERO_UUID, Kind, fields_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import codec, layout
-from protocol.apis.describe_groups import DescribeGroupsRequest
-from protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.errors import DecodeError
-from protocol.registry import api_of
-from protocol.wire import ZERO_UUID, Kind, fields_of
 from tests.protocol.messages import MESSAGES, VERSIONS, as_received, as_sent, values_of
 
 UNKNOWN_TAGS = {7000: b"", 7001: b"\x01\x02\x03", 300_000: bytes(200)}

@@ -7,11 +7,11 @@ import sys
 import traceback
 
 import pytest
+from anabranch.protocol import codec
+from anabranch.protocol.apis.fetch import FetchRequest
+from anabranch.protocol.compiler import source_of
+from anabranch.protocol.registry import api_of
 
-from protocol import codec
-from protocol.apis.fetch import FetchRequest
-from protocol.compiler import source_of
-from protocol.registry import api_of
 from tests.protocol.messages import MESSAGES
 
 
@@ -42,8 +42,8 @@ def test_a_version_outside_the_range_has_no_codec(message: type) -> None:
 
 def test_nothing_heavy_is_imported_to_talk() -> None:
     code = (
-        "import sys, protocol.connection, protocol.apis.fetch as f;"
-        "from protocol import codec;"
+        "import sys, anabranch.protocol.connection, anabranch.protocol.apis.fetch as f;"
+        "from anabranch.protocol import codec;"
         "codec.decode(f.FetchRequest, 12, codec.encode(f.FetchRequest(max_wait_ms=1, min_bytes=1, topics=[]), 12));"
         "print(sorted({'construct', 'click', 'rich', 'numpy', 'hypothesis'} & set(sys.modules)))"
     )

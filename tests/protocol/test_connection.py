@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from anabranch.protocol import codec
+from anabranch.protocol.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from anabranch.protocol.apis.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from anabranch.protocol.apis.produce import ProduceRequest
+from anabranch.protocol.connection import ClientConnection, ServerConnection
+from anabranch.protocol.errors import DecodeError, ErrorCode
+from anabranch.protocol.registry import APIS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import codec
-from protocol.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from protocol.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
-from protocol.apis.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.apis.produce import ProduceRequest
-from protocol.connection import ClientConnection, ServerConnection
-from protocol.errors import DecodeError, ErrorCode
-from protocol.registry import APIS
 from tests.protocol.messages import settings
 
 assert settings

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from protocol.registry import APIS, Api
-from protocol.wire import LAST_VERSION, ZERO_UUID, Kind, WireField, fields_of
+from anabranch.protocol.registry import APIS, Api
+from anabranch.protocol.wire import LAST_VERSION, ZERO_UUID, Kind, WireField, fields_of
 
 OWN_TAGS = 2530
 TYPES = {

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import pytest
-
-from protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.apis.heartbeat import HeartbeatResponse
-from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.connection import ClientConnection, ServerConnection
-from protocol.describe import (
+from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
+from anabranch.protocol.apis.heartbeat import HeartbeatResponse
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from anabranch.protocol.connection import ClientConnection, ServerConnection
+from anabranch.protocol.describe import (
     batches_line,
     batches_tree,
     describe_request,
@@ -16,9 +15,10 @@ from protocol.describe import (
     message_tree,
     request_line,
 )
-from protocol.errors import DecodeError
-from protocol.records.control import build_end_transaction
-from protocol.registry import BY_NAME
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.records.control import build_end_transaction
+from anabranch.protocol.registry import BY_NAME
+
 from tests.broker.storage.unreadable import UNREADABLE
 from tests.protocol.messages import MESSAGES
 from tests.protocol.test_codec import smallest

@@ -10,16 +10,15 @@ import struct
 import tracemalloc
 
 import pytest
-
-from protocol import codec
-from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from protocol.apis.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
-from protocol.codec import Request
-from protocol.connection import ClientConnection, decode_request
-from protocol.errors import DecodeError
-from protocol.registry import APIS
-from protocol.varint import encode_uvarint
+from anabranch.protocol import codec
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from anabranch.protocol.apis.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
+from anabranch.protocol.codec import Request
+from anabranch.protocol.connection import ClientConnection, decode_request
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.registry import APIS
+from anabranch.protocol.varint import encode_uvarint
 
 SERVED = {api.key: (0, api.last_version) for api in APIS}
 LIMIT = 1000

@@ -1,6 +1,5 @@
 import pytest
-
-from protocol.errors import DecodeError, ErrorCode, KafkaError, hex_excerpt
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError, hex_excerpt
 
 
 def test_the_table_is_whole() -> None:

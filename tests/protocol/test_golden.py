@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from protocol import codec, layout
-from protocol.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from protocol.apis.init_producer_id import InitProducerIdRequest
-from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.apis.produce import (
+from anabranch.protocol import codec, layout
+from anabranch.protocol.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+from anabranch.protocol.apis.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -18,8 +17,8 @@ from protocol.apis.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from protocol.connection import ClientConnection, ServerConnection
-from protocol.registry import APIS, BY_NAME
+from anabranch.protocol.connection import ClientConnection, ServerConnection
+from anabranch.protocol.registry import APIS, BY_NAME
 
 EVERYTHING = {api.key: (0, api.last_version) for api in APIS}
 

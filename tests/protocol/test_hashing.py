@@ -1,6 +1,5 @@
 import pytest
-
-from protocol.hashing import murmur2
+from anabranch.protocol.hashing import murmur2
 
 
 @pytest.mark.parametrize(

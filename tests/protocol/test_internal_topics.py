@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from protocol import internal_topics as topics
-from protocol.errors import DecodeError
+from anabranch.protocol import internal_topics as topics
+from anabranch.protocol.errors import DecodeError
 
 OFFSET_KEY = "000100016700066f726465727300000003"
 OFFSET_VALUE_V3 = "0003000000000000002a0000000500046e6f746500000190b2c3d4e5"

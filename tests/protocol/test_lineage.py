@@ -3,11 +3,10 @@
 import itertools
 
 import pytest
+from anabranch.protocol import linear_hashing
+from anabranch.protocol.lineage import Lineage, Segment
 from hypothesis import given
 from hypothesis import strategies as st
-
-from protocol import linear_hashing
-from protocol.lineage import Lineage, Segment
 
 
 def lineage(*counts: int, base: int = 1) -> Lineage:

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-
-from protocol.values import value
+from anabranch.protocol.values import value
 
 
 @value

@@ -6,9 +6,8 @@ import copy
 import dataclasses
 
 import pytest
-
-from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.wire import Int32, Kind, Text, always, fields_of, message, since, tagged
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+from anabranch.protocol.wire import Int32, Kind, Text, always, fields_of, message, since, tagged
 
 
 @message

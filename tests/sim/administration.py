@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from clients import Admin
-from protocol.apis.alter_partition_reassignments import (
+from anabranch.protocol.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from protocol.apis.elect_leaders import ElectLeadersRequest, TopicPartitions
-from protocol.apis.init_producer_id import InitProducerIdRequest
-from protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from protocol.errors import ErrorCode, KafkaError
-from protocol.topic_partition import TopicPartition
+from anabranch.protocol.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from anabranch.protocol.apis.elect_leaders import ElectLeadersRequest, TopicPartitions
+from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest
+from anabranch.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
+
+from anabranch import Admin
 
 TIMEOUT_MS = 2000
 

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 from typing import Any, Final
 
-from clients import Admin, NewTopic
-from controller.zk import paths
+from anabranch.controller.zk import paths
+
+from anabranch import Admin, NewTopic
 from tests.sim import administration
 from tests.sim.aims import aim, calm
 from tests.sim.chores import SIDE, Caretaker, make_or_unmake

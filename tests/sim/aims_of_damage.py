@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from protocol.records.batch import iter_batches
+from anabranch.protocol.records.batch import iter_batches
+
 from tests.sim.aims import aim, calm
 from tests.sim.aims_of_disks import BUSY, SHORT_SEGMENTS, within
 from tests.sim.clients import TOPIC

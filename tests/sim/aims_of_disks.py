@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from broker.replication.partition import Role
-from broker.storage.checkpoints import RECOVERY_POINTS, decode_checkpoint
-from controller.zk import paths
+from anabranch.broker.replication.partition import Role
+from anabranch.broker.storage.checkpoints import RECOVERY_POINTS, decode_checkpoint
+from anabranch.controller.zk import paths
+
 from tests.sim.aims import aim, calm
 from tests.sim.clients import TOPIC
 from tests.sim.cluster import SimCluster

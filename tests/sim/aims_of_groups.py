@@ -7,15 +7,16 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from clients import Admin
-from clients.consumer.membership import Membership
-from protocol.apis.offset_commit import (
+from anabranch.clients.consumer.membership import Membership
+from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode
+
+from anabranch import Admin
 from tests.sim.aims import aim
 from tests.sim.aims_of_disks import within
 from tests.sim.clients import CLIENT_FAILURES, GROUP, TOPIC

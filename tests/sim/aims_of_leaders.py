@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from clients import Consumer
-from protocol.topic_partition import TopicPartition
+from anabranch.protocol.topic_partition import TopicPartition
+
+from anabranch import Consumer
 from tests.sim.aims import aim, calm
 from tests.sim.aims_of_disks import BUSY, within
 from tests.sim.clients import CLIENT_FAILURES, TOPIC

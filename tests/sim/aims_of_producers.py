@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from clients import Producer
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+from anabranch import Producer
 from tests.sim.aims import aim, calm
 from tests.sim.clients import CLIENT_FAILURES, note_outcome
 from tests.sim.history import Send

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from controller.zk import paths
-from protocol.apis.fetch import FetchRequest
-from protocol.registry import api_of
+from anabranch.controller.zk import paths
+from anabranch.protocol.apis.fetch import FetchRequest
+from anabranch.protocol.registry import api_of
+
 from tests.sim.aims import aim, calm
 from tests.sim.clients import TOPIC
 from tests.sim.loop import Process

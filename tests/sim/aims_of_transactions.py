@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from broker.coordinators.transactions import ONGOING
-from protocol.apis.end_txn import EndTxnRequest
-from protocol.errors import KafkaError
-from protocol.internal_topics import TRANSACTION_STATE_TOPIC
-from protocol.registry import api_of
+from anabranch.broker.coordinators.transactions import ONGOING
+from anabranch.protocol.apis.end_txn import EndTxnRequest
+from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC
+from anabranch.protocol.registry import api_of
+
 from tests.sim.aims import aim
 from tests.sim.connections import RESET
 from tests.sim.copiers import OUT

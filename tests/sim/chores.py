@@ -14,8 +14,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from clients import Admin, NewTopic, Producer
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+from anabranch import Admin, NewTopic, Producer
 from tests.sim import administration
 from tests.sim.clients import CLIENT_FAILURES, TOPIC, Application, note_outcome
 from tests.sim.cluster import SimCluster

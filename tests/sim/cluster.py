@@ -14,14 +14,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal
 
-from broker.app import Node
-from broker.config import BrokerSettings
-from broker.coordinators import failpoints as coordinator_failpoints
-from broker.registration import DuplicateBroker
-from broker.replication.partition import Partition
-from controller.failpoints import step_of
-from controller.model import TopicBody
-from controller.zk import paths, znodes
+from anabranch.broker.app import Node
+from anabranch.broker.config import BrokerSettings
+from anabranch.broker.coordinators import failpoints as coordinator_failpoints
+from anabranch.broker.registration import DuplicateBroker
+from anabranch.broker.replication.partition import Partition
+from anabranch.controller.failpoints import step_of
+from anabranch.controller.model import TopicBody
+from anabranch.controller.zk import paths, znodes
+
 from tests.sim.files import DiskView, SimDisk
 from tests.sim.history import EpochWritten, History, Published, StateWritten, ZnodeWritten
 from tests.sim.loop import Process, ProcessKilled, SimLoop, outside

@@ -24,12 +24,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from chaos import checkers
-from controller.channels import Channels
-from controller.events import Answered
-from controller.runner import Runner
-from protocol import linear_hashing
-from protocol.apis.update_metadata import UpdateMetadataRequest
+from anabranch.chaos import checkers
+from anabranch.controller.channels import Channels
+from anabranch.controller.events import Answered
+from anabranch.controller.runner import Runner
+from anabranch.protocol import linear_hashing
+from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
+
 from tests.sim import probes, resize_probes
 from tests.sim.clients import TOPIC, Reader, Writer
 from tests.sim.cluster import Machine, SimCluster

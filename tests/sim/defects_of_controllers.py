@@ -11,7 +11,7 @@ from tests.sim.planted import Planter
 
 @defect("C4", "partitions that are merged away are not fenced")
 def victims_not_fenced(planter: Planter) -> None:
-    from controller import resize
+    from anabranch.controller import resize
 
     def phases(body: Any) -> Any:
         return (phase for phase in original(body) if not phase.sealed)
@@ -21,7 +21,7 @@ def victims_not_fenced(planter: Planter) -> None:
 
 @defect("B5", "every partition of the topic is fenced")
 def everything_fenced(planter: Planter) -> None:
-    from controller import resize
+    from anabranch.controller import resize
 
     def phases(body: Any) -> Any:
         for phase in original(body):
@@ -34,7 +34,7 @@ def everything_fenced(planter: Planter) -> None:
 
 @defect("C7, R2", "a partition changes its generation within a leader epoch")
 def same_epoch(planter: Planter) -> None:
-    from controller import resize
+    from anabranch.controller import resize
 
     def bumped(committed: Any, generation: int, **options: Any) -> Any:
         after = original(committed, generation, **options)
@@ -46,7 +46,7 @@ def same_epoch(planter: Planter) -> None:
 
 @defect("C1, C3", "the epoch of a cut is remembered one too high")
 def cut_too_high(planter: Planter) -> None:
-    from controller import resize
+    from anabranch.controller import resize
 
     def bumped(committed: Any, generation: int, **options: Any) -> Any:
         after = original(committed, generation, **options)
@@ -57,7 +57,7 @@ def cut_too_high(planter: Planter) -> None:
 
 @defect("C5, C6", "a successor takes partitions that it finds for bumped")
 def found_is_bumped(planter: Planter) -> None:
-    from controller import resize
+    from anabranch.controller import resize
 
     def serves(state: Any, partition: Any, generation: int) -> bool:
         committed = state.partitions.get(partition)
@@ -71,7 +71,7 @@ def found_is_bumped(planter: Planter) -> None:
 
 @defect("R3", "a plan is forgotten with its controller")
 def plan_forgotten(planter: Planter) -> None:
-    from controller import resize
+    from anabranch.controller import resize
 
     planned_in: dict[tuple[bytes, int], int] = {}
 
@@ -88,7 +88,7 @@ def plan_forgotten(planter: Planter) -> None:
 
 @defect("C13", "a drained partition is removed while records are left in it")
 def removed_with_records(planter: Planter) -> None:
-    from controller import resize
+    from anabranch.controller import resize
 
     def offset_reported(state: Any, partition: Any, leader_epoch: int, *, timestamp: int, offset: int) -> Any:
         if timestamp == resize.LATEST and partition in state.log_starts:
@@ -100,7 +100,7 @@ def removed_with_records(planter: Planter) -> None:
 
 @defect("G1, R13", "an index that is used again begins with epoch 0 and offset 0")
 def index_from_zero(planter: Planter) -> None:
-    from controller import partitions, requests
+    from anabranch.controller import partitions, requests
 
     def birth(topic: Any, index: int, *rest: Any) -> Any:
         return original(replace(topic, body=replace(topic.body, retired={})), index, *rest)

@@ -26,8 +26,8 @@ def _group() -> tuple[int, str]:
     aim=BEHIND,
 )
 def positions(planter: Planter) -> None:
-    from clients.consumer.gatekeeper import Gatekeeper
-    from clients.consumer.positions import PartitionProgress
+    from anabranch.clients.consumer.gatekeeper import Gatekeeper
+    from anabranch.clients.consumer.positions import PartitionProgress
 
     reached: dict[Any, int] = {}
 
@@ -54,14 +54,14 @@ def positions(planter: Planter) -> None:
     aim="keys pass through a partition that nobody wrote to, and readers are behind",
 )
 def not_recursive(planter: Planter) -> None:
-    from clients.consumer.gate import TopicGate
+    from anabranch.clients.consumer.gate import TopicGate
 
     planter.replace(TopicGate, "_sources", lambda gate, segment: list(gate.lineage.predecessors(segment)))
 
 
 @defect("F7", "a gate is asked only at the start of a partition", aim=BEHIND)
 def only_at_the_start(planter: Planter) -> None:
-    from clients.consumer.gatekeeper import Gatekeeper
+    from anabranch.clients.consumer.gatekeeper import Gatekeeper
 
     def passes(keeper: Any, topic: str, segment: Any) -> bool:
         if keeper._gates[topic].lineage.previous(segment) is not None:
@@ -73,7 +73,7 @@ def only_at_the_start(planter: Planter) -> None:
 
 @defect("A11", "a gate opens when any of its parents is done", aim=BEHIND)
 def any_parent(planter: Planter) -> None:
-    from clients.consumer.gate import TopicGate
+    from anabranch.clients.consumer.gate import TopicGate
 
     def is_open(gate: Any, segment: Any) -> bool:
         waits = gate.waits(segment)
@@ -84,7 +84,7 @@ def any_parent(planter: Planter) -> None:
 
 @defect("A6", "the end of a segment is taken for its last record")
 def inclusive(planter: Planter) -> None:
-    from clients.consumer.gate import TopicGate
+    from anabranch.clients.consumer.gate import TopicGate
 
     def note_end(gate: Any, segment: Any, end_offset: int, *, leader_epoch: int) -> None:
         original(gate, segment, max(end_offset - 1, min(end_offset, 0)), leader_epoch=leader_epoch)
@@ -94,7 +94,7 @@ def inclusive(planter: Planter) -> None:
 
 @defect("D6", "the high watermark is taken for the end of a segment")
 def high_watermark(planter: Planter) -> None:
-    from broker.handlers import offset_for_leader_epoch as handler
+    from anabranch.broker.handlers import offset_for_leader_epoch as handler
 
     def end_of_epoch(ctx: Any, topic: str, asked: Any, *, consumer: bool) -> Any:
         answer = original(ctx, topic, asked, consumer=consumer)
@@ -109,10 +109,10 @@ def high_watermark(planter: Planter) -> None:
 @defect("D7", "a leader that has not adopted the cut says where a segment ends")
 def not_adopted(planter: Planter) -> None:
     """Nobody names an epoch when asking, and gates ask as soon as a plan is known, which here is at once."""
-    from broker import metadata_cache
-    from clients.connection import Connection
-    from controller import resize
-    from protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+    from anabranch.broker import metadata_cache
+    from anabranch.clients.connection import Connection
+    from anabranch.controller import resize
+    from anabranch.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 
     def send(connection: Any, request: Any, **options: Any) -> Any:
         if isinstance(request, OffsetForLeaderEpochRequest) and request.replica_id == -1:
@@ -132,14 +132,14 @@ def not_adopted(planter: Planter) -> None:
     aim="who told an end dies with records before it that nobody else has",
 )
 def kept_ends(planter: Planter) -> None:
-    from clients.consumer.gate import UNKNOWN, TopicGate
+    from anabranch.clients.consumer.gate import UNKNOWN, TopicGate
 
     planter.replace(TopicGate, "end", lambda gate, segment: gate._ends.get(segment, (UNKNOWN, UNKNOWN))[0])
 
 
 @defect("D8", "an unknown end is taken for the start")
 def unknown_is_zero(planter: Planter) -> None:
-    from clients.consumer.gate import TopicGate
+    from anabranch.clients.consumer.gate import TopicGate
 
     def waits(gate: Any, segment: Any) -> Any:
         return (wait for wait in original(gate, segment) if wait.end >= 0)
@@ -149,7 +149,7 @@ def unknown_is_zero(planter: Planter) -> None:
 
 @defect("F6", "the end of a segment is committed only at the end of the log")
 def report_at_the_end(planter: Planter) -> None:
-    from clients.consumer.delivery import Deliveries
+    from anabranch.clients.consumer.delivery import Deliveries
 
     def boundaries(deliveries: Any, **options: Any) -> Any:
         return [one for one in original(deliveries, **options) if not one.progress.buffered]
@@ -159,8 +159,8 @@ def report_at_the_end(planter: Planter) -> None:
 
 @defect("B1, C2", "a child waits for a sibling that the same resize makes")
 def sibling(planter: Planter) -> None:
-    from protocol import linear_hashing
-    from protocol.lineage import Lineage, Segment
+    from anabranch.protocol import linear_hashing
+    from anabranch.protocol.lineage import Lineage, Segment
 
     def predecessors(lineage: Any, segment: Any) -> Any:
         before, after = lineage._counts_around(segment.generation)
@@ -175,7 +175,7 @@ def sibling(planter: Planter) -> None:
 
 @defect("R20, F11", "a new partition is read from where it ends when it is found")
 def latest(planter: Planter) -> None:
-    from clients.consumer.offsets import LATEST, OffsetResets
+    from anabranch.clients.consumer.offsets import LATEST, OffsetResets
 
     def timestamp(resets: Any, network: Any, partition: Any, resumed: Any) -> int:
         topic = network.metadata.topics.get(partition.topic)
@@ -191,8 +191,8 @@ def latest(planter: Planter) -> None:
 @defect("B4", "consumers compare counts, not generations")
 def counts_of_consumers(planter: Planter) -> None:
     """Who sleeps through 4, 8, 4 sees nothing new: the records of both times are one segment to it."""
-    from clients.consumer.gate import TopicGate
-    from clients.consumer.ownership import Ownership
+    from anabranch.clients.consumer.gate import TopicGate
+    from anabranch.clients.consumer.ownership import Ownership
 
     def refresh(gate: Any, lineage: Any, partitions: Any) -> None:
         if lineage.count == gate.lineage.count:
@@ -215,7 +215,7 @@ def counts_of_consumers(planter: Planter) -> None:
 
 @defect("I5", "nobody is told that keys have arrived")
 def not_told(planter: Planter) -> None:
-    from clients.consumer import handover
+    from anabranch.clients.consumer import handover
 
     async def tell(callback: Any, about: Any) -> None:
         if "key_assigned" not in callback.__name__:

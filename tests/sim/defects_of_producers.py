@@ -11,8 +11,8 @@ from tests.sim.planted import Planter
 @defect("E1", "the count of the request is compared, and refused batches are tried again where they were")
 def as_published(planter: Planter) -> None:
     """As KIP-253 has it: partitions are chosen once, requests bear what the producer knows when it sends them."""
-    from clients.producer import switch
-    from clients.producer.queues import Batch
+    from anabranch.clients.producer import switch
+    from anabranch.clients.producer.queues import Batch
 
     def bytes_with(batch: Any, compression: str, **options: Any) -> bytes:
         batch.stamp = batch.queue.stamp
@@ -26,7 +26,7 @@ def as_published(planter: Planter) -> None:
 
 @defect("E3", "a switch leaves the oldest waiting batch where it was")
 def not_atomic(planter: Planter) -> None:
-    from clients.producer import switch
+    from anabranch.clients.producer import switch
 
     def withdraw(queue: Any) -> None:
         oldest = queue.waiting.popleft() if queue.live and queue.waiting else None
@@ -39,7 +39,7 @@ def not_atomic(planter: Planter) -> None:
 
 @defect("E4", "records of batches with unknown outcomes are sent elsewhere")
 def unknown_outcomes(planter: Planter) -> None:
-    from clients.producer import switch
+    from anabranch.clients.producer import switch
 
     def withdraw(queue: Any) -> None:
         original(queue)
@@ -55,8 +55,8 @@ def unknown_outcomes(planter: Planter) -> None:
     aim="a leader hears late that it is one",
 )
 def first_contact(planter: Planter) -> None:
-    from clients.producer import turns
-    from clients.producer.queues import PartitionQueue
+    from anabranch.clients.producer import turns
+    from anabranch.clients.producer.queues import PartitionQueue
 
     planter.replace(turns, "first_contact", lambda queue: False)
 
@@ -71,9 +71,9 @@ def first_contact(planter: Planter) -> None:
 
 @defect("E7", "older metadata is believed")
 def metadata_goes_back(planter: Planter) -> None:
-    from clients import metadata
-    from clients.consumer.gate import TopicGate
-    from clients.producer import switch
+    from anabranch.clients import metadata
+    from anabranch.clients.consumer.gate import TopicGate
+    from anabranch.clients.producer import switch
 
     def merge(answered: Any, name: str, known: Any, lineages: Any) -> Any:
         return original(answered, name, None, {})
@@ -88,6 +88,6 @@ def metadata_goes_back(planter: Planter) -> None:
 
 @defect("R8", "returned records are placed behind younger ones")
 def behind_younger(planter: Planter) -> None:
-    from clients.producer import switch
+    from anabranch.clients.producer import switch
 
     planter.replace(switch, "_age", lambda entry: -entry[0].order)

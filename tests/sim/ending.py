@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from broker.api import INTERNAL_TOPICS
-from broker.storage.epochs import EpochEntry
-from chaos.archive import records
-from chaos.replication_events import Stray
-from protocol.errors import KafkaError
-from protocol.records.batch import iter_batches
-from protocol.records.control import ControlType, read_control
+from anabranch.broker.api import INTERNAL_TOPICS
+from anabranch.broker.storage.epochs import EpochEntry
+from anabranch.chaos.archive import records
+from anabranch.chaos.replication_events import Stray
+from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.records.batch import iter_batches
+from anabranch.protocol.records.control import ControlType, read_control
+
 from tests.sim.clients import TOPIC, Application, Reader, Writer
 from tests.sim.cluster import SimCluster
 from tests.sim.copiers import OUT, Copier, uncopied

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-from controller.failpoints import STEPS
-from controller.zk import paths
+from anabranch.controller.failpoints import STEPS
+from anabranch.controller.zk import paths
 
 if TYPE_CHECKING:
     from tests.sim.schedule import Schedule

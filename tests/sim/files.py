@@ -15,7 +15,8 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from broker.storage.files import Buffer, File
+from anabranch.broker.storage.files import Buffer, File
+
 from tests.sim.loop import Process, SimLoop
 
 WRITE_BACK_S = 5.0

@@ -1,3 +1,3 @@
 """The history is shared with the runs on real processes: it lives in `chaos.history`."""
 
-from chaos.history import *  # noqa: F403
+from anabranch.chaos.history import *  # noqa: F403

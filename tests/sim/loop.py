@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from clients import clock
+from anabranch.clients import clock
 
 if TYPE_CHECKING:
     from tests.sim.network import SimNetwork

@@ -10,8 +10,8 @@ from tests.sim.planted import Planter, plant
 
 @plant("controller writes unfenced", aim="a controller is asked for producer ids while another takes over")
 def unfenced(planter: Planter) -> None:
-    from controller import fenced_writes
-    from controller.candidacy import persistently
+    from anabranch.controller import fenced_writes
+    from anabranch.controller.candidacy import persistently
 
     async def write(session: Any, term: Any, ops: Any) -> Any:
         return await persistently(lambda: session.multi(list(ops)))
@@ -21,7 +21,7 @@ def unfenced(planter: Planter) -> None:
 
 @plant("requests of a deposed controller accepted")
 def stale_controller(planter: Planter) -> None:
-    from broker.services import ControllerFence
+    from anabranch.broker.services import ControllerFence
 
     def admit(fence: Any, *, controller_epoch: int, broker_epoch: int) -> None:
         fence.controller_epoch = min(fence.controller_epoch, controller_epoch)
@@ -32,7 +32,7 @@ def stale_controller(planter: Planter) -> None:
 
 @plant("requests for an earlier life of a broker accepted")
 def earlier_life(planter: Planter) -> None:
-    from broker.services import ControllerFence
+    from anabranch.broker.services import ControllerFence
 
     async def at_once(fence: Any) -> None:
         return
@@ -46,7 +46,7 @@ def earlier_life(planter: Planter) -> None:
 
 @plant("unclean election although it is off")
 def unclean(planter: Planter) -> None:
-    from controller import elections
+    from anabranch.controller import elections
 
     def offline(assignment: Any, isr: Any, live: Any, *, unclean: bool) -> Any:
         return original(assignment, [one for one in assignment if one in live][-1:] or isr, live, unclean=True)
@@ -56,7 +56,7 @@ def unclean(planter: Planter) -> None:
 
 @plant("an election keeps the leader epoch")
 def epoch_kept(planter: Planter) -> None:
-    from controller import partitions
+    from anabranch.controller import partitions
 
     def led(committed: Any, elected: Any, controller_epoch: int) -> Any:
         after = original(committed, elected, controller_epoch)
@@ -67,8 +67,8 @@ def epoch_kept(planter: Planter) -> None:
 
 @plant("stale ISR accepted")
 def stale_isr(planter: Planter) -> None:
-    from controller import alter_partition
-    from controller.effects import PartitionWrite
+    from anabranch.controller import alter_partition
+    from anabranch.controller.effects import PartitionWrite
 
     def decide(state: Any, partition: Any, row: Any, *, by_id: bool) -> Any:
         committed = state.partitions[partition]
@@ -82,8 +82,8 @@ def stale_isr(planter: Planter) -> None:
 
 @plant("broker epochs in an ISR not compared (before KIP-903)")
 def kip_903_off(planter: Planter) -> None:
-    from broker.replication.partition import Partition
-    from controller import alter_partition
+    from anabranch.broker.replication.partition import Partition
+    from anabranch.controller import alter_partition
 
     planter.replace(alter_partition, "eligible", lambda state, isr, row: True)
     planter.replace(Partition, "_eligible", lambda partition, replica, follower: True)
@@ -91,7 +91,7 @@ def kip_903_off(planter: Planter) -> None:
 
 @plant("a restarted broker is taken for its earlier life")
 def lives_confused(planter: Planter) -> None:
-    from controller import machine
+    from anabranch.controller import machine
 
     def on_brokers_read(state: Any, event: Any) -> Any:
         known = {one: state.brokers.get(one, broker) for one, broker in event.brokers.items()}
@@ -102,7 +102,7 @@ def lives_confused(planter: Planter) -> None:
 
 @plant("a watch that is not set again")
 def watch_lost(planter: Planter) -> None:
-    from controller.znode_reader import ZnodeReader
+    from anabranch.controller.znode_reader import ZnodeReader
 
     async def brokers(reader: Any) -> Any:
         if reader.__dict__.setdefault("_asked", 0) >= 2:

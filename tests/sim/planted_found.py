@@ -14,7 +14,7 @@ from tests.sim.planted import Planter, plant
     aim="a controller is replaced while a broker connects to it",
 )
 def link_to_the_deposed(planter: Planter) -> None:
-    from broker.controller_link import ControllerLink
+    from anabranch.broker.controller_link import ControllerLink
 
     async def connected(link: Any) -> Any:
         async with link._opening:
@@ -33,8 +33,8 @@ def link_to_the_deposed(planter: Planter) -> None:
 def posted_first(planter: Planter) -> None:
     from collections import deque
 
-    from controller import machine
-    from controller.runner import Runner
+    from anabranch.controller import machine
+    from anabranch.controller.runner import Runner
 
     async def decide(runner: Any, event: Any) -> None:
         pending = deque([event])
@@ -50,9 +50,9 @@ def posted_first(planter: Planter) -> None:
 
 @plant("found: a broker that knows nothing is believed about deletions")
 def believe_the_ignorant(planter: Planter) -> None:
-    from clients.consumer.ownership import Ownership
-    from clients.metadata import ClusterMetadata
-    from protocol.apis.metadata import MetadataResponseBroker
+    from anabranch.clients.consumer.ownership import Ownership
+    from anabranch.clients.metadata import ClusterMetadata
+    from anabranch.protocol.apis.metadata import MetadataResponseBroker
 
     def updated(metadata: Any, response: Any, *, complete: bool) -> Any:
         if not response.brokers:
@@ -74,7 +74,7 @@ def believe_the_ignorant(planter: Planter) -> None:
 
 @plant("found: a broker whose disk refused a partition is not told again")
 def not_reminded(planter: Planter) -> None:
-    from controller import machine
+    from anabranch.controller import machine
 
     def remind(state: Any) -> list[Any]:
         state.to_remind.clear()
@@ -85,7 +85,7 @@ def not_reminded(planter: Planter) -> None:
 
 @plant("found: a log without sealed segments is flushed for ever")
 def flush_for_ever(planter: Planter) -> None:
-    from broker.storage.durability import Durability
+    from anabranch.broker.storage.durability import Durability
 
     def unflushed(known: Any) -> bool:
         return known.failure is None and known.recovery_point < known._segments.active.base_offset
@@ -98,7 +98,7 @@ def flush_for_ever(planter: Planter) -> None:
     aim="a session ends while a topic is made",
 )
 def session_over(planter: Planter) -> None:
-    from controller import topic_admin
+    from anabranch.controller import topic_admin
 
     planter.replace(topic_admin, "_in_a_session", contextlib.nullcontext)
 
@@ -108,7 +108,7 @@ def session_over(planter: Planter) -> None:
     aim="a controller sleeps while another does its work",
 )
 def later_work(planter: Planter) -> None:
-    from controller.runner import Runner
+    from anabranch.controller.runner import Runner
 
     async def snapshots(runner: Any, names: Any) -> Any:
         return await runner._reader.snapshots(names)
@@ -121,8 +121,8 @@ def later_work(planter: Planter) -> None:
     aim="a broker whose disk is full hears of a topic that is deleted",
 )
 def reminded_of_the_deleted(planter: Planter) -> None:
-    from controller import machine
-    from controller.requests import RequestBatch
+    from anabranch.controller import machine
+    from anabranch.controller.requests import RequestBatch
 
     def remind(state: Any) -> list[Any]:
         waiting, state.to_remind = sorted(state.to_remind), set()
@@ -140,8 +140,8 @@ def reminded_of_the_deleted(planter: Planter) -> None:
     aim="a replica sleeps over the end of its topic and the birth of a namesake",
 )
 def namesake_stays(planter: Planter) -> None:
-    from controller import machine
-    from protocol.errors import ErrorCode
+    from anabranch.controller import machine
+    from anabranch.protocol.errors import ErrorCode
 
     def confirmed(state: Any, event: Any, request: Any, response: Any) -> Any:
         for topic in response.topics:
@@ -158,8 +158,8 @@ def namesake_stays(planter: Planter) -> None:
     aim="a controller is asked for a topic that it has not heard of",
 )
 def deny_the_unknown(planter: Planter) -> None:
-    from broker.handlers import delete_topics
-    from protocol.errors import ErrorCode, KafkaError
+    from anabranch.broker.handlers import delete_topics
+    from anabranch.protocol.errors import ErrorCode, KafkaError
 
     async def mark(ctx: Any, asked: Any, spending: Any) -> Any:
         if asked.name is not None and asked.name not in ctx.services.metadata.image.topics:
@@ -174,7 +174,7 @@ def deny_the_unknown(planter: Planter) -> None:
     aim="flushes take long, and ends are learned late",
 )
 def commit_at_a_late_end(planter: Planter) -> None:
-    from clients.consumer.delivery import Deliveries
+    from anabranch.clients.consumer.delivery import Deliveries
 
     def short(deliveries: Any) -> Any:
         unsure = {one.progress.partition for one in deliveries.boundaries(maybe=True) if one.maybe}
@@ -188,7 +188,7 @@ def commit_at_a_late_end(planter: Planter) -> None:
     aim="the power fails everywhere before a leader with a tail is back",
 )
 def epochs_not_flushed(planter: Planter) -> None:
-    from broker.storage.epochs import LeaderEpochCache
+    from anabranch.broker.storage.epochs import LeaderEpochCache
 
     def flush(cache: Any) -> None:
         if cache.unsaved:
@@ -202,8 +202,8 @@ def epochs_not_flushed(planter: Planter) -> None:
     aim="a truncated log rolls and its power fails",
 )
 def truncation_not_flushed(planter: Planter) -> None:
-    from broker.storage.durability import Durability
-    from broker.storage.log import PartitionLog
+    from anabranch.broker.storage.durability import Durability
+    from anabranch.broker.storage.log import PartitionLog
 
     truncating: list[Any] = []
 
@@ -227,7 +227,7 @@ def truncation_not_flushed(planter: Planter) -> None:
     aim="a leader with a tail sleeps over a removal and leads the next life of its index",
 )
 def tail_of_an_earlier_life(planter: Planter) -> None:
-    from broker.replication.partition import Partition
+    from anabranch.broker.replication.partition import Partition
 
     def starts_lower(partition: Any, state: Any) -> bool:
         return bool(partition.log.log_start_offset < state.log_start_offset)
@@ -240,7 +240,7 @@ def tail_of_an_earlier_life(planter: Planter) -> None:
     aim="a bit rots on a leader's disk while all brokers are dead",
 )
 def rotten_leader(planter: Planter) -> None:
-    from broker.replication import fitness
+    from anabranch.broker.replication import fitness
 
     planter.replace(fitness, "judge", lambda partition, state, broker_id, verdict: verdict)
 
@@ -250,7 +250,7 @@ def rotten_leader(planter: Planter) -> None:
     aim="a flush of a leader's log fails",
 )
 def unflushed_leader(planter: Planter) -> None:
-    from broker.replication.partition import Partition
+    from anabranch.broker.replication.partition import Partition
 
     planter.replace(Partition, "propose_resign", lambda *_: None)
 
@@ -260,8 +260,8 @@ def unflushed_leader(planter: Planter) -> None:
     aim="a topic is first written to while brokers are away",
 )
 def poisoned(planter: Planter) -> None:
-    from clients.network import Network
-    from protocol.errors import ErrorCode, KafkaError
+    from anabranch.clients.network import Network
+    from anabranch.protocol.errors import ErrorCode, KafkaError
 
     async def wait_for_topic(network: Any, topic: str, condition: Any, *, timeout_ms: float | None = None) -> Any:
         network.follow(topic)
@@ -282,7 +282,7 @@ def poisoned(planter: Planter) -> None:
     aim="a member sleeps past its session with records at hand",
 )
 def no_lease(planter: Planter) -> None:
-    from clients.consumer.lease import Lease
+    from anabranch.clients.consumer.lease import Lease
 
     def renew(lease: Any, asked_at_s: float, *, rebalancing: bool = False) -> None:
         lease.until = math.inf

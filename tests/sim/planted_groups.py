@@ -9,14 +9,14 @@ from tests.sim.planted import Planter, plant
 
 @plant("commits of an old generation accepted", aim="a member of another make commits after it was replaced")
 def zombie_commits(planter: Planter) -> None:
-    from broker.coordinators.groups import Group
+    from anabranch.broker.coordinators.groups import Group
 
     planter.replace(Group, "authorize_commit", lambda *args, **options: None)
 
 
 @plant("commits acknowledged before they are stored")
 def commits_not_stored(planter: Planter) -> None:
-    from broker.replication.replica_manager import ReplicaManager
+    from anabranch.broker.replication.replica_manager import ReplicaManager
 
     async def append(manager: Any, topic: str, index: int, records: Any, **options: Any) -> Any:
         return await original(manager, topic, index, records, **{**options, "acks": 1})

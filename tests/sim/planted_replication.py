@@ -10,8 +10,8 @@ from tests.sim.planted import Planter, plant
 
 @plant("acknowledge before replication")
 def acknowledge_early(planter: Planter) -> None:
-    from broker.replication.waiting import ReplicationWait
-    from protocol.errors import ErrorCode
+    from anabranch.broker.replication.waiting import ReplicationWait
+    from anabranch.protocol.errors import ErrorCode
 
     def settled(wait: Any) -> bool:
         wait.code = ErrorCode.NONE
@@ -22,21 +22,21 @@ def acknowledge_early(planter: Planter) -> None:
 
 @plant("acknowledge below min.insync.replicas")
 def acknowledge_alone(planter: Planter) -> None:
-    from broker.replication.partition import Partition
+    from anabranch.broker.replication.partition import Partition
 
     planter.replace(Partition, "effective_min_isr", property(lambda partition: 1))
 
 
 @plant("no truncation")
 def no_truncation(planter: Planter) -> None:
-    from broker.replication import fetcher
+    from anabranch.broker.replication import fetcher
 
     planter.replace(fetcher, "truncate", lambda partition, leader: None)
 
 
 @plant("truncation to the high watermark (before KIP-101)")
 def truncate_to_high_watermark(planter: Planter) -> None:
-    from broker.replication.fetcher import Fetcher
+    from anabranch.broker.replication.fetcher import Fetcher
 
     def follow(fetcher: Any, partition: Any) -> None:
         partition.log.truncate_to(partition.high_watermark)
@@ -50,15 +50,15 @@ def truncate_to_high_watermark(planter: Planter) -> None:
     aim="a leader is back with less than a reader has, who still believes in it",
 )
 def epoch_not_checked(planter: Planter) -> None:
-    from broker.replication.partition import Partition
+    from anabranch.broker.replication.partition import Partition
 
     planter.replace(Partition, "check_epoch", lambda partition, believed: None)
 
 
 @plant("a former leader answers with a code that the API does not have")
 def unexpected_error(planter: Planter) -> None:
-    from broker.replication.partition import Partition
-    from protocol.errors import ErrorCode, KafkaError
+    from anabranch.broker.replication.partition import Partition
+    from anabranch.protocol.errors import ErrorCode, KafkaError
 
     def check_leader(partition: Any) -> None:
         try:
@@ -74,15 +74,15 @@ def unexpected_error(planter: Planter) -> None:
     aim="a leader is asked for its end as soon as it is elected",
 )
 def end_not_heard_of(planter: Planter) -> None:
-    from broker.handlers import list_offsets
+    from anabranch.broker.handlers import list_offsets
 
     planter.replace(list_offsets, "check_leader_is_caught_up", lambda partition, version: None)
 
 
 @plant("divergence of a fetch not checked")
 def divergence_not_checked(planter: Planter) -> None:
-    from clients.connection import Connection
-    from protocol.apis.fetch import FetchRequest
+    from anabranch.clients.connection import Connection
+    from anabranch.protocol.apis.fetch import FetchRequest
 
     def send(connection: Any, request: Any, **options: Any) -> Any:
         if isinstance(request, FetchRequest):
@@ -96,7 +96,7 @@ def divergence_not_checked(planter: Planter) -> None:
 
 @plant("high watermark ignores a pending ISR")
 def ignore_pending_isr(planter: Planter) -> None:
-    from broker.replication.partition import Partition
+    from anabranch.broker.replication.partition import Partition
 
     planter.replace(Partition, "maximal_isr", property(lambda partition: partition.isr))
     # The grace given to a replica that is about to join would hide it.
@@ -105,7 +105,7 @@ def ignore_pending_isr(planter: Planter) -> None:
 
 @plant("high watermark from the fastest replica")
 def high_watermark_of_the_fastest(planter: Planter) -> None:
-    from broker.replication.partition import Partition, Role
+    from anabranch.broker.replication.partition import Partition, Role
 
     def advance(partition: Any, now_ms: float) -> bool:
         if partition.role is not Role.LEADER or not partition.followers:
@@ -121,7 +121,7 @@ def high_watermark_of_the_fastest(planter: Planter) -> None:
 
 @plant("a replica joins the ISR before it has caught up")
 def join_early(planter: Planter) -> None:
-    from broker.replication.partition import Partition
+    from anabranch.broker.replication.partition import Partition
 
     def propose_expand(partition: Any, replica: int, own_broker_epoch: int) -> Any:
         if partition.pending is not None or replica in partition.isr or not partition.is_leader:
@@ -133,7 +133,7 @@ def join_early(planter: Planter) -> None:
 
 @plant("a follower takes over a lower high watermark")
 def high_watermark_back(planter: Planter) -> None:
-    from broker.replication.partition import Partition
+    from anabranch.broker.replication.partition import Partition
 
     def follow(partition: Any, offset: int) -> bool:
         partition.high_watermark = min(offset, partition.log.log_end_offset)
@@ -144,7 +144,7 @@ def high_watermark_back(planter: Planter) -> None:
 
 @plant("consumers read above the high watermark")
 def read_uncommitted_tail(planter: Planter) -> None:
-    from broker.handlers import fetch
+    from anabranch.broker.handlers import fetch
 
     owner = next(one for one in vars(fetch).values() if isinstance(one, type) and "_limit" in vars(one))
     planter.replace(owner, "_limit", lambda reader, partition: partition.log.log_end_offset)
@@ -152,7 +152,7 @@ def read_uncommitted_tail(planter: Planter) -> None:
 
 @plant("an ISR is asked for while another question about it is open")
 def asked_at_once(planter: Planter) -> None:
-    from broker.replication import isr_changes
+    from anabranch.broker.replication import isr_changes
 
     async def deliver_all(changes: Any) -> None:
         async def deliver(batch: Any) -> None:
@@ -172,7 +172,7 @@ def asked_at_once(planter: Planter) -> None:
 
 @plant("late answer to an ISR proposal applied")
 def late_answer(planter: Planter) -> None:
-    from broker.replication.partition import Partition, Verdict
+    from anabranch.broker.replication.partition import Partition, Verdict
 
     def on_answer(partition: Any, change: Any, answer: Any) -> Any:
         partition.isr = change.isr
@@ -184,7 +184,7 @@ def late_answer(planter: Planter) -> None:
 
 @plant("duplicates of a producer not recognised")
 def duplicates_stored(planter: Planter) -> None:
-    from broker.storage.producer_state import ProducerStates
+    from anabranch.broker.storage.producer_state import ProducerStates
 
     planter.replace(ProducerStates, "find_duplicate", lambda states, header: None)
     planter.replace(ProducerStates, "check", lambda states, header, **options: None)
@@ -192,8 +192,8 @@ def duplicates_stored(planter: Planter) -> None:
 
 @plant("producer state lost when a log is opened")
 def producer_state_lost(planter: Planter) -> None:
-    from broker.storage.log import PartitionLog
-    from broker.storage.producer_state import ProducerStates
+    from anabranch.broker.storage.log import PartitionLog
+    from anabranch.broker.storage.producer_state import ProducerStates
 
     def opened(cls: Any, *args: Any, **options: Any) -> Any:
         log = original.__func__(cls, *args, **options)
@@ -205,20 +205,20 @@ def producer_state_lost(planter: Planter) -> None:
 
 @plant("epoch cache not cut with the log")
 def epochs_not_cut(planter: Planter) -> None:
-    from broker.storage.epochs import LeaderEpochCache
+    from anabranch.broker.storage.epochs import LeaderEpochCache
 
     planter.replace(LeaderEpochCache, "truncate_from_end", lambda cache, end_offset: None)
 
 
 @plant("a flush that does nothing")
 def no_flush(planter: Planter) -> None:
-    from broker.storage.durability import Durability
+    from anabranch.broker.storage.durability import Durability
 
     planter.replace(Durability, "flush", lambda known, log_end: None)
 
 
 @plant("a torn end kept when a log is opened")
 def torn_end_kept(planter: Planter) -> None:
-    import broker.storage.segment as segment
+    import anabranch.broker.storage.segment as segment
 
     planter.replace(segment, "check_crc", lambda *args: True)

@@ -10,14 +10,14 @@ from tests.sim.planted import Planter, plant
 
 @plant("generation of a batch not checked")
 def generation_not_checked(planter: Planter) -> None:
-    from broker.replication.partition import Partition
+    from anabranch.broker.replication.partition import Partition
 
     planter.replace(Partition, "check_generation", lambda partition, stamp: None)
 
 
 @plant("sealed partitions accept records")
 def seal_ignored(planter: Planter) -> None:
-    from broker.replication.partition import Partition
+    from anabranch.broker.replication.partition import Partition
 
     def adopt(partition: Any, state: Any, role: Any) -> None:
         generation = partition.generation
@@ -31,7 +31,7 @@ def seal_ignored(planter: Planter) -> None:
 
 @plant("a generation is published before its leaders are fenced")
 def publish_early(planter: Planter) -> None:
-    from controller import resize
+    from anabranch.controller import resize
 
     planter.replace(resize, "all_adopted", lambda state, topic, indices: True)
     planter.replace(resize, "bumped", _bumped_without_generation(resize.bumped))
@@ -49,28 +49,28 @@ def _bumped_without_generation(original: Any) -> Any:
 
 @plant("gates are always open")
 def gates_open(planter: Planter) -> None:
-    from clients.consumer.gatekeeper import Gatekeeper
+    from anabranch.clients.consumer.gatekeeper import Gatekeeper
 
     planter.replace(Gatekeeper, "passes", lambda keeper, topic, segment: True)
 
 
 @plant("boundaries are crossed without a flush")
 def no_flush_callback(planter: Planter) -> None:
-    from clients.consumer import listener
+    from anabranch.clients.consumer import listener
 
     async def tell(callback: Any, about: Any) -> None:
         if "maybe_revoked" not in callback.__name__:
             await original(callback, about)
 
     original = planter.replace(listener, "tell", tell)
-    from clients.consumer import handover
+    from anabranch.clients.consumer import handover
 
     planter.replace(handover, "tell", tell)
 
 
 @plant("a producer does not wait at the barrier of a resize")
 def no_barrier(planter: Planter) -> None:
-    from clients.producer import accumulator, switch
+    from anabranch.clients.producer import accumulator, switch
 
     planter.replace(switch, "stale_classes", lambda topic: set())
     planter.replace(switch, "closed_partitions", lambda topic: frozenset())

@@ -9,21 +9,21 @@ from tests.sim.planted import Planter, plant
 
 @plant("transactions: open ones do not hold readers back")
 def readers_not_held_back(planter: Planter) -> None:
-    from broker.replication.partition import Partition
+    from anabranch.broker.replication.partition import Partition
 
     planter.replace(Partition, "last_stable_offset", property(lambda partition: partition.high_watermark))
 
 
 @plant("transactions: aborted ones are not listed")
 def aborted_not_listed(planter: Planter) -> None:
-    from broker.storage.log import PartitionLog
+    from anabranch.broker.storage.log import PartitionLog
 
     planter.replace(PartitionLog, "aborted_in", lambda log, batches, start_offset: [])
 
 
 @plant("transactions: a consumer does not filter what was aborted")
 def aborted_not_filtered(planter: Planter) -> None:
-    from clients.consumer.positions import _Aborted
+    from anabranch.clients.consumer.positions import _Aborted
 
     planter.replace(_Aborted, "has", lambda aborted, batch: False)
 
@@ -34,8 +34,8 @@ def aborted_not_filtered(planter: Planter) -> None:
 )
 def old_markers_accepted(planter: Planter) -> None:
     """And coordinators go on when they are replaced, as they do when they have not heard of it yet."""
-    from broker.coordinators.marker_sender import MarkerSender
-    from broker.storage.producer_state import ProducerStates
+    from anabranch.broker.coordinators.marker_sender import MarkerSender
+    from anabranch.broker.storage.producer_state import ProducerStates
 
     planter.replace(ProducerStates, "check_marker", lambda states, header, control: None)
     planter.replace(MarkerSender, "forget", lambda sender, shard: None)
@@ -47,7 +47,7 @@ def old_markers_accepted(planter: Planter) -> None:
 )
 def late_end_accepted(planter: Planter) -> None:
     """The epoch of an EndTxn is not compared, so a repeated one is carried out twice."""
-    from broker.coordinators import transaction_requests as requests
+    from anabranch.broker.coordinators import transaction_requests as requests
 
     def end(transaction: Any, producer: Any, *, from_client: bool = True, **options: Any) -> Any:
         if from_client and producer.id == transaction.producer_id:
@@ -59,7 +59,7 @@ def late_end_accepted(planter: Planter) -> None:
 
 @plant("transactions: a replaced producer is not fenced")
 def producers_not_fenced(planter: Planter) -> None:
-    from broker.coordinators import transaction_requests as requests
+    from anabranch.broker.coordinators import transaction_requests as requests
 
     planter.replace(requests, "_check_producer", lambda transaction, producer: None)
     late_end_accepted(planter)
@@ -67,7 +67,7 @@ def producers_not_fenced(planter: Planter) -> None:
 
 @plant("transactions: offsets are visible before the commit")
 def offsets_visible(planter: Planter) -> None:
-    from broker.coordinators.offsets import Offsets
+    from anabranch.broker.coordinators.offsets import Offsets
 
     def stage(offsets: Any, producer_id: int, partition: Any, value: Any) -> None:
         offsets.commit(partition, value)
@@ -77,7 +77,7 @@ def offsets_visible(planter: Planter) -> None:
 
 @plant("transactions: an abort commits the offsets")
 def abort_commits_offsets(planter: Planter) -> None:
-    from broker.coordinators.offsets import Offsets
+    from anabranch.broker.coordinators.offsets import Offsets
 
     def settle(offsets: Any, producer_id: int, *, commit: bool) -> Any:
         return original(offsets, producer_id, commit=True)
@@ -90,7 +90,7 @@ def abort_commits_offsets(planter: Planter) -> None:
     aim="a copier sleeps in a transaction while another takes its partitions",
 )
 def old_generations_accepted(planter: Planter) -> None:
-    from broker.coordinators.groups import Group
+    from anabranch.broker.coordinators.groups import Group
 
     planter.replace(
         Group, "authorize_transactional_commit", lambda group, member_id, instance_id, generation: group.check_alive()
@@ -99,7 +99,7 @@ def old_generations_accepted(planter: Planter) -> None:
 
 @plant("transactions: a new coordinator forgets what was decided")
 def decisions_forgotten(planter: Planter) -> None:
-    from broker.coordinators.transaction_coordinator import TransactionCoordinator
+    from anabranch.broker.coordinators.transaction_coordinator import TransactionCoordinator
 
     planter.replace(TransactionCoordinator, "_loaded", lambda coordinator, shard: None)
 
@@ -109,8 +109,8 @@ def decisions_forgotten(planter: Planter) -> None:
     aim="a coordinator dies with what nobody else has",
 )
 def promised_too_early(planter: Planter) -> None:
-    from broker.coordinators.transaction_coordinator import TransactionCoordinator
-    from protocol.errors import KafkaError
+    from anabranch.broker.coordinators.transaction_coordinator import TransactionCoordinator
+    from anabranch.protocol.errors import KafkaError
 
     async def decide(coordinator: Any, shard: Any, transaction: Any, transition: Any) -> None:
         async def later() -> None:
@@ -128,8 +128,8 @@ def promised_too_early(planter: Planter) -> None:
 def partitions_not_written(planter: Planter) -> None:
     import dataclasses
 
-    from broker.coordinators import transaction_coordinator
-    from broker.coordinators.transactions import ONGOING
+    from anabranch.broker.coordinators import transaction_coordinator
+    from anabranch.broker.coordinators.transactions import ONGOING
 
     def record_of(transactional_id: str, transition: Any) -> tuple[bytes, bytes]:
         if transition.state is ONGOING:
@@ -141,7 +141,7 @@ def partitions_not_written(planter: Planter) -> None:
 
 @plant("transactions: a producer ends one before its records are stored")
 def ended_too_early(planter: Planter) -> None:
-    from clients.producer.transactions import Transactions
+    from anabranch.clients.producer.transactions import Transactions
 
     def ask(transactions: Any, *, settled: bool) -> Any:
         return original(transactions, settled=True)
@@ -154,7 +154,7 @@ def ended_too_early(planter: Planter) -> None:
     aim="a copier's records cannot be stored in time",
 )
 def failures_forgiven(planter: Planter) -> None:
-    from clients.producer.transactions import Transactions
+    from anabranch.clients.producer.transactions import Transactions
 
     planter.replace(Transactions, "batch_failed", lambda transactions, code, why: None)
 
@@ -163,7 +163,7 @@ def failures_forgiven(planter: Planter) -> None:
 def two_owners(planter: Planter) -> None:
     from dataclasses import replace
 
-    from clients.consumer.assignors import FunctionAssignor
+    from anabranch.clients.consumer.assignors import FunctionAssignor
 
     def to_all(assignor: Any, metadata: Any, members: Any) -> Any:
         assignment = original(assignor, metadata, members)
@@ -181,8 +181,8 @@ def two_owners(planter: Planter) -> None:
 def offsets_not_written(planter: Planter) -> None:
     import dataclasses
 
-    from broker.coordinators.group_transactions import GroupTransactions
-    from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+    from anabranch.broker.coordinators.group_transactions import GroupTransactions
+    from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 
     async def stage(transactions: Any, slot: Any, request: Any, values: Any, verification: Any) -> None:
         log = transactions._replicas.leader_of(CONSUMER_OFFSETS_TOPIC, slot.partition).log

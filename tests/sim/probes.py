@@ -10,16 +10,17 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from broker.metadata_cache import MetadataCache
-from broker.replication import fetcher
-from broker.replication.partition import Partition, Role
-from broker.replication.waiting import ReplicationWait
-from chaos.replication_events import Acked, HighWatermark, Led, Proposed, Truncated
-from clients.consumer.membership import Fate, Membership
-from clients.consumer.positions import PartitionProgress
-from clients.consumer.session import GroupSession
-from controller import alter_partition
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.metadata_cache import MetadataCache
+from anabranch.broker.replication import fetcher
+from anabranch.broker.replication.partition import Partition, Role
+from anabranch.broker.replication.waiting import ReplicationWait
+from anabranch.chaos.replication_events import Acked, HighWatermark, Led, Proposed, Truncated
+from anabranch.clients.consumer.membership import Fate, Membership
+from anabranch.clients.consumer.positions import PartitionProgress
+from anabranch.clients.consumer.session import GroupSession
+from anabranch.controller import alter_partition
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
 from tests.sim.cluster import SimCluster
 from tests.sim.history import Assigned, OffsetsFetched, Seen
 from tests.sim.loop import PROCESS

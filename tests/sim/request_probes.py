@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
-from broker.dispatch import Dispatcher
-from broker.handlers import list_offsets
-from broker.replication.isr_changes import IsrChanges
-from broker.replication.partition import Partition
-from broker.services import ControllerFence
-from chaos.replication_events import Admitted, EndTold, IsrAnswered, IsrAsked, IsrVersion
-from protocol.errors import ErrorCode
-from protocol.wire import fields_of
+from anabranch.broker.dispatch import Dispatcher
+from anabranch.broker.handlers import list_offsets
+from anabranch.broker.replication.isr_changes import IsrChanges
+from anabranch.broker.replication.partition import Partition
+from anabranch.broker.services import ControllerFence
+from anabranch.chaos.replication_events import Admitted, EndTold, IsrAnswered, IsrAsked, IsrVersion
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.wire import fields_of
+
 from tests.sim.cluster import SimCluster
 from tests.sim.loop import PROCESS
 from tests.sim.probes import wrap

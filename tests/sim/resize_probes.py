@@ -9,15 +9,16 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, Final
 
-from broker.handlers import offset_for_leader_epoch
-from broker.replication.legacy_producers import LegacyProducers
-from broker.replication.partition import Partition
-from chaos.resize_events import BoundaryTold, Gated, LetIn, Refused, Retired, Shown, TopicWritten
-from clients.consumer.gatekeeper import Gatekeeper
-from clients.metadata import ClusterMetadata
-from controller.model import TopicBody
-from controller.zk import paths, znodes
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.handlers import offset_for_leader_epoch
+from anabranch.broker.replication.legacy_producers import LegacyProducers
+from anabranch.broker.replication.partition import Partition
+from anabranch.chaos.resize_events import BoundaryTold, Gated, LetIn, Refused, Retired, Shown, TopicWritten
+from anabranch.clients.consumer.gatekeeper import Gatekeeper
+from anabranch.clients.metadata import ClusterMetadata
+from anabranch.controller.model import TopicBody
+from anabranch.controller.zk import paths, znodes
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
 from tests.sim.cluster import SimCluster
 from tests.sim.history import Seen
 from tests.sim.loop import PROCESS

@@ -13,11 +13,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
+from anabranch.chaos.resize_events import TopicWritten
 from anabranch.draining import delete_read, draining
-from chaos.resize_events import TopicWritten
-from clients import Admin, NewTopic
-from protocol import linear_hashing
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol import linear_hashing
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+from anabranch import Admin, NewTopic
 from tests.sim.clients import CLIENT_FAILURES, GROUP, TOPIC, Operator
 from tests.sim.cluster import SimCluster
 from tests.sim.history import History

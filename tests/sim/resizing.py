@@ -13,15 +13,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from anabranch.broker.app import Node
+from anabranch.chaos.checkers.invariants import INVARIANTS
+from anabranch.chaos.checkers.transactions import COPIERS
+from anabranch.clients.group_admin import commit_offsets, committed_offsets
+from anabranch.controller.failpoints import STEPS
+from anabranch.protocol import linear_hashing
+from anabranch.protocol.errors import KafkaError
 from anabranch.rewinding import new_offsets
-from broker.app import Node
-from chaos.checkers.invariants import INVARIANTS
-from chaos.checkers.transactions import COPIERS
-from clients import Admin
-from clients.group_admin import commit_offsets, committed_offsets
-from controller.failpoints import STEPS
-from protocol import linear_hashing
-from protocol.errors import KafkaError
+
+from anabranch import Admin
 from tests.sim import resize_probes, stock
 from tests.sim.aims import Aim
 from tests.sim.chores import Caretaker

@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from chaos import checkers
+from anabranch.chaos import checkers
+
 from tests.sim import probes, request_probes
 from tests.sim.aims import Aim
 from tests.sim.chores import CHORES, Caretaker

@@ -12,10 +12,11 @@ import asyncio
 import random
 from typing import Final
 
-from clients import NewTopic, Producer
-from protocol.errors import KafkaError
-from protocol.hashing import murmur2
-from protocol.linear_hashing import address
+from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.hashing import murmur2
+from anabranch.protocol.linear_hashing import address
+
+from anabranch import NewTopic, Producer
 from tests.sim.clients import CLIENT_FAILURES, Application, Operator, Writer, note_outcome
 from tests.sim.cluster import SimCluster
 from tests.sim.history import Send

@@ -18,11 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from clients import Producer
-from clients.metadata import Topic
-from clients.producer.queues import RecordMetadata
-from clients.streams.serdes import JSON
-from clients.streams.topology import Topology
+from anabranch.clients.metadata import Topic
+from anabranch.clients.producer.queues import RecordMetadata
+from anabranch.clients.streams.serdes import JSON
+from anabranch.clients.streams.topology import Topology
+
+from anabranch import Producer
 from tests.sim.clients import Operator
 from tests.sim.streaming import INPUT, OUTPUT, Feeder, Streaming
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
-from clients import Admin, NewTopic, Producer
-from clients.producer.queues import RecordMetadata
-from protocol.hashing import murmur2
-from protocol.records.batch import iter_batches
-from protocol.records.record import iter_records
+from anabranch.clients.producer.queues import RecordMetadata
+from anabranch.protocol.hashing import murmur2
+from anabranch.protocol.records.batch import iter_batches
+from anabranch.protocol.records.record import iter_records
+
+from anabranch import Admin, NewTopic, Producer
 from tests.sim import resize_probes
 from tests.sim.cluster import SimCluster
 from tests.sim.loop import Process

@@ -23,7 +23,7 @@ from tests.sim.schedule import Schedule
 
 CLOCKS: Final = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time")
 CHANCE: Final = ("random", "uniform", "randint", "randrange", "choice", "choices", "sample", "shuffle", "getrandbits")
-OURS: Final = ("protocol", "clients", "controller", "broker", "chaos", "anabranch", "tests")
+OURS: Final = ("anabranch", "tests")
 
 
 def with_copiers(scenario: str) -> int:

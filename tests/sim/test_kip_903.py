@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from anabranch.broker.controller_link import ControllerLink
+from anabranch.broker.replication.partition import Partition
+from anabranch.chaos.archive import records
+from anabranch.chaos.checkers import data_plane
+from anabranch.controller import alter_partition
+from anabranch.controller.zk import paths
+from anabranch.protocol.apis.alter_partition import AlterPartitionRequest
 
-from broker.controller_link import ControllerLink
-from broker.replication.partition import Partition
-from chaos.archive import records
-from chaos.checkers import data_plane
-from clients import Admin, NewTopic, Producer
-from controller import alter_partition
-from controller.zk import paths
-from protocol.apis.alter_partition import AlterPartitionRequest
+from anabranch import Admin, NewTopic, Producer
 from tests.chaos.without_kip_903 import live_is_enough, seen_is_enough
 from tests.sim.cluster import SimCluster
 from tests.sim.files import SimDisk

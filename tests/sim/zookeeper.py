@@ -17,8 +17,8 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from controller.zk.memory import OVER, Link, MemorySession, MemoryZooKeeper
-from controller.zk.session import (
+from anabranch.controller.zk.memory import OVER, Link, MemorySession, MemoryZooKeeper
+from anabranch.controller.zk.session import (
     ConnectionLoss,
     SessionCallback,
     SessionEvent,
@@ -27,6 +27,7 @@ from controller.zk.session import (
     WatchEvent,
     ZkError,
 )
+
 from tests.sim.loop import PROCESS, Process, SimLoop, outside
 
 T = TypeVar("T")

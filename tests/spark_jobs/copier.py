@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 
-from clients import Consumer, Producer
+from anabranch import Consumer, Producer
 
 
 async def copy(servers: str, source: str, to: str, audit: str, wanted: str) -> None:

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from protocol import audit as wire
-from spark_jobs.bucket import QUIET_MS
-from spark_jobs.verdict import (
+from anabranch.protocol import audit as wire
+from anabranch.spark_jobs.bucket import QUIET_MS
+from anabranch.spark_jobs.verdict import (
     BEFORE_GATE,
     LOST,
     OUT_OF_ORDER,
@@ -25,6 +25,7 @@ from spark_jobs.verdict import (
     UNAUDITED,
     WRONG_PAYLOAD,
 )
+
 from tests.spark_jobs import histories
 from tests.spark_jobs.histories import Audited, Handed, History, Record
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from clients import Admin, Producer
-from clients.metadata import ClusterMetadata
+from anabranch.clients.metadata import ClusterMetadata
+
+from anabranch import Admin, Producer
 from tests.spark_jobs.live import LiveCluster
 
 

@@ -13,21 +13,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-
-from protocol import audit as wire
-from protocol.audit import Delivery
-from protocol.lineage import Lineage
-from protocol.linear_hashing import address, base_of
-from spark_jobs import events
-from spark_jobs.audit import NO_GROUP
-from spark_jobs.bucket import Bucket
-from spark_jobs.checks import check
-from spark_jobs.events import Events
-from spark_jobs.pending import Pending, Stored
-from spark_jobs.scope import FORGET_MS, Scope
-from spark_jobs.stages import tallies_of
-from spark_jobs.tallies import Tallies
-from spark_jobs.verdict import Tally, Violation, judge
+from anabranch.protocol import audit as wire
+from anabranch.protocol.audit import Delivery
+from anabranch.protocol.lineage import Lineage
+from anabranch.protocol.linear_hashing import address, base_of
+from anabranch.spark_jobs import events
+from anabranch.spark_jobs.audit import NO_GROUP
+from anabranch.spark_jobs.bucket import Bucket
+from anabranch.spark_jobs.checks import check
+from anabranch.spark_jobs.events import Events
+from anabranch.spark_jobs.pending import Pending, Stored
+from anabranch.spark_jobs.scope import FORGET_MS, Scope
+from anabranch.spark_jobs.stages import tallies_of
+from anabranch.spark_jobs.tallies import Tallies
+from anabranch.spark_jobs.verdict import Tally, Violation, judge
 
 TOPIC = "flights"
 GROUP = "readers"

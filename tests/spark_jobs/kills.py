@@ -27,11 +27,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from spark_jobs import audit, violations
-from spark_jobs.audit import Target
-from spark_jobs.scope import Scope
-from spark_jobs.session import AuditSpark
-from spark_jobs.tallies import Tallies
+from anabranch.spark_jobs import audit, violations
+from anabranch.spark_jobs.audit import Target
+from anabranch.spark_jobs.scope import Scope
+from anabranch.spark_jobs.session import AuditSpark
+from anabranch.spark_jobs.tallies import Tallies
+
 from tests.spark_jobs import faults, histories
 from tests.spark_jobs.live import LiveCluster
 

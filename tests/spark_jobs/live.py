@@ -10,10 +10,11 @@ from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from anabranch.cluster import Cluster
-from clients import Admin, NewTopic, Producer
-from protocol import audit
-from protocol.audit import Delivery
-from protocol.audit import bucket_key as wire_key
+from anabranch.protocol import audit
+from anabranch.protocol.audit import Delivery
+from anabranch.protocol.audit import bucket_key as wire_key
+
+from anabranch import Admin, NewTopic, Producer
 from tests.spark_jobs.histories import History, runs
 
 T = TypeVar("T")

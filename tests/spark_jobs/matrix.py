@@ -11,7 +11,8 @@ import random
 import sys
 from collections.abc import Iterator
 
-from spark_jobs.verdict import clean
+from anabranch.spark_jobs.verdict import clean
+
 from tests.spark_jobs import faults, histories
 from tests.spark_jobs.faults import CONTEXTS, FAULTS, PLACES, Case, Misfit
 

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Self
 
 import pyspark
-
-from spark_jobs import java
+from anabranch.spark_jobs import java
 
 HOME = Path(pyspark.__file__).parent
 TIMEOUT_S = 60.0

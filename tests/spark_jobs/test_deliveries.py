@@ -12,18 +12,18 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.protocol import audit as wire
+from anabranch.protocol.errors import KafkaError
+from anabranch.spark_jobs import events
+from anabranch.spark_jobs.bucket import Bucket
+from anabranch.spark_jobs.checks import check
+from anabranch.spark_jobs.pending import Stored
+from anabranch.spark_jobs.stages import tallies_of
+from anabranch.spark_jobs.verdict import Violation
+from anabranch.spark_jobs.verdict import judge as verdict_of
 
-from clients import Consumer, Producer
-from clients.consumer.delivery import ConsumerRecord
-from protocol import audit as wire
-from protocol.errors import KafkaError
-from spark_jobs import events
-from spark_jobs.bucket import Bucket
-from spark_jobs.checks import check
-from spark_jobs.pending import Stored
-from spark_jobs.stages import tallies_of
-from spark_jobs.verdict import Violation
-from spark_jobs.verdict import judge as verdict_of
+from anabranch import Consumer, Producer
 from tests.spark_jobs.live import LiveCluster
 
 

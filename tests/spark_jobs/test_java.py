@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from spark_jobs import java
-from spark_jobs.java import JavaMissing, find, why_missing
+from anabranch.spark_jobs import java
+from anabranch.spark_jobs.java import JavaMissing, find, why_missing
 
 SAYS = "    java.home = {home}\\n    java.specification.version = {release}\\n    java.version = {version}\\n"
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from protocol.lineage import Lineage
-from spark_jobs import lineages
+from anabranch.protocol.lineage import Lineage
+from anabranch.spark_jobs import lineages
+
 from tests.spark_jobs.live import LiveCluster
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-
-from spark_jobs import columns
-from spark_jobs.columns import ForeignState, Ragged
-from spark_jobs.lines import PLACE, SKIPPED, HashCollision, Lines, hashes, line_hash
+from anabranch.spark_jobs import columns
+from anabranch.spark_jobs.columns import ForeignState, Ragged
+from anabranch.spark_jobs.lines import PLACE, SKIPPED, HashCollision, Lines, hashes, line_hash
 
 KEYS = [b"a", b"", None, b"bb", b"a"]
 SALTS = [1, 1, 1, 1, 2]

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-
-from spark_jobs import columns
-from spark_jobs.pending import HANDED_FIELDS, Pending, Stored
+from anabranch.spark_jobs import columns
+from anabranch.spark_jobs.pending import HANDED_FIELDS, Pending, Stored
 
 Row = tuple[int, int, int]
 """Partition, offset, fingerprint."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from spark_jobs.places import Place
-from spark_jobs.verdict import REPEATED, TWO_OWNERS, Event
+from anabranch.spark_jobs.places import Place
+from anabranch.spark_jobs.verdict import REPEATED, TWO_OWNERS, Event
 
 
 def by(incarnation: int, group_generation: int, offset: int, time_ms: int) -> Event:

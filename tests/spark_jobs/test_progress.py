@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_jobs import progress
+from anabranch.spark_jobs import progress
 
 TOLD: dict[str, Any] = {
     "batchId": 4,

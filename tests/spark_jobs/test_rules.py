@@ -5,11 +5,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from anabranch.spark_jobs.rules import Line
+from anabranch.spark_jobs.verdict import (
+    BEFORE_GATE,
+    DELIVERED,
+    LATE,
+    LOST,
+    OUT_OF_ORDER,
+    REDELIVERED,
+    REPEATED,
+    Event,
+    Violation,
+)
 from hypothesis import given
 from hypothesis import strategies as st
-
-from spark_jobs.rules import Line
-from spark_jobs.verdict import BEFORE_GATE, DELIVERED, LATE, LOST, OUT_OF_ORDER, REDELIVERED, REPEATED, Event, Violation
 
 Spot = tuple[int, int, int]
 """(sequence, partition, offset) of a delivery."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from spark_jobs.service import cause
+from anabranch.spark_jobs.service import cause
 
 WRAPPED = """\
 [STREAM_FAILED] Query [id = 5b63] terminated with exception: An exception was raised by the Python Proxy.
@@ -22,8 +21,8 @@ Traceback (most recent call last):
 @pytest.mark.parametrize(
     ("raised", "told"),
     [
-        ("spark_jobs.range_reader.LostRecords: t-1 is gone", "LostRecords: t-1 is gone"),
-        ("protocol.errors.DecodeError: not an audit event", "DecodeError: not an audit event"),
+        ("anabranch.spark_jobs.range_reader.LostRecords: t-1 is gone", "LostRecords: t-1 is gone"),
+        ("anabranch.protocol.errors.DecodeError: not an audit event", "DecodeError: not an audit event"),
         ("ValueError: no", "ValueError: no"),
     ],
 )

@@ -8,15 +8,17 @@ import sysconfig
 import zipfile
 from pathlib import Path
 
-from spark_jobs import shipping
+from anabranch.spark_jobs import shipping
 
-IMPORTS = "import spark_jobs.audit, spark_jobs.service, anabranch.commands.audit as c; print(c.__file__)"
+IMPORTS = (
+    "import anabranch.spark_jobs.audit, anabranch.spark_jobs.service, anabranch.commands.audit as c; print(c.__file__)"
+)
 
 
 def test_the_archive_is_all_that_a_cluster_needs_of_us(tmp_path: Path) -> None:
     archive = shipping.pack(tmp_path)
     names = zipfile.ZipFile(archive).namelist()
-    assert {name.partition("/")[0] for name in names} == set(shipping.PACKAGES)
+    assert {name.partition("/")[0] for name in names} == {"anabranch"}
     assert not any("__pycache__" in name for name in names)
     # -S: what is installed is found by this path, what `.pth` files name (us) is not.
     done = subprocess.run(

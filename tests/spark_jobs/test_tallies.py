@@ -7,10 +7,9 @@ import random
 
 import numpy as np
 import pytest
-
-from protocol.lineage import Lineage, Segment
-from spark_jobs import tallies
-from spark_jobs.tallies import STORED, Handed, Ledger, Tallies
+from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.spark_jobs import tallies
+from anabranch.spark_jobs.tallies import STORED, Handed, Ledger, Tallies
 
 NAMES = [("readers", "flights"), ("billing", "flights")]
 Row = tuple[int, int, int, int, int]

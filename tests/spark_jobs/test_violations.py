@@ -9,14 +9,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from anabranch.spark_jobs import verdict, violations
+from anabranch.spark_jobs.range_reader import RangeReader
+from anabranch.spark_jobs.ranges import OffsetRange
+from anabranch.spark_jobs.reader import EARLIEST, LATEST, TopicReader
+from anabranch.spark_jobs.verdict import Event, Violation
+from anabranch.spark_jobs.violations import Violations, batch_name
+from anabranch.spark_jobs.writer import TopicWriter
 
-from spark_jobs import verdict, violations
-from spark_jobs.range_reader import RangeReader
-from spark_jobs.ranges import OffsetRange
-from spark_jobs.reader import EARLIEST, LATEST, TopicReader
-from spark_jobs.verdict import Event, Violation
-from spark_jobs.violations import Violations, batch_name
-from spark_jobs.writer import TopicWriter
 from tests.spark_jobs.live import LiveCluster
 
 EVENT = Event("readers", "flights", 1 << 63, b"N123", 7, 2, 900, 1, 1_700_000_000_000, 99, "r1", 1 << 63, 4)
@@ -104,7 +104,7 @@ def test_in_a_topic_each_has_the_key_by_which_a_repetition_is_known(cluster: Liv
 
 
 def test_many_violations_travel_in_several_batches(cluster: LiveCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_jobs.writer.BATCH_BYTES", 2000)
+    monkeypatch.setattr("anabranch.spark_jobs.writer.BATCH_BYTES", 2000)
     topic = cluster.create("many-violations", 1)
     writer = TopicWriter(cluster.servers, topic)
     try:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
 from anabranch.audit.findings import Findings
-from protocol.lineage import Lineage
-from spark_jobs import verdict
-from spark_jobs.progress import Progress
-from spark_jobs.tallies import Tallies
-from spark_jobs.verdict import COUNTED, KINDS, Event, Tally, Violation
+from anabranch.protocol.lineage import Lineage
+from anabranch.spark_jobs import verdict
+from anabranch.spark_jobs.progress import Progress
+from anabranch.spark_jobs.tallies import Tallies
+from anabranch.spark_jobs.verdict import COUNTED, KINDS, Event, Tally, Violation
 
 BEGAN_MS = 1_700_000_000_000
 LINEAGE = Lineage(1, [(0, 2), (1, 3), (2, 2)])

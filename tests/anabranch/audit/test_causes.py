@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from anabranch.audit.causes import cause_of, in_lines, lines_of
-from clients.group_admin import Group, Member
-from clients.group_gates import Blocker, ClosedGate
-from protocol.topic_partition import TopicPartition
-from spark_jobs.verdict import Unread, unread_of
+from anabranch.clients.group_admin import Group, Member
+from anabranch.clients.group_gates import Blocker, ClosedGate
+from anabranch.protocol.topic_partition import TopicPartition
+from anabranch.spark_jobs.verdict import Unread, unread_of
 
 FIVE, ONE = TopicPartition("orders", 5), TopicPartition("orders", 1)
 READER = Member("m-1", "reader", "/127.0.0.1", (ONE,))

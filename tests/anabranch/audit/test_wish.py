@@ -6,9 +6,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-
 from anabranch.commands.audit import ALWAYS_TOLD, OF_SUBMISSION, command
+from click.testing import CliRunner
 
 
 def refused(*words: str) -> str:

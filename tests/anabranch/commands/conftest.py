@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from click.testing import CliRunner, Result
-
 from anabranch.main import cli
+from click.testing import CliRunner, Result
 
 Command = Callable[..., Result]
 

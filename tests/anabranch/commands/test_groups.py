@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from clients import Consumer, Producer
+from anabranch import Consumer, Producer
 from tests.anabranch.commands.conftest import Command
 
 

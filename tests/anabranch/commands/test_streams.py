@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-
 from anabranch.commands.streams import command, load_topology
+from click.testing import CliRunner
 
 
 def invoke(*words: str) -> str:

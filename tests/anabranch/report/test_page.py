@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from anabranch.report import page
 from anabranch.report.page import BAD, Card
+
+from anabranch.report import page
 
 EVIL = "<script>alert('1')</script>"
 

@@ -6,15 +6,26 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.coordinators.events import Answer, Close, Disturbed, Event, Heartbeat, Join, Leave, Persist, Persisted, Sync
-from broker.coordinators.events import Tick as TickEvent
-from broker.coordinators.group_state import STABLE, GroupLimits
-from broker.coordinators.groups import Group
-from protocol.apis.heartbeat import HeartbeatRequest
-from protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from protocol.errors import ErrorCode
+from anabranch.broker.coordinators.events import (
+    Answer,
+    Close,
+    Disturbed,
+    Event,
+    Heartbeat,
+    Join,
+    Leave,
+    Persist,
+    Persisted,
+    Sync,
+)
+from anabranch.broker.coordinators.events import Tick as TickEvent
+from anabranch.broker.coordinators.group_state import STABLE, GroupLimits
+from anabranch.broker.coordinators.groups import Group
+from anabranch.protocol.apis.heartbeat import HeartbeatRequest
+from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
+from anabranch.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from anabranch.protocol.errors import ErrorCode
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000

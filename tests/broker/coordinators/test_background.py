@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from broker.coordinators.background import Alarm, Background
+from anabranch.broker.coordinators.background import Alarm, Background
 
 
 def test_tasks_end_with_their_owner() -> None:

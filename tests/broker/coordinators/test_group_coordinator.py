@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from anabranch.broker.coordinators.group_state import STABLE
+from anabranch.clients.connection import Connection
+from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest
+from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest
+from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
+from anabranch.protocol.apis.list_groups import ListGroupsRequest
+from anabranch.protocol.apis.update_metadata import UpdateMetadataPartitionState, UpdateMetadataTopicState
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 
-from broker.coordinators.group_state import STABLE
-from clients.connection import Connection
-from protocol.apis.delete_groups import DeleteGroupsRequest
-from protocol.apis.describe_groups import DescribeGroupsRequest
-from protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.apis.list_groups import ListGroupsRequest
-from protocol.apis.update_metadata import UpdateMetadataPartitionState, UpdateMetadataTopicState
-from protocol.errors import ErrorCode, KafkaError
-from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 from tests.broker.coordinators.world import (
     TOPIC,
     GroupWorld,
@@ -435,7 +435,7 @@ def test_offsets_in_a_deleted_topic_are_forgotten() -> None:
                 )
             ],
         )
-        from protocol.apis.update_metadata import UpdateMetadataRequest
+        from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
 
         world[1].services.metadata.apply(
             UpdateMetadataRequest(controller_id=9, controller_epoch=1, topic_states=[gone], live_brokers=[])

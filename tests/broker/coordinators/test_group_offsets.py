@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import pytest
+from anabranch.broker.coordinators.group_offsets import utf16_length
+from anabranch.broker.coordinators.group_state import EMPTY
+from anabranch.broker.storage.cleaner import Cleaning, dirt_of
+from anabranch.clients.connection import Connection
+from anabranch.protocol.apis.join_group import JoinGroupRequestProtocol
+from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
+from anabranch.protocol.apis.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from anabranch.protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 
-from broker.coordinators.group_offsets import utf16_length
-from broker.coordinators.group_state import EMPTY
-from broker.storage.cleaner import Cleaning, dirt_of
-from clients.connection import Connection
-from protocol.apis.join_group import JoinGroupRequestProtocol
-from protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.apis.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
-from protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
-from protocol.errors import ErrorCode
-from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 from tests.broker.coordinators.world import (
     TOPIC,
     GroupWorld,

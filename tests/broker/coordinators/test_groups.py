@@ -5,10 +5,19 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from anabranch.broker.coordinators.group_state import (
+    COMPLETING,
+    DEAD,
+    EMPTY,
+    LEGAL,
+    PREPARING,
+    STABLE,
+    GroupLimits,
+    GroupState,
+)
+from anabranch.broker.coordinators.groups import Group
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
-from broker.coordinators.group_state import COMPLETING, DEAD, EMPTY, LEGAL, PREPARING, STABLE, GroupLimits, GroupState
-from broker.coordinators.groups import Group
-from protocol.errors import ErrorCode, KafkaError
 from tests.broker.coordinators.driver import SESSION_MS, Driver, new_group, static_pair
 
 PAIRS = list(itertools.product(GroupState, GroupState))

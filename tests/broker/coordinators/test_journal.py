@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from anabranch.broker.coordinators.journal import COMMIT_ERRORS, GROUP_ERRORS, Journal, Put, Settle, entries_of
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_key
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.control import build_end_transaction
 
-from broker.coordinators.journal import COMMIT_ERRORS, GROUP_ERRORS, Journal, Put, Settle, entries_of
-from protocol.errors import DecodeError, ErrorCode, KafkaError
-from protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_key
-from protocol.records.batch_builder import BatchBuilder
-from protocol.records.control import build_end_transaction
 from tests.broker.coordinators.world import GroupWorld, run
 from tests.broker.storage.unreadable import UNREADABLE, stored_at
 
@@ -113,7 +113,7 @@ def test_what_cannot_be_read_is_passed_over(records: bytes, caplog: pytest.LogCa
 
 def test_loading_takes_several_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(world: GroupWorld) -> None:
-        monkeypatch.setattr("broker.coordinators.journal.LOAD_BYTES", 200)
+        monkeypatch.setattr("anabranch.broker.coordinators.journal.LOAD_BYTES", 200)
         mine = journal(world)
         for number in range(20):
             await mine.append(0, [(encode_key(OFFSET_KEY), b"%d" % number)], {})

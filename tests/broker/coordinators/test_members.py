@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from broker.coordinators.members import Member, Members
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.coordinators.members import Member, Members
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 def member(member_id: str, *protocols: str, instance_id: str | None = None) -> Member:

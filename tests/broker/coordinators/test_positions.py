@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.coordinators.positions import Positions
-from protocol.apis.consumer_group_position import (
+from anabranch.broker.coordinators.positions import Positions
+from anabranch.protocol.apis.consumer_group_position import (
     ConsumerGroupPositionRequest,
     ConsumerGroupPositionRequestPartition,
     ConsumerGroupPositionRequestTopic,
 )
-from protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode
 
 Row = tuple[int, bool, int]
 

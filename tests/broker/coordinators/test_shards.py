@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 
-from broker.coordinators.group_state import EMPTY, STABLE, GroupLimits
-from broker.coordinators.groups import Group
-from broker.coordinators.journal import Put, Settle
-from broker.coordinators.offsets import CommittedOffset
-from broker.coordinators.shards import Replay, Slot
-from protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_group, encode_offset
+from anabranch.broker.coordinators.group_state import EMPTY, STABLE, GroupLimits
+from anabranch.broker.coordinators.groups import Group
+from anabranch.broker.coordinators.journal import Put, Settle
+from anabranch.broker.coordinators.offsets import CommittedOffset
+from anabranch.broker.coordinators.shards import Replay, Slot
+from anabranch.protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_group, encode_offset
+
 from tests.broker.coordinators.driver import Driver
 
 

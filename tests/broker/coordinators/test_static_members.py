@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from broker.coordinators.group_state import COMPLETING, PREPARING, STABLE, GroupLimits
-from broker.coordinators.groups import Group
-from protocol.errors import ErrorCode
+from anabranch.broker.coordinators.group_state import COMPLETING, PREPARING, STABLE, GroupLimits
+from anabranch.broker.coordinators.groups import Group
+from anabranch.protocol.errors import ErrorCode
+
 from tests.broker.coordinators.driver import REBALANCE_MS, SESSION_MS, Driver, static_pair
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-
-from broker.coordinators.transactions import (
+from anabranch.broker.coordinators.transactions import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,
     ONGOING,
     PREPARE_COMMIT,
 )
-from protocol.apis.add_partitions_to_txn import (
+from anabranch.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode
+
 from tests.broker.coordinators.transaction_world import TransactionWorld, run
 from tests.broker.replication.replica_cluster import until
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.coordinators.transaction_journal import TransactionShard
-from broker.coordinators.transaction_markers import (
+from anabranch.broker.coordinators.transaction_journal import TransactionShard
+from anabranch.broker.coordinators.transaction_markers import (
     NOWHERE,
     DecidedTransaction,
     MarkerQueues,
@@ -11,14 +11,15 @@ from broker.coordinators.transaction_markers import (
     outcomes,
     request_of,
 )
-from broker.coordinators.transactions import PREPARE_ABORT, PREPARE_COMMIT, TopicPartition, TransactionState
-from protocol.apis.write_txn_markers import (
+from anabranch.broker.coordinators.transactions import PREPARE_ABORT, PREPARE_COMMIT, TopicPartition, TransactionState
+from anabranch.protocol.apis.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersResponse,
 )
-from protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode
+
 from tests.broker.coordinators.test_transactions import transaction
 
 T0, T1, U0 = ("t", 0), ("t", 1), ("u", 0)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-from broker.coordinators import transaction_requests as requests
-from broker.coordinators.transaction_requests import Producer
-from broker.coordinators.transactions import (
+from anabranch.broker.coordinators import transaction_requests as requests
+from anabranch.broker.coordinators.transaction_requests import Producer
+from anabranch.broker.coordinators.transactions import (
     AT_REST,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -21,7 +20,8 @@ from broker.coordinators.transactions import (
     TransactionState,
     Transition,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
 from tests.broker.coordinators.test_transactions import transaction
 
 ME = Producer(1000, 3)

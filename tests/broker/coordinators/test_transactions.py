@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-
-from broker.coordinators.transactions import (
+from anabranch.broker.coordinators.transactions import (
     AT_REST,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -23,7 +22,7 @@ from broker.coordinators.transactions import (
     Transition,
     is_epoch_exhausted,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 MOVES: dict[TransactionState, Callable[[Transaction], Transition]] = {
     EMPTY: lambda one: one.prepare_next_epoch(timeout_ms=7, expected_epoch=None, now_ms=50),

@@ -8,26 +8,27 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import Any
 
-from broker.coordinators.transaction_coordinator import TransactionCoordinator
-from broker.coordinators.transactions import TransactionState
-from broker.storage.files import MemoryFiles
-from controller.zk import paths, znodes
-from controller.zk.memory import MemoryZooKeeper
-from protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
-from protocol.apis.add_partitions_to_txn import (
+from anabranch.broker.coordinators.transaction_coordinator import TransactionCoordinator
+from anabranch.broker.coordinators.transactions import TransactionState
+from anabranch.broker.storage.files import MemoryFiles
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.memory import MemoryZooKeeper
+from anabranch.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
+from anabranch.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from protocol.apis.describe_transactions import DescribeTransactionsRequest
-from protocol.apis.end_txn import EndTxnRequest
-from protocol.apis.init_producer_id import InitProducerIdRequest
-from protocol.apis.list_transactions import ListTransactionsRequest
-from protocol.errors import ErrorCode
-from protocol.internal_topics import TRANSACTION_STATE_TOPIC, decode_transaction, decode_transaction_key
-from protocol.records.batch import iter_batches
-from protocol.records.control import ControlType, read_control
-from protocol.records.record import iter_records
+from anabranch.protocol.apis.describe_transactions import DescribeTransactionsRequest
+from anabranch.protocol.apis.end_txn import EndTxnRequest
+from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest
+from anabranch.protocol.apis.list_transactions import ListTransactionsRequest
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC, decode_transaction, decode_transaction_key
+from anabranch.protocol.records.batch import iter_batches
+from anabranch.protocol.records.control import ControlType, read_control
+from anabranch.protocol.records.record import iter_records
+
 from tests.broker.coordinators.steady_clock import SteadyClock
 from tests.broker.replication.replica_cluster import Assigned, ReplicaCluster, TestBroker, topic_id_of, until
 

@@ -9,27 +9,32 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import Any
 
-from broker.coordinators.group_coordinator import GroupCoordinator
-from broker.storage.files import MemoryFiles
-from clients.connection import Connection
-from controller.zk.memory import MemoryZooKeeper
-from protocol.apis.consumer_group_position import (
+from anabranch.broker.coordinators.group_coordinator import GroupCoordinator
+from anabranch.broker.storage.files import MemoryFiles
+from anabranch.clients.connection import Connection
+from anabranch.controller.zk.memory import MemoryZooKeeper
+from anabranch.protocol.apis.consumer_group_position import (
     ConsumerGroupPositionRequest,
     ConsumerGroupPositionRequestPartition,
     ConsumerGroupPositionRequestTopic,
 )
-from protocol.apis.heartbeat import HeartbeatRequest
-from protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.apis.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
-from protocol.apis.offset_fetch import (
+from anabranch.protocol.apis.heartbeat import HeartbeatRequest
+from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from anabranch.protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from anabranch.protocol.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from protocol.errors import ErrorCode
-from protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+from anabranch.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+
 from tests.broker.coordinators.steady_clock import SteadyClock
 from tests.broker.replication.replica_cluster import Assigned, ReplicaCluster, TestBroker, until
 

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
+from anabranch.broker.config_requests import APPEND, BROKER, BROKER_LOGGER, DELETE, SET, SUBTRACT, TOPIC
+from anabranch.broker.replication.partition import Partition
 from anabranch.cluster import Cluster
-from broker.config_requests import APPEND, BROKER, BROKER_LOGGER, DELETE, SET, SUBTRACT, TOPIC
-from broker.replication.partition import Partition
-from controller.zk import paths, znodes
-from protocol.apis import alter_configs as old
-from protocol.apis import incremental_alter_configs as new
-from protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.errors import ErrorCode
+from anabranch.controller.zk import paths, znodes
+from anabranch.protocol.apis import alter_configs as old
+from anabranch.protocol.apis import incremental_alter_configs as new
+from anabranch.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from anabranch.protocol.errors import ErrorCode
+
 from tests.anabranch.test_cluster import active_controller, ask, create, describe, story
 
 
@@ -255,16 +255,18 @@ def test_asking_for_validation_changes_nothing() -> None:
 
 
 def test_levels_of_loggers() -> None:
-    logger = logging.getLogger("broker.server")
+    logger = logging.getLogger("anabranch.broker.server")
     before = logger.level
 
     async def scenario() -> None:
         async with Cluster(1) as cluster:
-            assert await alter(cluster, resource(BROKER_LOGGER, "1", one("broker.server", "FATAL"))) == [0]
-            row = (await described(cluster, BROKER_LOGGER, "1", "broker.server"))["broker.server"]
+            assert await alter(cluster, resource(BROKER_LOGGER, "1", one("anabranch.broker.server", "FATAL"))) == [0]
+            row = (await described(cluster, BROKER_LOGGER, "1", "anabranch.broker.server"))["anabranch.broker.server"]
             assert (row.value, row.config_source) == ("FATAL", 6)
             assert logger.level == logging.CRITICAL
-            assert await alter(cluster, resource(BROKER_LOGGER, "1", one("broker.server", None, DELETE))) == [0]
+            assert await alter(cluster, resource(BROKER_LOGGER, "1", one("anabranch.broker.server", None, DELETE))) == [
+                0
+            ]
             assert logger.level == logging.NOTSET
 
     try:

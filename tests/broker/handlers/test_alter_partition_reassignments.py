@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 
 from anabranch.cluster import Cluster
-from controller.zk import paths, znodes
-from protocol.apis.alter_partition_reassignments import (
+from anabranch.controller.zk import paths, znodes
+from anabranch.protocol.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.apis.list_partition_reassignments import ListPartitionReassignmentsRequest
+from anabranch.protocol.apis.list_partition_reassignments import ListPartitionReassignmentsRequest
+
 from tests.anabranch.test_cluster import active_controller, ask, create, describe, fetch, leader, produce, story
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from clients.connection import Connection
-from protocol.apis.consumer_group_describe import ConsumerGroupDescribeRequest
-from protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from protocol.errors import ErrorCode
+from anabranch.clients.connection import Connection
+from anabranch.protocol.apis.consumer_group_describe import ConsumerGroupDescribeRequest
+from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from anabranch.protocol.errors import ErrorCode
+
 from tests.broker.serving import serving
 
 

@@ -6,10 +6,11 @@ import asyncio
 from dataclasses import replace
 
 from anabranch.cluster import Cluster
-from controller.zk import paths
-from protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.errors import ErrorCode
-from protocol.wire import ZERO_UUID
+from anabranch.controller.zk import paths
+from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.wire import ZERO_UUID
+
 from tests.anabranch.test_cluster import active_controller, ask, create, describe, story
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from protocol.apis.describe_producers import DescribeProducersRequest, DescribeProducersResponse, TopicRequest
-from protocol.errors import ErrorCode
+from anabranch.protocol.apis.describe_producers import DescribeProducersRequest, DescribeProducersResponse, TopicRequest
+from anabranch.protocol.errors import ErrorCode
+
 from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, run, until
 from tests.broker.transactions import coordinate_transactions, end, marker, produce, transactional_batch
 

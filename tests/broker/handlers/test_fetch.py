@@ -6,10 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-
-from broker.replication.replica_selector import RACK_AWARE, preferred_replica
-from broker.storage.files import MemoryFiles
-from protocol.apis.fetch import (
+from anabranch.broker.replication.replica_selector import RACK_AWARE, preferred_replica
+from anabranch.broker.storage.files import MemoryFiles
+from anabranch.protocol.apis.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -17,7 +16,8 @@ from protocol.apis.fetch import (
     ForgottenTopic,
     ReplicaState,
 )
-from protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode
+
 from tests.broker.replication.replica_cluster import (
     ReplicaCluster,
     batch,

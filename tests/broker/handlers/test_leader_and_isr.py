@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode
+
 from tests.broker.replication.replica_cluster import ReplicaCluster, run
 
 

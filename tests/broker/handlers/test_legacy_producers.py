@@ -8,16 +8,16 @@ import logging
 from typing import Any
 
 import pytest
+from anabranch.broker.handlers import generations
+from anabranch.broker.replication import legacy_producers
+from anabranch.controller.zk.session import NodeExists
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.hashing import murmur2
+from anabranch.protocol.linear_hashing import address
+from anabranch.protocol.records.batch import seal
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.message_set import Message, build_message
 
-from broker.handlers import generations
-from broker.replication import legacy_producers
-from controller.zk.session import NodeExists
-from protocol.errors import ErrorCode
-from protocol.hashing import murmur2
-from protocol.linear_hashing import address
-from protocol.records.batch import seal
-from protocol.records.batch_builder import BatchBuilder
-from protocol.records.message_set import Message, build_message
 from tests.broker.handlers.test_produce import PRODUCER, resized
 from tests.broker.replication.replica_cluster import (
     NOW_MS,
@@ -46,7 +46,7 @@ async def configure(cluster: ReplicaCluster, **properties: str) -> None:
 async def grown(cluster: ReplicaCluster, *, published: bool = True, **more: Any) -> None:
     """The topic went from two partitions to five, which cut partition 0."""
     if published:
-        from protocol.apis.update_metadata import ReshardStep
+        from anabranch.protocol.apis.update_metadata import ReshardStep
 
         steps = [ReshardStep(generation=0, count=2), ReshardStep(generation=1, count=COUNT)]
         cluster.published["t"] = {"generation": 1, "base": BASE, "history": steps}
@@ -369,7 +369,7 @@ def test_the_brokers_log_says_once_whom_it_refuses_and_what_would_let_him_in(
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
-        with caplog.at_level(logging.WARNING, logger="broker"):
+        with caplog.at_level(logging.WARNING, logger="anabranch.broker"):
             for _ in range(3):
                 await cluster.produce(1, batch("a"))
         (line,) = [one.getMessage() for one in caplog.records]
@@ -385,7 +385,7 @@ def test_who_wants_no_answer_loses_the_connection_and_the_log_says_that_his_reco
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
-        with caplog.at_level(logging.WARNING, logger="broker"):
+        with caplog.at_level(logging.WARNING, logger="anabranch.broker"):
             connection = await cluster[1].connect()
             connection.send_oneway(produce_request(batch("a"), 0))
             await until(lambda: connection.closed)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.errors import ErrorCode
+from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from anabranch.protocol.errors import ErrorCode
+
 from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, run
 from tests.broker.transactions import coordinate_transactions, end, marker, produce, transactional_batch
 

@@ -6,18 +6,22 @@ import asyncio
 from pathlib import Path
 
 import pytest
-
+from anabranch.broker.replication import housekeeping
+from anabranch.broker.storage.files import MemoryFiles, OsFiles
 from anabranch.cluster import Cluster
-from broker.replication import housekeeping
-from broker.storage.files import MemoryFiles, OsFiles
-from clients import Consumer, Producer
-from protocol.apis.alter_replica_log_dirs import (
+from anabranch.protocol.apis.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from protocol.apis.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResult
-from protocol.errors import ErrorCode
+from anabranch.protocol.apis.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResult,
+)
+from anabranch.protocol.errors import ErrorCode
+
+from anabranch import Consumer, Producer
 from tests.anabranch.test_cluster import ask, create, story
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from protocol.apis.offset_for_leader_epoch import (
+from anabranch.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode
+
 from tests.broker.replication.replica_cluster import ReplicaCluster, batch, run
 
 

@@ -6,20 +6,20 @@ import asyncio
 from typing import Any
 
 import pytest
+from anabranch.clients.connection import Connection
+from anabranch.protocol.apis.create_acls import AclCreation, CreateAclsRequest
+from anabranch.protocol.apis.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
+from anabranch.protocol.apis.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from anabranch.protocol.apis.describe_acls import DescribeAclsRequest
+from anabranch.protocol.apis.describe_delegation_token import DescribeDelegationTokenRequest
+from anabranch.protocol.apis.envelope import EnvelopeRequest
+from anabranch.protocol.apis.expire_delegation_token import ExpireDelegationTokenRequest
+from anabranch.protocol.apis.metadata import MetadataRequest
+from anabranch.protocol.apis.renew_delegation_token import RenewDelegationTokenRequest
+from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
+from anabranch.protocol.apis.sasl_handshake import SaslHandshakeRequest
+from anabranch.protocol.errors import ErrorCode
 
-from clients.connection import Connection
-from protocol.apis.create_acls import AclCreation, CreateAclsRequest
-from protocol.apis.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
-from protocol.apis.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from protocol.apis.describe_acls import DescribeAclsRequest
-from protocol.apis.describe_delegation_token import DescribeDelegationTokenRequest
-from protocol.apis.envelope import EnvelopeRequest
-from protocol.apis.expire_delegation_token import ExpireDelegationTokenRequest
-from protocol.apis.metadata import MetadataRequest
-from protocol.apis.renew_delegation_token import RenewDelegationTokenRequest
-from protocol.apis.sasl_authenticate import SaslAuthenticateRequest
-from protocol.apis.sasl_handshake import SaslHandshakeRequest
-from protocol.errors import ErrorCode
 from tests.broker.serving import serving
 
 ACL = {"principal": "User:x", "host": "*", "operation": 3, "permission_type": 3}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from protocol.apis.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
-from protocol.errors import ErrorCode
+from anabranch.protocol.apis.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
+from anabranch.protocol.errors import ErrorCode
+
 from tests.broker.replication.replica_cluster import ReplicaCluster, batch, run
 
 

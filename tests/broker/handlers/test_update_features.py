@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-
+from anabranch.broker.config import ConfigError
 from anabranch.cluster import Cluster
-from broker.config import ConfigError
-from clients import Admin, NewTopic
-from controller import features
-from controller.zk import paths, znodes
-from protocol.apis.api_versions import ApiVersionsRequest
-from protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.controller import features
+from anabranch.controller.zk import paths, znodes
+from anabranch.protocol.apis.api_versions import ApiVersionsRequest
+from anabranch.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+from anabranch import Admin, NewTopic
 from tests.anabranch.test_cluster import active_controller, ask, story
 
 NAME = "test.feature"

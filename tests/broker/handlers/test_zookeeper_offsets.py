@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from anabranch.controller.zk.session import ConnectionLoss
+from anabranch.protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from anabranch.protocol.errors import ErrorCode
 
-from controller.zk.session import ConnectionLoss
-from protocol.apis.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
-from protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import ReplicaCluster, run
 
 

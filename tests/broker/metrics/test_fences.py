@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from broker.metadata_cache import ClusterImage, TopicImage
-from broker.metrics.fences import BOUNDS_S, Fences, Histogram
+from anabranch.broker.metadata_cache import ClusterImage, TopicImage
+from anabranch.broker.metrics.fences import BOUNDS_S, Fences, Histogram
 
 
 class Clock:

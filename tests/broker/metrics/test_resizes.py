@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.metrics.resizes import Resizes
-from controller.runner import ControllerEvent
+from anabranch.broker.metrics.resizes import Resizes
+from anabranch.controller.runner import ControllerEvent
 
 
 def event(kind: str, at_s: float, topic: str = "") -> ControllerEvent:

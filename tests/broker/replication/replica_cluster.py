@@ -13,46 +13,52 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.config import BrokerSettings
-from broker.controller_link import ControllerLink
-from broker.dispatch import Dispatcher
-from broker.metadata_cache import MetadataCache
-from broker.producer_ids import ProducerIds
-from broker.replication.partition import Partition
-from broker.replication.replica_manager import ReplicaManager
-from broker.server import Server
-from broker.services import Services
-from broker.storage.files import MemoryFiles
-from broker.topic_configs import TopicConfigs
-from clients.connection import Connection
-from controller.zk.memory import MemoryZooKeeper
-from controller.zk.session import ZkSession
-from protocol.apis.alter_partition import (
+from anabranch.broker.config import BrokerSettings
+from anabranch.broker.controller_link import ControllerLink
+from anabranch.broker.dispatch import Dispatcher
+from anabranch.broker.metadata_cache import MetadataCache
+from anabranch.broker.producer_ids import ProducerIds
+from anabranch.broker.replication.partition import Partition
+from anabranch.broker.replication.replica_manager import ReplicaManager
+from anabranch.broker.server import Server
+from anabranch.broker.services import Services
+from anabranch.broker.storage.files import MemoryFiles
+from anabranch.broker.topic_configs import TopicConfigs
+from anabranch.clients.connection import Connection
+from anabranch.controller.zk.memory import MemoryZooKeeper
+from anabranch.controller.zk.session import ZkSession
+from anabranch.protocol.apis.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     PartitionDataResult,
     TopicDataResult,
 )
-from protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from protocol.apis.leader_and_isr import (
+from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from anabranch.protocol.apis.leader_and_isr import (
     GenerationStart,
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
 )
-from protocol.apis.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData
-from protocol.apis.update_metadata import (
+from anabranch.protocol.apis.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from anabranch.protocol.apis.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import iter_batches
-from protocol.records.batch_builder import BatchBuilder
-from protocol.records.record import iter_records
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.records.batch import iter_batches
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.record import iter_records
+
 from tests.broker.serving import claims
 
 NOW_MS = 1_700_000_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.replication.delayed import DelayedRequests
+from anabranch.broker.replication.delayed import DelayedRequests
 
 
 class Waiter:

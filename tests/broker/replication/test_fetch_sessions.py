@@ -5,9 +5,14 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
-
-from broker.replication.fetch_sessions import EPOCH_MAX, EVICTION_MS, FetchSession, FetchSessionCache, next_epoch
-from protocol.apis.fetch import (
+from anabranch.broker.replication.fetch_sessions import (
+    EPOCH_MAX,
+    EVICTION_MS,
+    FetchSession,
+    FetchSessionCache,
+    next_epoch,
+)
+from anabranch.protocol.apis.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -16,7 +21,7 @@ from protocol.apis.fetch import (
     ForgottenTopic,
     PartitionData,
 )
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 def asked(index: int, offset: int = 0, epoch: int = 3) -> FetchPartition:

@@ -7,21 +7,21 @@ import logging
 from typing import Any
 
 import pytest
+from anabranch.broker.config import BrokerSettings
+from anabranch.broker.lasting import NodeBug
+from anabranch.broker.replication import fetcher
+from anabranch.broker.replication.fetcher import Fetcher, Outcome, realign, take, truncate, truncate_without_history
+from anabranch.broker.replication.follower_session import Asked, Following
+from anabranch.broker.replication.partition import Partition, ReplicaRules
+from anabranch.broker.storage.files import MemoryFiles
+from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.settings import LogSettings
+from anabranch.clients.connection import Connection
+from anabranch.protocol.apis.fetch import EpochEndOffset, PartitionData
+from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
+from anabranch.protocol.apis.list_offsets import ListOffsetsResponse
+from anabranch.protocol.errors import ErrorCode
 
-from broker.config import BrokerSettings
-from broker.lasting import NodeBug
-from broker.replication import fetcher
-from broker.replication.fetcher import Fetcher, Outcome, realign, take, truncate, truncate_without_history
-from broker.replication.follower_session import Asked, Following
-from broker.replication.partition import Partition, ReplicaRules
-from broker.storage.files import MemoryFiles
-from broker.storage.log import PartitionLog
-from broker.storage.settings import LogSettings
-from clients.connection import Connection
-from protocol.apis.fetch import EpochEndOffset, PartitionData
-from protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
-from protocol.apis.list_offsets import ListOffsetsResponse
-from protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, run, until
 from tests.clients.peer import serve
 

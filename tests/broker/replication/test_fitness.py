@@ -6,17 +6,17 @@ import errno
 from typing import Any
 
 import pytest
+from anabranch.broker.replication import fitness
+from anabranch.broker.replication.partition import Partition, ReplicaRules, Role
+from anabranch.broker.storage.durability import Durability
+from anabranch.broker.storage.files import MemoryFiles
+from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.settings import LogSettings
+from anabranch.protocol.apis.alter_partition import AlterPartitionRequest
+from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.records.batch import HEADER_BYTES
 
-from broker.replication import fitness
-from broker.replication.partition import Partition, ReplicaRules, Role
-from broker.storage.durability import Durability
-from broker.storage.files import MemoryFiles
-from broker.storage.log import PartitionLog
-from broker.storage.settings import LogSettings
-from protocol.apis.alter_partition import AlterPartitionRequest
-from protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import HEADER_BYTES
 from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, run, until
 
 LOG = f"t-0/{0:020d}.log"

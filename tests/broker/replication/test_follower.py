@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.replication.follower import Follower
+from anabranch.broker.replication.follower import Follower
 
 LAG_MS = 100.0
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from anabranch.broker.config import BrokerSettings
+from anabranch.broker.replication.follower_session import FollowerSession, Following
+from anabranch.broker.replication.partition import Partition, ReplicaRules
+from anabranch.broker.storage.files import MemoryFiles
+from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.settings import LogSettings
+from anabranch.clients.connection import Connection
+from anabranch.protocol.apis.fetch import FetchRequest, FetchResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
-from broker.config import BrokerSettings
-from broker.replication.follower_session import FollowerSession, Following
-from broker.replication.partition import Partition, ReplicaRules
-from broker.storage.files import MemoryFiles
-from broker.storage.log import PartitionLog
-from broker.storage.settings import LogSettings
-from clients.connection import Connection
-from protocol.apis.fetch import FetchRequest, FetchResponse
-from protocol.errors import ErrorCode, KafkaError
 from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, run, until
 
 ID = b"0123456789abcdef"

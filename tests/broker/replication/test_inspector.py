@@ -7,15 +7,15 @@ import time
 from itertools import pairwise
 
 import pytest
+from anabranch.broker.replication.inspector import is_long
+from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.records.batch import HEADER_BYTES, iter_batches
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.compression import Compression
+from anabranch.protocol.records.message_set import Message, build_message, build_wrapper
+from anabranch.protocol.records.record import iter_records
 
-from broker.replication.inspector import is_long
-from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.errors import ErrorCode
-from protocol.records.batch import HEADER_BYTES, iter_batches
-from protocol.records.batch_builder import BatchBuilder
-from protocol.records.compression import Compression
-from protocol.records.message_set import Message, build_message, build_wrapper
-from protocol.records.record import iter_records
 from tests.broker.replication.replica_cluster import (
     NOW_MS,
     ReplicaCluster,

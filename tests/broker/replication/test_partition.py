@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 
 import pytest
-
-from broker.replication.follower import NO_EPOCH
-from broker.replication.partition import IsrChange, Partition, ReplicaRules, Role, Verdict
-from broker.storage.files import MemoryFiles
-from broker.storage.log import PartitionLog
-from broker.storage.settings import LogSettings
-from protocol.apis.alter_partition import PartitionDataResult
-from protocol.apis.leader_and_isr import GenerationStart, LeaderAndIsrPartitionState
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch_builder import BatchBuilder
+from anabranch.broker.replication.follower import NO_EPOCH
+from anabranch.broker.replication.partition import IsrChange, Partition, ReplicaRules, Role, Verdict
+from anabranch.broker.storage.files import MemoryFiles
+from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.settings import LogSettings
+from anabranch.protocol.apis.alter_partition import PartitionDataResult
+from anabranch.protocol.apis.leader_and_isr import GenerationStart, LeaderAndIsrPartitionState
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.records.batch_builder import BatchBuilder
 
 TOPIC_ID = b"0123456789abcdef"
 LAG_MS = 30_000

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from protocol.records.batch import HEADER, HEADER_BYTES, MAGIC, seal, stamp
-from protocol.records.batch_builder import BatchBuilder
-from protocol.records.compression import Compression, compress
+from anabranch.protocol.records.batch import HEADER, HEADER_BYTES, MAGIC, seal, stamp
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.compression import Compression, compress
 
 NOW_MS = 1_700_000_000_000
 

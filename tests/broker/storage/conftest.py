@@ -3,8 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from broker.storage.files import Files, MemoryFiles, OsFiles
+from anabranch.broker.storage.files import Files, MemoryFiles, OsFiles
 
 
 @pytest.fixture(params=["memory", "disk"])

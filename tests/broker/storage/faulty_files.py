@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 
-from broker.storage.files import Buffer, File, Files
+from anabranch.broker.storage.files import Buffer, File, Files
 
 
 class Crash(Exception):

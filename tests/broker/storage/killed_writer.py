@@ -25,13 +25,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from broker.config import BrokerSettings, TopicConfig
-from broker.storage.files import OsFiles
-from broker.storage.log import PartitionLog
-from broker.storage.log_manager import LogManager
-from protocol.records.batch import iter_batches
-from protocol.records.batch_builder import BatchBuilder
-from protocol.records.record import iter_records
+from anabranch.broker.config import BrokerSettings, TopicConfig
+from anabranch.broker.storage.files import OsFiles
+from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.log_manager import LogManager
+from anabranch.protocol.records.batch import iter_batches
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.record import iter_records
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))

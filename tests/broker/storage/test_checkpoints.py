@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from broker.storage.checkpoints import (
+from anabranch.broker.storage.checkpoints import (
     OffsetCheckpoint,
     decode_checkpoint,
     encode_checkpoint,
     mark_clean_shutdown,
     take_clean_shutdown,
 )
-from broker.storage.files import MemoryFiles
+from anabranch.broker.storage.files import MemoryFiles
 
 
 def test_checkpoints_are_written_as_kafka_writes_them() -> None:

@@ -6,15 +6,15 @@ import random
 from dataclasses import replace
 
 import pytest
+from anabranch.broker.storage.cleaner import Cleaning, dirt_of, is_worth_cleaning
+from anabranch.broker.storage.files import Files, MemoryFiles
+from anabranch.broker.storage.log import LogSettings, PartitionLog
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.records.batch import iter_batches
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.control import build_end_transaction
+from anabranch.protocol.records.record import iter_records
 
-from broker.storage.cleaner import Cleaning, dirt_of, is_worth_cleaning
-from broker.storage.files import Files, MemoryFiles
-from broker.storage.log import LogSettings, PartitionLog
-from protocol.errors import ErrorCode
-from protocol.records.batch import iter_batches
-from protocol.records.batch_builder import BatchBuilder
-from protocol.records.control import build_end_transaction
-from protocol.records.record import iter_records
 from tests.broker.storage.batches import NOW_MS
 from tests.broker.storage.faulty_files import Crash, FaultyFiles
 from tests.broker.storage.logs import append, code_of
@@ -203,7 +203,7 @@ def test_dirt_has_to_be_worth_it(files: Files) -> None:
 
 
 def test_the_log_is_used_between_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.storage.cleaner.STEP_BYTES", 300)
+    monkeypatch.setattr("anabranch.broker.storage.cleaner.STEP_BYTES", 300)
     files = MemoryFiles()
     log = filled(files)
     cleaning = Cleaning(files, log, dirt_of(log, log.log_end_offset, NOW_MS), NOW_MS)
@@ -218,7 +218,7 @@ def test_the_log_is_used_between_the_steps(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("change", ["truncate", "retain", "start over"])
 def test_a_pass_is_given_up_when_its_segments_go(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.storage.cleaner.STEP_BYTES", 300)
+    monkeypatch.setattr("anabranch.broker.storage.cleaner.STEP_BYTES", 300)
     for after in (1, 20, 60, 75, 90):
         files = MemoryFiles()
         log = filled(files)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-
-from broker.storage.compaction import BatchFilter, OffsetMap
-from broker.storage.transactions import AbortedTransaction, CleanedTransactions
-from protocol.records.batch import BatchHeader, check_crc, read_header, stamp
-from protocol.records.batch_builder import BatchBuilder
-from protocol.records.control import build_end_transaction
-from protocol.records.record import iter_records
+from anabranch.broker.storage.compaction import BatchFilter, OffsetMap
+from anabranch.broker.storage.transactions import AbortedTransaction, CleanedTransactions
+from anabranch.protocol.records.batch import BatchHeader, check_crc, read_header, stamp
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.control import build_end_transaction
+from anabranch.protocol.records.record import iter_records
 
 NOW_MS = 1_000_000
 HORIZON_MS = 500

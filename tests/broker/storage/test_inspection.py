@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from anabranch.broker.storage.files import MemoryFiles
+from anabranch.broker.storage.inspection import RECORD_ERRORS_MAX, RecordsRefused
+from anabranch.broker.storage.settings import LogSettings
+from anabranch.broker.storage.validation import check_produced
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.records.batch import HEADER_BYTES, iter_batches
+from anabranch.protocol.records.compression import compress
+from anabranch.protocol.records.record import iter_records
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.storage.files import MemoryFiles
-from broker.storage.inspection import RECORD_ERRORS_MAX, RecordsRefused
-from broker.storage.settings import LogSettings
-from broker.storage.validation import check_produced
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import HEADER_BYTES, iter_batches
-from protocol.records.compression import compress
-from protocol.records.record import iter_records
 from tests.broker.storage.batches import NOW_MS, batch, batch_of
 from tests.broker.storage.logs import append, code_of, opened
 from tests.broker.storage.test_validation import changed

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import pytest
+from anabranch.broker.storage.files import Files, MemoryFiles
+from anabranch.broker.storage.log import AppendInfo, LogSettings, PartitionLog
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.records.batch import check_crc, iter_batches, read_header
+from anabranch.protocol.records.compression import Compression
+from anabranch.protocol.records.control import build_end_transaction
+from anabranch.protocol.records.record import iter_records
 
-from broker.storage.files import Files, MemoryFiles
-from broker.storage.log import AppendInfo, LogSettings, PartitionLog
-from protocol.errors import ErrorCode
-from protocol.records.batch import check_crc, iter_batches, read_header
-from protocol.records.compression import Compression
-from protocol.records.control import build_end_transaction
-from protocol.records.record import iter_records
 from tests.broker.storage.batches import NOW_MS, batch
 from tests.broker.storage.faulty_files import FaultyFiles
 from tests.broker.storage.logs import append, code_of, everything, opened

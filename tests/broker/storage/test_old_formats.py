@@ -4,15 +4,15 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from anabranch.broker.storage.files import Files
+from anabranch.broker.storage.log import LogSettings, PartitionLog
+from anabranch.broker.storage.old_formats import converted
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.records.batch import check_crc, read_header, stamp_log_append_time
+from anabranch.protocol.records.compression import Compression, compress
+from anabranch.protocol.records.message_set import Message, build_message, build_wrapper
+from anabranch.protocol.records.record import iter_records
 
-from broker.storage.files import Files
-from broker.storage.log import LogSettings, PartitionLog
-from broker.storage.old_formats import converted
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import check_crc, read_header, stamp_log_append_time
-from protocol.records.compression import Compression, compress
-from protocol.records.message_set import Message, build_message, build_wrapper
-from protocol.records.record import iter_records
 from tests.broker.storage.batches import batch
 from tests.broker.storage.logs import opened
 

@@ -3,10 +3,9 @@ from __future__ import annotations
 import struct
 
 import pytest
-
-from broker.storage.producer_snapshot import decode_snapshot, encode_snapshot, snapshot_path
-from broker.storage.producer_state import BatchMetadata, ProducerEntry
-from protocol.records.crc32c import crc32c
+from anabranch.broker.storage.producer_snapshot import decode_snapshot, encode_snapshot, snapshot_path
+from anabranch.broker.storage.producer_state import BatchMetadata, ProducerEntry
+from anabranch.protocol.records.crc32c import crc32c
 
 
 def entry(producer_id: int, batches: list[BatchMetadata], *, transaction_start: int = -1) -> ProducerEntry:

@@ -3,8 +3,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-
-from broker.storage.transactions import (
+from anabranch.broker.storage.transactions import (
     AbortedTransaction,
     CleanedTransactions,
     aborted_between,
@@ -12,8 +11,9 @@ from broker.storage.transactions import (
     encode_aborted,
     offset_behind,
 )
-from protocol.records.batch import BatchHeader, read_header
-from protocol.records.control import ControlRecord, ControlType
+from anabranch.protocol.records.batch import BatchHeader, read_header
+from anabranch.protocol.records.control import ControlRecord, ControlType
+
 from tests.broker.storage.batches import batch
 
 ABORTED = [AbortedTransaction(7, 10, 14, 15), AbortedTransaction(8, 11, 20, 21)]

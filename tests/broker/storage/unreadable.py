@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from protocol.records.batch import HEADER_BYTES, seal, stamp
+from anabranch.protocol.records.batch import HEADER_BYTES, seal, stamp
+
 from tests.broker.storage.batches import NOW_MS, batch, batch_of
 
 RECORD = batch()[HEADER_BYTES:]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from chaos.checkers.shared import Checker
-from chaos.history import (
+from anabranch.chaos.checkers.shared import Checker
+from anabranch.chaos.history import (
     Assigned,
     Begun,
     Callback,
@@ -31,8 +31,8 @@ from chaos.history import (
     Transaction,
     ZnodeWritten,
 )
-from chaos.replication_events import HighWatermark
-from protocol.hashing import murmur2
+from anabranch.chaos.replication_events import HighWatermark
+from anabranch.protocol.hashing import murmur2
 
 P, Q = ("t", 0), ("t", 1)
 OUT, R = ("out", 0), ("out", 1)

@@ -5,10 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from anabranch.chaos.checkers.brokers import CHECKERS
+from anabranch.chaos.replication_events import (
+    Acked,
+    Admitted,
+    IsrAnswered,
+    IsrAsked,
+    IsrVersion,
+    Led,
+    Proposed,
+    Stray,
+    Truncated,
+)
+from anabranch.controller.zk import paths
 
-from chaos.checkers.brokers import CHECKERS
-from chaos.replication_events import Acked, Admitted, IsrAnswered, IsrAsked, IsrVersion, Led, Proposed, Stray, Truncated
-from controller.zk import paths
 from tests.chaos.checkers.story import Build, Cases, P, Story
 
 case = Cases(CHECKERS)

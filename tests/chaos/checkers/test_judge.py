@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from chaos.checkers import judge
-from chaos.replication_events import HighWatermark
+from anabranch.chaos.checkers import judge
+from anabranch.chaos.replication_events import HighWatermark
+
 from tests.chaos.checkers.story import P, Q, Story, split
 
 

@@ -19,13 +19,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from anabranch.clients.network import Network
 from anabranch.cluster import Cluster
-from clients import Admin, Consumer, ConsumerRecord, NewTopic, PartitionKeyRebalanceListener, Producer, TopicPartition
-from clients.network import Network
-from protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.audit import HEADER, decode_header
-from protocol.errors import ErrorCode, KafkaError
-from protocol.lineage import Lineage, Segment
+from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
+from anabranch.protocol.audit import HEADER, decode_header
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.lineage import Lineage, Segment
+
+from anabranch import Admin, Consumer, ConsumerRecord, NewTopic, PartitionKeyRebalanceListener, Producer, TopicPartition
 
 GROUP = "readers"
 TOPIC = "t"

@@ -10,8 +10,9 @@ import os
 import signal
 import sys
 
-from clients import Consumer
 from tests.clients.consumer.groups import GROUP, TOPIC
+
+from anabranch import Consumer
 
 
 async def main(bootstrap_servers: str, strategy: str, session_timeout_ms: int) -> int:

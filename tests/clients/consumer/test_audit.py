@@ -6,17 +6,17 @@ import asyncio
 import random
 
 import pytest
-
+from anabranch.clients.consumer import audit as written
+from anabranch.clients.consumer.audit import DeliveryAudit
+from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.consumer.session import GroupSession
+from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.cluster import Cluster
-from clients import Admin, Consumer, Producer
-from clients.consumer import audit as written
-from clients.consumer.audit import DeliveryAudit
-from clients.consumer.delivery import ConsumerRecord
-from clients.consumer.session import GroupSession
-from clients.group_metadata import ConsumerGroupMetadata
-from protocol import audit
-from protocol.hashing import murmur2
+from anabranch.protocol import audit
+from anabranch.protocol.hashing import murmur2
 from tests.clients.consumer.groups import TOPIC, against_a_cluster, make_topic, send, throw_out
+
+from anabranch import Admin, Consumer, Producer
 
 OWNER = ConsumerGroupMetadata("g", 3, "m")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from anabranch.cluster import Cluster
-from clients import Admin, Consumer, ConsumerMetrics, Producer, TopicPartition
 from tests.clients.consumer.groups import TOPIC, against_a_cluster, make_topic, resize, send
+
+from anabranch import Admin, Consumer, ConsumerMetrics, Producer, TopicPartition
 
 BEFORE = 30
 AFTER = 20

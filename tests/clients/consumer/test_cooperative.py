@@ -8,17 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-
+from anabranch.clients.consumer.ownership import Ownership
+from anabranch.clients.consumer.partition_assignor import REJOIN_NOW, MemberAssignment, MemberView, PartitionAssignor
+from anabranch.clients.consumer.session import GroupSession
+from anabranch.clients.metadata import ClusterMetadata
 from anabranch.cluster import Cluster
-from clients import Admin, Consumer, Producer
-from clients.consumer.ownership import Ownership
-from clients.consumer.partition_assignor import REJOIN_NOW, MemberAssignment, MemberView, PartitionAssignor
-from clients.consumer.session import GroupSession
-from clients.metadata import ClusterMetadata
-from protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.errors import ErrorCode, KafkaError
-from protocol.lineage import Segment
-from protocol.topic_partition import TopicPartition
+from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.lineage import Segment
+from anabranch.protocol.topic_partition import TopicPartition
 from tests.clients.consumer.groups import (
     TOPIC,
     Callback,
@@ -31,6 +29,8 @@ from tests.clients.consumer.groups import (
     resize,
     send,
 )
+
+from anabranch import Admin, Consumer, Producer
 
 STRATEGY = "cooperative-sticky"
 

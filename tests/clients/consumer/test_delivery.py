@@ -7,19 +7,19 @@ import random
 from pathlib import Path
 
 import pytest
-
+from anabranch.clients.config import NetworkConfig, parse_servers
+from anabranch.clients.consumer.delivery import Deliveries
+from anabranch.clients.consumer.gatekeeper import Gatekeeper
+from anabranch.clients.consumer.positions import Assignment
+from anabranch.clients.network import Network
+from anabranch.clients.streams.changelog_reader import ChangelogReader
 from anabranch.cluster import Cluster
-from clients import Admin, Consumer, Producer, TopicPartition
-from clients.config import NetworkConfig, parse_servers
-from clients.consumer.delivery import Deliveries
-from clients.consumer.gatekeeper import Gatekeeper
-from clients.consumer.positions import Assignment
-from clients.network import Network
-from clients.streams.changelog_reader import ChangelogReader
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.storage.unreadable import UNREADABLE, stored_at
 from tests.clients.consumer.groups import TOPIC, make_topic
 from tests.clients.consumer.test_positions import batch
+
+from anabranch import Admin, Consumer, Producer, TopicPartition
 
 
 @pytest.mark.parametrize("second", ["damaged here", "damaged there"])

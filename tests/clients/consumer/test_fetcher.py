@@ -9,20 +9,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-from clients.config import NetworkConfig
-from clients.consumer.fetcher import Fetcher
-from clients.consumer.positions import Assignment, PartitionProgress
-from clients.network import Network, make_rng
-from protocol.apis.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from protocol.apis.metadata import (
+from anabranch.clients.config import NetworkConfig
+from anabranch.clients.consumer.fetcher import Fetcher
+from anabranch.clients.consumer.positions import Assignment, PartitionProgress
+from anabranch.clients.network import Network, make_rng
+from anabranch.protocol.apis.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from anabranch.protocol.apis.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.topic_partition import TopicPartition
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
 from tests.clients.consumer.test_positions import batch
 from tests.clients.hasty import HastyLoop
 from tests.clients.peer import Peer, serve

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from clients.consumer.lease import Lease
+from anabranch.clients.consumer.lease import Lease
 
 
 def lease(*, static: bool = False) -> Lease:

@@ -3,21 +3,20 @@
 import json
 
 import pytest
-
-from clients.consumer.assignors import make_assignors
-from clients.consumer.membership import NO_GENERATION, Fate, Membership, State
-from clients.consumer.partition_assignor import MemberAssignment
-from protocol.apis.join_group import JoinGroupResponse, JoinGroupResponseMember
-from protocol.apis.sync_group import SyncGroupResponse
-from protocol.consumer_protocol import (
+from anabranch.clients.consumer.assignors import make_assignors
+from anabranch.clients.consumer.membership import NO_GENERATION, Fate, Membership, State
+from anabranch.clients.consumer.partition_assignor import MemberAssignment
+from anabranch.protocol.apis.join_group import JoinGroupResponse, JoinGroupResponseMember
+from anabranch.protocol.apis.sync_group import SyncGroupResponse
+from anabranch.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
     TopicPartitions,
     decode_assignment,
     decode_subscription,
     encode_assignment,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.topic_partition import TopicPartition
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
 
 
 def member(*names: str, **settings: str) -> Membership:

@@ -6,16 +6,16 @@ import asyncio
 from typing import Any
 
 import pytest
-
+from anabranch.clients.config import NetworkConfig, parse_servers
+from anabranch.clients.consumer.offsets import OffsetResets
+from anabranch.clients.consumer.ownership import Ownership
+from anabranch.clients.network import Network, make_rng
 from anabranch.cluster import Cluster
-from clients import Admin, Consumer, Producer, TopicPartition
-from clients.config import NetworkConfig, parse_servers
-from clients.consumer.offsets import OffsetResets
-from clients.consumer.ownership import Ownership
-from clients.network import Network, make_rng
-from controller.settings import ControllerSettings
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.controller.settings import ControllerSettings
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.consumer.groups import TOPIC, History, against_a_cluster, make_topic, readers, resize, send
+
+from anabranch import Admin, Consumer, Producer, TopicPartition
 
 WHERE = TopicPartition(TOPIC, 0)
 

@@ -6,11 +6,11 @@ import asyncio
 import threading
 
 import pytest
-
 from anabranch.cluster import Cluster
-from clients import Admin, Producer
-from controller.settings import ControllerSettings
+from anabranch.controller.settings import ControllerSettings
 from tests.clients.consumer.groups import TOPIC, History, against_a_cluster, make_topic, readers, resize, send
+
+from anabranch import Admin, Producer
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 

@@ -1,15 +1,14 @@
 """Progress in a partition against a model that knows nothing of batches: a list of records and an index."""
 
 import pytest
+from anabranch.clients.consumer.positions import UNKNOWN, Assignment, PartitionProgress
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.lineage import Segment
+from anabranch.protocol.records.batch import stamp
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.topic_partition import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
-
-from clients.consumer.positions import UNKNOWN, Assignment, PartitionProgress
-from protocol.errors import ErrorCode, KafkaError
-from protocol.lineage import Segment
-from protocol.records.batch import stamp
-from protocol.records.batch_builder import BatchBuilder
-from protocol.topic_partition import TopicPartition
 
 WHERE = TopicPartition("t", 0)
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import random
 
 import pytest
-
-from clients.consumer.positions import PartitionProgress
-from protocol.apis.fetch import AbortedTransaction
-from protocol.records.batch import stamp
-from protocol.records.batch_builder import BatchBuilder
-from protocol.records.control import build_end_transaction
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.consumer.positions import PartitionProgress
+from anabranch.protocol.apis.fetch import AbortedTransaction
+from anabranch.protocol.records.batch import stamp
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.control import build_end_transaction
+from anabranch.protocol.topic_partition import TopicPartition
 
 Aborted = tuple[int, int, int]
 """(producer id, first offset, offset of the marker)"""

@@ -8,13 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
+from anabranch.clients.consumer.delivery import Deliveries
+from anabranch.clients.consumer.gate import TopicGate
+from anabranch.clients.consumer.handover import HandOver
 from anabranch.cluster import Cluster
-from clients import Admin, Producer, TopicPartition
-from clients.consumer.delivery import Deliveries
-from clients.consumer.gate import TopicGate
-from clients.consumer.handover import HandOver
-from protocol.lineage import Lineage
+from anabranch.protocol.lineage import Lineage
 from tests.clients.consumer.groups import (
     TOPIC,
     Callback,
@@ -27,6 +25,8 @@ from tests.clients.consumer.groups import (
     resize,
     send,
 )
+
+from anabranch import Admin, Producer, TopicPartition
 
 
 async def lineage_of(admin: Admin) -> Lineage:
@@ -177,7 +177,7 @@ def test_r10_a_boundary_is_committed_when_it_is_reached() -> None:
 def test_r12_a_fetch_tells_of_a_resize(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Metadata is not asked for by itself, and the parent is idle: only the fence of its fetches can tell (KIP-320)."""
     if not rule:
-        from clients.consumer import fetcher
+        from anabranch.clients.consumer import fetcher
 
         real = fetcher.FetchPartition
         monkeypatch.setattr(fetcher, "FetchPartition", lambda **given: real(**{**given, "current_leader_epoch": -1}))

@@ -6,15 +6,14 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import pytest
+from anabranch.clients.consumer import runs
+from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.consumer.runs import EventRuns
+from anabranch.clients.group_metadata import ConsumerGroupMetadata
+from anabranch.protocol import audit
+from anabranch.protocol.audit import Delivery
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from clients.consumer import runs
-from clients.consumer.delivery import ConsumerRecord
-from clients.consumer.runs import EventRuns
-from clients.group_metadata import ConsumerGroupMetadata
-from protocol import audit
-from protocol.audit import Delivery
 
 GROUP = "readers"
 INCARNATION = 9

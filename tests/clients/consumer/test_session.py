@@ -9,12 +9,10 @@ import asyncio
 from typing import Any
 
 import pytest
-
+from anabranch.clients.consumer.membership import State
+from anabranch.clients.consumer.session import GroupSession
 from anabranch.cluster import Cluster
-from clients import Admin, Consumer, Producer, TopicPartition
-from clients.consumer.membership import State
-from clients.consumer.session import GroupSession
-from protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.consumer.groups import (
     GROUP,
     TOPIC,
@@ -28,6 +26,8 @@ from tests.clients.consumer.groups import (
     send,
     throw_out,
 )
+
+from anabranch import Admin, Consumer, Producer, TopicPartition
 
 WHERE = TopicPartition(TOPIC, 0)
 

@@ -6,13 +6,12 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
+from anabranch.clients.consumer.assignors import assign_cooperatively
+from anabranch.clients.consumer.partition_assignor import MemberView, TopicView
+from anabranch.clients.consumer.sticky import Spread, last_owners
+from anabranch.protocol.topic_partition import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
-
-from clients.consumer.assignors import assign_cooperatively
-from clients.consumer.partition_assignor import MemberView, TopicView
-from clients.consumer.sticky import Spread, last_owners
-from protocol.topic_partition import TopicPartition
 
 Assigned = dict[str, set[TopicPartition]]
 TOPICS = ("t", "u", "v")

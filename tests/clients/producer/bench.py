@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 
-from clients.backoff import Backoff
-from clients.config import ProducerConfig
-from clients.producer.accumulator import Accumulator
-from clients.producer.drained import Drained
-from clients.producer.queues import Batch, size_of
-from clients.producer.routes import UNKEYED, explicit_route
-from protocol.errors import ErrorCode
-from protocol.lineage import Lineage
+from anabranch.clients.backoff import Backoff
+from anabranch.clients.config import ProducerConfig
+from anabranch.clients.producer.accumulator import Accumulator
+from anabranch.clients.producer.drained import Drained
+from anabranch.clients.producer.queues import Batch, size_of
+from anabranch.clients.producer.routes import UNKEYED, explicit_route
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.lineage import Lineage
 from tests.clients.producer.world import Receipt
 
 RECORD_BYTES = size_of(None, b"0123456789", ())

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from clients.producer.questions import Question
-from clients.producer.transactions import Transactions
-from clients.producer.verdicts import Step, Verdict
-from protocol.apis.add_offsets_to_txn import AddOffsetsToTxnResponse
-from protocol.apis.add_partitions_to_txn import (
+from anabranch.clients.producer.questions import Question
+from anabranch.clients.producer.transactions import Transactions
+from anabranch.clients.producer.verdicts import Step, Verdict
+from anabranch.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnResponse
+from anabranch.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
-from protocol.apis.end_txn import EndTxnResponse
-from protocol.apis.init_producer_id import InitProducerIdResponse
-from protocol.apis.txn_offset_commit import (
+from anabranch.protocol.apis.end_txn import EndTxnResponse
+from anabranch.protocol.apis.init_producer_id import InitProducerIdResponse
+from anabranch.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.topic_partition import TopicPartition
 
 
 class Coordinator:

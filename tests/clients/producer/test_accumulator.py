@@ -6,12 +6,11 @@ The switch to another generation has its own file; here the topic stands still.
 from __future__ import annotations
 
 import pytest
-
-from clients.producer.queues import PRODUCER_EPOCH_MAX
-from clients.producer.routes import explicit_route
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import read_header
-from protocol.records.record import iter_records
+from anabranch.clients.producer.queues import PRODUCER_EPOCH_MAX
+from anabranch.clients.producer.routes import explicit_route
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.records.batch import read_header
+from anabranch.protocol.records.record import iter_records
 from tests.clients.producer.bench import RECORD_BYTES, Bench
 from tests.clients.producer.world import Receipt
 

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-
-from protocol.errors import ErrorCode
-from protocol.hashing import murmur2
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.hashing import murmur2
 from tests.clients.producer.bench import RECORD_BYTES, Bench
 from tests.clients.producer.world import TOPIC, UNKEYED, Receipt, Request, World
 

@@ -11,17 +11,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-
-from clients.backoff import Backoff
-from clients.config import ProducerConfig
-from clients.producer.accumulator import Accumulator
-from clients.producer.marks import Marks
-from clients.producer.queues import Batch, Record
-from protocol import audit
-from protocol.errors import ErrorCode
-from protocol.lineage import Lineage
-from protocol.records.batch import read_header
-from protocol.records.record import iter_records
+from anabranch.clients.backoff import Backoff
+from anabranch.clients.config import ProducerConfig
+from anabranch.clients.producer.accumulator import Accumulator
+from anabranch.clients.producer.marks import Marks
+from anabranch.clients.producer.queues import Batch, Record
+from anabranch.protocol import audit
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.lineage import Lineage
+from anabranch.protocol.records.batch import read_header
+from anabranch.protocol.records.record import iter_records
 from tests.clients.producer.world import TOPIC, Receipt, Request, World
 
 KEYS = (1, 3)

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
+from anabranch.clients.metadata import ClusterMetadata
+from anabranch.clients.partitioner import PartitionerFunction
+from anabranch.clients.producer.own_partitioner import OwnPartitioner
+from anabranch.clients.producer.queues import TopicQueues
+from anabranch.clients.producer.routes import explicit_route
 from anabranch.cluster import Cluster as Brokers
-from clients import Admin, Cluster, NewTopic, Partitioner, Producer, StickyPartitioner
-from clients.metadata import ClusterMetadata
-from clients.partitioner import PartitionerFunction
-from clients.producer.own_partitioner import OwnPartitioner
-from clients.producer.queues import TopicQueues
-from clients.producer.routes import explicit_route
-from protocol.hashing import murmur2
-from protocol.lineage import Lineage
+from anabranch.protocol.hashing import murmur2
+from anabranch.protocol.lineage import Lineage
+
+from anabranch import Admin, ClusterView, NewTopic, Partitioner, Producer, StickyPartitioner
 
 KEY = next(b"%d" % n for n in range(100) if murmur2(b"%d" % n) % 3 == 1)
 """Belongs in partition 1 of 3."""
@@ -39,7 +39,7 @@ class Always:
         value: Any,
         value_bytes: bytes | None,
         require_min_in_sync_acks: bool,
-        cluster: Cluster,
+        cluster: ClusterView,
     ) -> int:
         self.asked.append((topic, key, key_bytes, value, value_bytes, require_min_in_sync_acks))
         self.cluster = cluster
@@ -62,12 +62,12 @@ class RoundRobin:
         value: Any,
         value_bytes: bytes | None,
         require_min_in_sync_acks: bool,
-        cluster: Cluster,
+        cluster: ClusterView,
     ) -> int:
         ready = cluster.ready_partitions_for_topic(topic)
         return ready[self.current % len(ready)]
 
-    def on_new_batch(self, topic: str, cluster: Cluster, prev_partition: int) -> None:
+    def on_new_batch(self, topic: str, cluster: ClusterView, prev_partition: int) -> None:
         self.begun.append(prev_partition)
         self.current += 1
 
@@ -112,7 +112,7 @@ def test_a_function_will_do_and_hears_of_acks() -> None:
     asked = []
 
     def function(
-        topic: str, key: Any, key_bytes: Any, value: Any, value_bytes: Any, require: bool, cluster: Cluster
+        topic: str, key: Any, key_bytes: Any, value: Any, value_bytes: Any, require: bool, cluster: ClusterView
     ) -> int:
         asked.append((topic, key_bytes, value_bytes, require))
         return 1
@@ -148,7 +148,7 @@ def test_a_topic_that_gave_order_up_after_a_resize_lets_it_choose_too() -> None:
     """Its partitions still have generations: the choice is kept as one that was named."""
     topic = TopicQueues("t")
     topic.hash_over(Lineage(3, [(0, 3), (1, 4)]), range(4))
-    own = OwnPartitioner(Always(2), Cluster({"t": topic}, ClusterMetadata), waits_for_replicas=True, batch_bytes=1)
+    own = OwnPartitioner(Always(2), ClusterView({"t": topic}, ClusterMetadata), waits_for_replicas=True, batch_bytes=1)
     home = topic.address(murmur2(KEY))
     assert home != 2
     with pytest.raises(ValueError, match="belongs in"):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 
-from clients.backoff import Backoff
-from clients.config import ProducerConfig
-from clients.producer.accumulator import Accumulator
-from clients.producer.metrics import metrics_of
-from clients.producer.queues import Batch
-from protocol.errors import ErrorCode
-from protocol.lineage import Lineage
+from anabranch.clients.backoff import Backoff
+from anabranch.clients.config import ProducerConfig
+from anabranch.clients.producer.accumulator import Accumulator
+from anabranch.clients.producer.metrics import metrics_of
+from anabranch.clients.producer.queues import Batch
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.lineage import Lineage
 from tests.clients.producer.world import Receipt
 
 LINEAGES = (Lineage(1, [(0, 1)]), Lineage(1, [(0, 1), (1, 2)]))

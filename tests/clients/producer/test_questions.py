@@ -5,24 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from clients.group_metadata import ConsumerGroupMetadata
-from clients.producer import questions
-from clients.producer.questions import GROUP_KEY, TRANSACTION_KEY, Asker, Question
-from clients.producer.verdicts import Step
-from protocol.apis.add_partitions_to_txn import (
+from anabranch.clients.group_metadata import ConsumerGroupMetadata
+from anabranch.clients.producer import questions
+from anabranch.clients.producer.questions import GROUP_KEY, TRANSACTION_KEY, Asker, Question
+from anabranch.clients.producer.verdicts import Step
+from anabranch.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
-from protocol.apis.end_txn import EndTxnResponse
-from protocol.apis.txn_offset_commit import (
+from anabranch.protocol.apis.end_txn import EndTxnResponse
+from anabranch.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.topic_partition import TopicPartition
 
 ASKER = Asker("id", 7, 3)
 GROUP = ConsumerGroupMetadata("g", 3, "m")

@@ -5,17 +5,16 @@ from __future__ import annotations
 import random
 
 import pytest
-
-from clients.producer.queues import (
+from anabranch.clients.producer.queues import (
     Batch,
     PartitionQueue,
     Record,
     TopicQueues,
     size_of,
 )
-from protocol.lineage import Lineage
-from protocol.records.batch import SEQUENCES
-from protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.lineage import Lineage
+from anabranch.protocol.records.batch import SEQUENCES
+from anabranch.protocol.records.batch_builder import BatchBuilder
 from tests.clients.producer.world import Receipt
 
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import pytest
-
-from clients.producer.queues import TopicQueues
-from clients.producer.routes import UNKEYED, check_accepted, chosen_partition, explicit_route, not_live, route_of
-from protocol.errors import ErrorCode, KafkaError
-from protocol.hashing import murmur2
-from protocol.lineage import Lineage
+from anabranch.clients.producer.queues import TopicQueues
+from anabranch.clients.producer.routes import (
+    UNKEYED,
+    check_accepted,
+    chosen_partition,
+    explicit_route,
+    not_live,
+    route_of,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.hashing import murmur2
+from anabranch.protocol.lineage import Lineage
 
 
 def topic_of(count: int, *starved: int) -> TopicQueues:

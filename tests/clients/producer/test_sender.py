@@ -10,11 +10,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-
-from clients import Producer
-from clients.producer import sender
-from protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.apis.metadata import (
+from anabranch.clients.producer import sender
+from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from anabranch.protocol.apis.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
@@ -22,15 +20,17 @@ from protocol.apis.metadata import (
     MetadataResponseTopic,
     ReshardStep,
 )
-from protocol.apis.produce import (
+from anabranch.protocol.apis.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from protocol.errors import ErrorCode
-from protocol.records.batch import read_header
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.records.batch import read_header
 from tests.clients.peer import Peer, serve
+
+from anabranch import Producer
 
 PARTITIONS = 4
 

@@ -11,11 +11,10 @@ import random
 from collections.abc import Callable
 
 import pytest
-
-from clients.producer import queues, switch, turns
-from clients.producer.queues import TopicQueues
-from protocol.errors import ErrorCode, KafkaError
-from protocol.linear_hashing import KeyClass
+from anabranch.clients.producer import queues, switch, turns
+from anabranch.clients.producer.queues import TopicQueues
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.linear_hashing import KeyClass
 from tests.clients.producer.world import TOPIC, UNKEYED, Receipt, Rules, Violation, World, explicit_route
 
 CHAINS = [(1, 2), (2, 1), (1, 2, 1), (2, 1, 2), (2, 4, 1), (1, 2, 4), (3, 6, 4), (4, 6, 8, 5)]

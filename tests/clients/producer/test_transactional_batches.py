@@ -9,16 +9,15 @@ from __future__ import annotations
 import random
 
 import pytest
-
-from clients.backoff import Backoff
-from clients.config import ProducerConfig
-from clients.producer.accumulator import Accumulator
-from clients.producer.queues import Batch
-from clients.producer.transactions import State, Transactions
-from clients.producer.verdicts import AbortableError, Step, TransactionAborted
-from protocol.errors import ErrorCode, KafkaError
-from protocol.lineage import Lineage
-from protocol.records.batch import read_header
+from anabranch.clients.backoff import Backoff
+from anabranch.clients.config import ProducerConfig
+from anabranch.clients.producer.accumulator import Accumulator
+from anabranch.clients.producer.queues import Batch
+from anabranch.clients.producer.transactions import State, Transactions
+from anabranch.clients.producer.verdicts import AbortableError, Step, TransactionAborted
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.lineage import Lineage
+from anabranch.protocol.records.batch import read_header
 from tests.clients.producer.coordinator import Coordinator, ask
 from tests.clients.producer.world import Receipt
 

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from itertools import product
 
 import pytest
-
-from clients.group_metadata import ConsumerGroupMetadata
-from clients.producer.transactions import LEGAL, UNKNOWN_ATTEMPTS, State, Transactions
-from clients.producer.verdicts import (
+from anabranch.clients.group_metadata import ConsumerGroupMetadata
+from anabranch.clients.producer.transactions import LEGAL, UNKNOWN_ATTEMPTS, State, Transactions
+from anabranch.clients.producer.verdicts import (
     VERDICTS,
     AbortableError,
     FatalError,
@@ -23,8 +22,8 @@ from clients.producer.verdicts import (
     Verdict,
     verdict_of,
 )
-from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.topic_partition import TopicPartition
 from tests.clients.producer.coordinator import Coordinator, ask
 
 GROUP = ConsumerGroupMetadata("g", 3, "m")

@@ -16,16 +16,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clients.backoff import Backoff
-from clients.config import ProducerConfig
-from clients.producer.accumulator import Accumulator
-from clients.producer.queues import Batch, RecordMetadata
-from clients.producer.routes import UNKEYED, explicit_route
-from protocol.errors import ErrorCode
-from protocol.lineage import Lineage, Segment
-from protocol.linear_hashing import address, base_of
-from protocol.records.batch import SEQUENCES, read_header
-from protocol.records.record import iter_records
+from anabranch.clients.backoff import Backoff
+from anabranch.clients.config import ProducerConfig
+from anabranch.clients.producer.accumulator import Accumulator
+from anabranch.clients.producer.queues import Batch, RecordMetadata
+from anabranch.clients.producer.routes import UNKEYED, explicit_route
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.linear_hashing import address, base_of
+from anabranch.protocol.records.batch import SEQUENCES, read_header
+from anabranch.protocol.records.record import iter_records
 
 TOPIC = "t"
 NODES = 2

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 
 import click
-
 from tests.clients.streams.group_simulation import Violation, play
 
 

@@ -6,9 +6,9 @@ import dataclasses
 import random
 from dataclasses import dataclass
 
-from clients.streams.subscription_info import RUNNING
-from clients.streams.task import TaskId
-from clients.streams.task_assignor import AssignorConfig, Client, Tasks
+from anabranch.clients.streams.subscription_info import RUNNING
+from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_assignor import AssignorConfig, Client, Tasks
 
 ZONES = ("a", "b", "c")
 END_SUM = 50_000

@@ -17,20 +17,20 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clients.consumer.partition_assignor import MemberAssignment, MemberView
-from clients.metadata import ClusterMetadata, Partition, Topic
-from clients.streams.assignment_info import AssignorError
-from clients.streams.high_availability import assign_highly_available
-from clients.streams.partition_assignor import AssignedTasks, StreamsMember, StreamsPartitionAssignor
-from clients.streams.partition_grouper import TopicsInfo
-from clients.streams.sticky import assign_sticky
-from clients.streams.subscription_info import RUNNING
-from clients.streams.task import TaskId
-from clients.streams.task_assignor import AssignorConfig
-from protocol.errors import ErrorCode
-from protocol.streams_protocol import LATEST_VERSION
-from protocol.topic_partition import TopicPartition
-from protocol.wire import ZERO_UUID
+from anabranch.clients.consumer.partition_assignor import MemberAssignment, MemberView
+from anabranch.clients.metadata import ClusterMetadata, Partition, Topic
+from anabranch.clients.streams.assignment_info import AssignorError
+from anabranch.clients.streams.high_availability import assign_highly_available
+from anabranch.clients.streams.partition_assignor import AssignedTasks, StreamsMember, StreamsPartitionAssignor
+from anabranch.clients.streams.partition_grouper import TopicsInfo
+from anabranch.clients.streams.sticky import assign_sticky
+from anabranch.clients.streams.subscription_info import RUNNING
+from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_assignor import AssignorConfig
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.streams_protocol import LATEST_VERSION
+from anabranch.protocol.topic_partition import TopicPartition
+from anabranch.protocol.wire import ZERO_UUID
 
 TOPOLOGY = (
     TopicsInfo(

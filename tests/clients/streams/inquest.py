@@ -12,16 +12,17 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
+from anabranch.clients.clock import follow_loop_ms
+from anabranch.clients.consumer.offsets import READ_COMMITTED, READ_UNCOMMITTED, OffsetResets
+from anabranch.clients.group_admin import committed_offsets, describe_group
 from anabranch.commands.groups import gate_lines
 from anabranch.gates import closed_gates_of
+from anabranch.protocol import linear_hashing
+from anabranch.protocol.hashing import murmur2
+from anabranch.protocol.topic_partition import TopicPartition
 from benchmarks.instances import Instance, Output
-from clients import Admin
-from clients.clock import follow_loop_ms
-from clients.consumer.offsets import READ_COMMITTED, READ_UNCOMMITTED, OffsetResets
-from clients.group_admin import committed_offsets, describe_group
-from protocol import linear_hashing
-from protocol.hashing import murmur2
-from protocol.topic_partition import TopicPartition
+
+from anabranch import Admin
 
 EXAMPLES: Final = 5
 PATIENCE_S: Final = 15

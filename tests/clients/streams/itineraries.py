@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 
-from clients.streams.topology import Topology
+from anabranch.clients.streams.topology import Topology
 
 
 def nowhere() -> list[int]:

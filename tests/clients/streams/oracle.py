@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from spark_jobs import java
+from anabranch.spark_jobs import java
 
 VARIABLE = "ANABRANCH_KAFKA_JARS"
 GOLDEN = Path(__file__).parent / "golden" / "kafka-streams-3.9.jsonl"

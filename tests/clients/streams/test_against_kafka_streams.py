@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from clients.streams.high_availability import assign_highly_available
-from clients.streams.sticky import assign_as_before, assign_sticky
-from clients.streams.task import TaskId
-from clients.streams.task_assignor import Placement
-from clients.streams.threads import Threads
+from anabranch.clients.streams.high_availability import assign_highly_available
+from anabranch.clients.streams.sticky import assign_as_before, assign_sticky
+from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_assignor import Placement
+from anabranch.clients.streams.threads import Threads
 from tests.clients.streams.clusters import Cluster, a_cluster, with_racks
 from tests.clients.streams.oracle import ask, jars_or_skip
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from clients.streams.changelog import (
+from anabranch.clients.streams.changelog import (
     MARK_HEADERS,
     Checkpoint,
     Marks,
@@ -14,6 +11,8 @@ from clients.streams.changelog import (
     departed_mark,
     is_mark,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 def test_names_are_those_of_kafka_streams() -> None:

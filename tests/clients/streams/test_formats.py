@@ -13,27 +13,26 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from clients.streams.assignment_info import (
+from anabranch.clients.streams.assignment_info import (
     AssignmentInfo,
     Host,
     decode_assignment_info,
     encode_assignment_info,
 )
-from clients.streams.subscription_info import (
+from anabranch.clients.streams.subscription_info import (
     RUNNING,
     UNKNOWN_SUM,
     SubscriptionInfo,
     decode_subscription_info,
     encode_subscription_info,
 )
-from clients.streams.task import TaskId
-from protocol import codec, layout, streams_protocol
-from protocol.errors import DecodeError
-from protocol.streams_protocol import LATEST_VERSION, StreamsAssignment, StreamsSubscription
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.streams.task import TaskId
+from anabranch.protocol import codec, layout, streams_protocol
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.streams_protocol import LATEST_VERSION, StreamsAssignment, StreamsSubscription
+from anabranch.protocol.topic_partition import TopicPartition
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.clients.streams.oracle import GOLDEN, ask, jars_or_skip
 from tests.protocol.messages import as_received, as_sent, values_of
 

@@ -8,12 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from clients.streams import group_assignment, partition_assignor
-from clients.streams.client_state import ClientState
-from clients.streams.group import Process
-from clients.streams.movements import Movements
-from clients.streams.partition_assignor import StreamsPartitionAssignor
+from anabranch.clients.streams import group_assignment, partition_assignor
+from anabranch.clients.streams.client_state import ClientState
+from anabranch.clients.streams.group import Process
+from anabranch.clients.streams.movements import Movements
+from anabranch.clients.streams.partition_assignor import StreamsPartitionAssignor
 from tests.clients.streams.group_simulation import Violation, play
 
 SCHEDULES = 300

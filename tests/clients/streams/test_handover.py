@@ -11,11 +11,10 @@ import random
 from collections import Counter, defaultdict
 
 import pytest
-
-from clients.streams import handover
-from clients.streams.changelog import Marks, arrived_mark, departed_mark
-from protocol import linear_hashing
-from protocol.lineage import Lineage, Segment
+from anabranch.clients.streams import handover
+from anabranch.clients.streams.changelog import Marks, arrived_mark, departed_mark
+from anabranch.protocol import linear_hashing
+from anabranch.protocol.lineage import Lineage, Segment
 
 KEYS = range(60)
 

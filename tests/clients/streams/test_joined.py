@@ -10,11 +10,10 @@ import random
 from collections import Counter, defaultdict
 
 import pytest
-
-from clients.streams import handover, joined
-from clients.streams.changelog import Marks, arrived_mark, departed_mark
-from clients.streams.joined import Reading
-from protocol.lineage import Lineage, Segment
+from anabranch.clients.streams import handover, joined
+from anabranch.clients.streams.changelog import Marks, arrived_mark, departed_mark
+from anabranch.clients.streams.joined import Reading
+from anabranch.protocol.lineage import Lineage, Segment
 from tests.clients.streams.test_handover import KEYS, history
 
 ORDERS, PRICES = TOPICS = ("orders", "prices")

@@ -8,34 +8,39 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
-
-from clients.consumer.partition_assignor import REJOIN_NOW, MemberAssignment, MemberView, RebalanceProtocol, still_owned
-from clients.metadata import ClusterMetadata, Node, Partition, Topic
-from clients.streams.assignment_info import (
+from anabranch.clients.consumer.partition_assignor import (
+    REJOIN_NOW,
+    MemberAssignment,
+    MemberView,
+    RebalanceProtocol,
+    still_owned,
+)
+from anabranch.clients.metadata import ClusterMetadata, Node, Partition, Topic
+from anabranch.clients.streams.assignment_info import (
     AssignmentInfo,
     AssignorError,
     Host,
     decode_assignment_info,
     encode_assignment_info,
 )
-from clients.streams.group import Group, end_sums_of, lag_of
-from clients.streams.partition_assignor import AssignedTasks, StreamsMember, StreamsPartitionAssignor
-from clients.streams.partition_grouper import TaskAssignmentError, TopicsInfo
-from clients.streams.sticky import assign_sticky
-from clients.streams.subscription_info import (
+from anabranch.clients.streams.group import Group, end_sums_of, lag_of
+from anabranch.clients.streams.partition_assignor import AssignedTasks, StreamsMember, StreamsPartitionAssignor
+from anabranch.clients.streams.partition_grouper import TaskAssignmentError, TopicsInfo
+from anabranch.clients.streams.sticky import assign_sticky
+from anabranch.clients.streams.subscription_info import (
     RUNNING,
     UNKNOWN_SUM,
     SubscriptionInfo,
     decode_subscription_info,
     encode_subscription_info,
 )
-from clients.streams.task import TaskId
-from clients.streams.task_assignor import AssignorConfig
-from clients.streams.threads import Threads
-from protocol.errors import DecodeError, ErrorCode
-from protocol.streams_protocol import LATEST_VERSION, NO_REBALANCE_MS
-from protocol.topic_partition import TopicPartition
-from protocol.wire import ZERO_UUID
+from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_assignor import AssignorConfig
+from anabranch.clients.streams.threads import Threads
+from anabranch.protocol.errors import DecodeError, ErrorCode
+from anabranch.protocol.streams_protocol import LATEST_VERSION, NO_REBALANCE_MS
+from anabranch.protocol.topic_partition import TopicPartition
+from anabranch.protocol.wire import ZERO_UUID
 from tests.clients.streams.group_simulation import run
 
 NOW_MS = 1_700_000_000_000

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from clients.streams.partition_grouper import (
+from anabranch.clients.streams.partition_grouper import (
     MissingSourceTopic,
     TaskAssignmentError,
     TopicsInfo,
@@ -13,9 +12,9 @@ from clients.streams.partition_grouper import (
     partitions_of_tasks,
     repartition_counts,
 )
-from clients.streams.task import TaskId
-from protocol.lineage import Lineage
-from protocol.topic_partition import TopicPartition
+from anabranch.clients.streams.task import TaskId
+from anabranch.protocol.lineage import Lineage
+from anabranch.protocol.topic_partition import TopicPartition
 
 
 def info(sources: str, sinks: str = "", changelogs: str = "", **repartition: int | None) -> TopicsInfo:

@@ -7,11 +7,10 @@ import itertools
 from collections.abc import Mapping
 
 import pytest
-
-from clients.streams.high_availability import NON_OVERLAP_COST, TRAFFIC_COST, assign_highly_available
-from clients.streams.sticky import assign_sticky
-from clients.streams.task import TaskId
-from clients.streams.task_assignor import AssignorConfig, Client, TaskAssignor, Tasks
+from anabranch.clients.streams.high_availability import NON_OVERLAP_COST, TRAFFIC_COST, assign_highly_available
+from anabranch.clients.streams.sticky import assign_sticky
+from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_assignor import AssignorConfig, Client, TaskAssignor, Tasks
 from tests.clients.streams.clusters import Cluster, a_cluster, with_racks
 
 CLUSTERS = 600

@@ -14,22 +14,26 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-
-from clients import Consumer
-from clients.network import GROUP
-from clients.streams import group_member, partition_assignor
-from clients.streams.partition_assignor import StreamsMember
-from clients.streams.serdes import TEXT
-from clients.streams.streams import Streams
-from clients.streams.subscription_info import SubscriptionInfo, decode_subscription_info, encode_subscription_info
-from clients.streams.tasks import State
-from clients.streams.topology import Topology
-from protocol.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from protocol.consumer_protocol import decode_subscription
-from protocol.streams_protocol import LATEST_VERSION
-from spark_jobs.java import COMPILER, find
+from anabranch.clients.network import GROUP
+from anabranch.clients.streams import group_member, partition_assignor
+from anabranch.clients.streams.partition_assignor import StreamsMember
+from anabranch.clients.streams.serdes import TEXT
+from anabranch.clients.streams.streams import Streams
+from anabranch.clients.streams.subscription_info import (
+    SubscriptionInfo,
+    decode_subscription_info,
+    encode_subscription_info,
+)
+from anabranch.clients.streams.tasks import State
+from anabranch.clients.streams.topology import Topology
+from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from anabranch.protocol.consumer_protocol import decode_subscription
+from anabranch.protocol.streams_protocol import LATEST_VERSION
+from anabranch.spark_jobs.java import COMPILER, find
 from tests.clients.streams.oracle import jars_or_skip
 from tests.clients.streams.world import PARTITIONS, World, story
+
+from anabranch import Consumer
 
 pytestmark = [pytest.mark.kafka_jars]
 

@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from clients import Consumer, Producer
-from clients.directory_lock import DirectoryInUse
-from clients.streams import committer as committer_module
-from clients.streams.committer import TasksMigrated
-from clients.streams.config import AT_LEAST_ONCE, StreamsConfig
-from clients.streams.failures import DEAD_LETTER, FAIL, SKIP, RecordFailed
-from clients.streams.inputs import StreamsError
-from clients.streams.serdes import BYTES, JSON, TEXT
-from clients.streams.streams import Streams
-from clients.streams.tasks import State
-from clients.streams.topology import Topology
-from protocol import linear_hashing
-from protocol.hashing import murmur2
+from anabranch.clients.directory_lock import DirectoryInUse
+from anabranch.clients.streams import committer as committer_module
+from anabranch.clients.streams.committer import TasksMigrated
+from anabranch.clients.streams.config import AT_LEAST_ONCE, StreamsConfig
+from anabranch.clients.streams.failures import DEAD_LETTER, FAIL, SKIP, RecordFailed
+from anabranch.clients.streams.inputs import StreamsError
+from anabranch.clients.streams.serdes import BYTES, JSON, TEXT
+from anabranch.clients.streams.streams import Streams
+from anabranch.clients.streams.tasks import State
+from anabranch.clients.streams.topology import Topology
+from anabranch.protocol import linear_hashing
+from anabranch.protocol.hashing import murmur2
 from tests.clients.streams.world import World, counts, story, until
+
+from anabranch import Consumer, Producer
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])

@@ -12,12 +12,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import pytest
-
-from clients.streams.high_availability import assign_highly_available
-from clients.streams.sticky import assign_as_before, assign_sticky
-from clients.streams.subscription_info import RUNNING
-from clients.streams.task import TaskId
-from clients.streams.task_assignor import AssignorConfig, Client, Placement, TaskAssignor, Tasks, process_order
+from anabranch.clients.streams.high_availability import assign_highly_available
+from anabranch.clients.streams.sticky import assign_as_before, assign_sticky
+from anabranch.clients.streams.subscription_info import RUNNING
+from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_assignor import (
+    AssignorConfig,
+    Client,
+    Placement,
+    TaskAssignor,
+    Tasks,
+    process_order,
+)
 from tests.clients.streams.clusters import END_SUM, Cluster, a_cluster
 
 CLUSTERS = 2000

@@ -6,16 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from clients.consumer.delivery import ConsumerRecord
-from clients.streams.changelog import MARK_HEADERS, Marks, arrived_mark
-from clients.streams.disk import TaskDisk
-from clients.streams.failures import SKIP, Failures
-from clients.streams.serdes import BYTES
-from clients.streams.task import TaskId
-from clients.streams.tasks import Output, State, Task
-from clients.streams.topology import Context, Handler, Topology
-from protocol.records.record import Record
+from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.streams.changelog import MARK_HEADERS, Marks, arrived_mark
+from anabranch.clients.streams.disk import TaskDisk
+from anabranch.clients.streams.failures import SKIP, Failures
+from anabranch.clients.streams.serdes import BYTES
+from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.tasks import Output, State, Task
+from anabranch.clients.streams.topology import Context, Handler, Topology
+from anabranch.protocol.records.record import Record
 
 
 @pytest.fixture

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from clients.streams.serdes import JSON, TEXT
-from clients.streams.topology import INTERNAL, Context, Handler, Stream, Topology
+from anabranch.clients.streams.serdes import JSON, TEXT
+from anabranch.clients.streams.topology import INTERNAL, Context, Handler, Stream, Topology
 
 
 class Bench:

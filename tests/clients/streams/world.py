@@ -10,12 +10,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from anabranch.clients.streams.config import StreamsConfig
+from anabranch.clients.streams.streams import Streams
+from anabranch.clients.streams.topology import Topology
 from anabranch.cluster import Cluster
-from clients import Admin, Consumer, NewTopic, Producer
-from clients.streams.config import StreamsConfig
-from clients.streams.streams import Streams
-from clients.streams.topology import Topology
 from tests.conftest import run_strictly
+
+from anabranch import Admin, Consumer, NewTopic, Producer
 
 PARTITIONS = 4
 

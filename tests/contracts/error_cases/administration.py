@@ -4,38 +4,42 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
-from protocol.apis.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from protocol.apis.alter_partition_reassignments import (
+from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from anabranch.protocol.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.apis.alter_replica_log_dirs import (
+from anabranch.protocol.apis.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from protocol.apis.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
-from protocol.apis.create_delegation_token import CreateDelegationTokenRequest
-from protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from protocol.apis.create_topics import (
+from anabranch.protocol.apis.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
+from anabranch.protocol.apis.create_delegation_token import CreateDelegationTokenRequest
+from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from anabranch.protocol.apis.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from protocol.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.apis.describe_acls import DescribeAclsRequest
-from protocol.apis.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from protocol.apis.describe_cluster import DescribeClusterRequest
-from protocol.apis.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
-from protocol.apis.elect_leaders import ElectLeadersRequest, TopicPartitions
-from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.apis.sasl_handshake import SaslHandshakeRequest
-from protocol.errors import ErrorCode
-from protocol.wire import ZERO_UUID
+from anabranch.protocol.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from anabranch.protocol.apis.describe_acls import DescribeAclsRequest
+from anabranch.protocol.apis.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest
+from anabranch.protocol.apis.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from anabranch.protocol.apis.elect_leaders import ElectLeadersRequest, TopicPartitions
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+from anabranch.protocol.apis.sasl_handshake import SaslHandshakeRequest
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.wire import ZERO_UUID
+
 from tests.broker.replication.replica_cluster import until
 from tests.contracts.error_codes import World, case
 

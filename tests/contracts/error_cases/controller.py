@@ -5,12 +5,17 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest
-from protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
-from protocol.apis.controlled_shutdown import ControlledShutdownRequest
-from protocol.apis.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
-from protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from protocol.errors import ErrorCode
+from anabranch.protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest
+from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownRequest
+from anabranch.protocol.apis.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from anabranch.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from anabranch.protocol.errors import ErrorCode
+
 from tests.contracts.error_codes import World, case
 
 

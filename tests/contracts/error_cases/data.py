@@ -6,19 +6,20 @@ import asyncio
 import struct
 from typing import Any
 
-from protocol.apis.alter_replica_log_dirs import (
+from anabranch.protocol.apis.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from protocol.apis.describe_log_dirs import DescribeLogDirsRequest
-from protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.errors import ErrorCode
-from protocol.records.batch_builder import BatchBuilder
-from protocol.records.crc32c import crc32c
+from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from anabranch.protocol.apis.describe_log_dirs import DescribeLogDirsRequest
+from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
+from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.crc32c import crc32c
+
 from tests.broker.replication.replica_cluster import until
 from tests.contracts.error_codes import World, case
 

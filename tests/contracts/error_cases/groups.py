@@ -6,23 +6,32 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from broker.coordinators.group_coordinator import GroupCoordinator
-from broker.coordinators.offsets import CommittedOffset
-from protocol.apis.delete_groups import DeleteGroupsRequest
-from protocol.apis.find_coordinator import FindCoordinatorRequest
-from protocol.apis.heartbeat import HeartbeatRequest
-from protocol.apis.incremental_alter_configs import (
+from anabranch.broker.coordinators.group_coordinator import GroupCoordinator
+from anabranch.broker.coordinators.offsets import CommittedOffset
+from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest
+from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
+from anabranch.protocol.apis.heartbeat import HeartbeatRequest
+from anabranch.protocol.apis.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.apis.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
-from protocol.apis.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
-from protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from protocol.apis.sync_group import SyncGroupRequest
-from protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
-from protocol.errors import ErrorCode
+from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from anabranch.protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from anabranch.protocol.apis.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from anabranch.protocol.apis.sync_group import SyncGroupRequest
+from anabranch.protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
+from anabranch.protocol.errors import ErrorCode
+
 from tests.broker.replication.replica_cluster import until
 from tests.contracts.error_codes import World, case
 

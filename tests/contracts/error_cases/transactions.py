@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocol.apis.add_partitions_to_txn import (
+from anabranch.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from protocol.apis.describe_transactions import DescribeTransactionsRequest
-from protocol.apis.end_txn import EndTxnRequest
-from protocol.apis.find_coordinator import FindCoordinatorRequest
-from protocol.apis.init_producer_id import InitProducerIdRequest
-from protocol.apis.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
-from protocol.errors import ErrorCode
+from anabranch.protocol.apis.describe_transactions import DescribeTransactionsRequest
+from anabranch.protocol.apis.end_txn import EndTxnRequest
+from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
+from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest
+from anabranch.protocol.apis.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
+from anabranch.protocol.errors import ErrorCode
+
 from tests.contracts.error_cases.data import batch, produce
 from tests.contracts.error_codes import World, case
 

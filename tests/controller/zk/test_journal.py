@@ -6,10 +6,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-
-from controller.zk.journal import JournaledZooKeeper
-from controller.zk.session import BadVersion, Check, Create, Delete, Set
-from controller.zk.tree import ZnodeTree
+from anabranch.controller.zk.journal import JournaledZooKeeper
+from anabranch.controller.zk.session import BadVersion, Check, Create, Delete, Set
+from anabranch.controller.zk.tree import ZnodeTree
 
 
 def lasting(tree: ZnodeTree) -> dict[str, tuple[object, ...]]:

@@ -12,12 +12,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
-
+from anabranch.controller.candidacy import persistently
+from anabranch.controller.zk.kazoo_session import KazooSession, open_kazoo
+from anabranch.controller.zk.session import ConnectionLoss, SessionEvent, WatchEvent
 from anabranch.zookeeper import free_port
-from controller.candidacy import persistently
-from controller.zk.kazoo_session import KazooSession, open_kazoo
-from controller.zk.session import ConnectionLoss, SessionEvent, WatchEvent
+from kazoo.client import KazooClient
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -106,7 +105,7 @@ def test_a_server_that_does_not_know_many_reads_at_once_is_asked_one_by_one(
     async def story() -> None:
         zk = await open_kazoo(zookeeper_hosts)
         await zk.create("/a", b"1")
-        monkeypatch.setattr("controller.zk.multi_read.MultiRead.type", 99)
+        monkeypatch.setattr("anabranch.controller.zk.multi_read.MultiRead.type", 99)
         async with asyncio.timeout(60):
             found = await persistently(lambda: zk.get_many(["/a", "/nowhere"]))
         assert found == [await zk.get("/a"), None]

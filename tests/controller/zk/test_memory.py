@@ -10,9 +10,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-
-from controller.zk.memory import MemoryZooKeeper
-from controller.zk.session import ConnectionLoss, SessionEvent, SessionExpired, WatchEvent
+from anabranch.controller.zk.memory import MemoryZooKeeper
+from anabranch.controller.zk.session import ConnectionLoss, SessionEvent, SessionExpired, WatchEvent
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 

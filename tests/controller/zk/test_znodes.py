@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from controller.model import Broker, Endpoint, LeaderAndIsr, Plan, Retired, TopicBody
-from controller.zk import znodes
-from controller.zk.body import MalformedZnode
-from protocol.wire import ZERO_UUID
+from anabranch.controller.model import Broker, Endpoint, LeaderAndIsr, Plan, Retired, TopicBody
+from anabranch.controller.zk import znodes
+from anabranch.controller.zk.body import MalformedZnode
+from anabranch.protocol.wire import ZERO_UUID
 
 UUID = bytes(range(16))
 RESIZED = TopicBody(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from protocol.apis.api_versions import ApiVersionsRequest
-from protocol.apis.describe_cluster import DescribeClusterRequest
-from protocol.apis.find_coordinator import FindCoordinatorRequest
-from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from protocol.wire import ZERO_UUID
+from anabranch.protocol.apis.api_versions import ApiVersionsRequest
+from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest
+from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+from anabranch.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from anabranch.protocol.wire import ZERO_UUID
+
 from tests.differential.case import Run, case
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from protocol.apis.alter_configs import AlterableConfig as Setting
-from protocol.apis.alter_configs import AlterConfigsRequest
-from protocol.apis.alter_configs import AlterConfigsResource as SetResource
-from protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.apis.incremental_alter_configs import AlterableConfig as Change
-from protocol.apis.incremental_alter_configs import AlterConfigsResource as ChangeResource
-from protocol.apis.incremental_alter_configs import IncrementalAlterConfigsRequest
+from anabranch.protocol.apis.alter_configs import AlterableConfig as Setting
+from anabranch.protocol.apis.alter_configs import AlterConfigsRequest
+from anabranch.protocol.apis.alter_configs import AlterConfigsResource as SetResource
+from anabranch.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from anabranch.protocol.apis.incremental_alter_configs import AlterableConfig as Change
+from anabranch.protocol.apis.incremental_alter_configs import AlterConfigsResource as ChangeResource
+from anabranch.protocol.apis.incremental_alter_configs import IncrementalAlterConfigsRequest
+
 from tests.differential.case import Run, case
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32

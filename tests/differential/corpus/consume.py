@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
-from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+
 from tests.differential.case import Run, batch, case
 
 

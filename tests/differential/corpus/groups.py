@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from protocol.apis.consumer_group_describe import ConsumerGroupDescribeRequest
-from protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from protocol.apis.delete_groups import DeleteGroupsRequest
-from protocol.apis.describe_groups import DescribeGroupsRequest
-from protocol.apis.find_coordinator import FindCoordinatorRequest
-from protocol.apis.list_groups import ListGroupsRequest
-from protocol.apis.offset_commit import (
+from anabranch.protocol.apis.consumer_group_describe import ConsumerGroupDescribeRequest
+from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest
+from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest
+from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
+from anabranch.protocol.apis.list_groups import ListGroupsRequest
+from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.apis.offset_delete import (
+from anabranch.protocol.apis.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from protocol.apis.offset_fetch import (
+from anabranch.protocol.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+
 from tests.differential.case import Run, case
 from tests.differential.corpus.members import Member
 

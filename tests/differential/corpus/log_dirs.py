@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from protocol.apis.alter_replica_log_dirs import (
+from anabranch.protocol.apis.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from protocol.apis.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from anabranch.protocol.apis.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+
 from tests.differential.case import Run, batch, case
 
 

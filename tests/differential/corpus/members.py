@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from protocol.apis.find_coordinator import FindCoordinatorRequest
-from protocol.apis.heartbeat import HeartbeatRequest
-from protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
+from anabranch.protocol.apis.heartbeat import HeartbeatRequest
+from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
+from anabranch.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
 from tests.differential.case import Run, case
 
 MEMBER_ID_REQUIRED = 79

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest
-from protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
-from protocol.apis.alter_partition_reassignments import (
+from anabranch.protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest
+from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from anabranch.protocol.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.apis.controlled_shutdown import ControlledShutdownRequest
-from protocol.apis.elect_leaders import ElectLeadersRequest, TopicPartitions
-from protocol.apis.leader_and_isr import LeaderAndIsrRequest
-from protocol.apis.list_partition_reassignments import (
+from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownRequest
+from anabranch.protocol.apis.elect_leaders import ElectLeadersRequest, TopicPartitions
+from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest
+from anabranch.protocol.apis.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from protocol.apis.stop_replica import StopReplicaRequest
-from protocol.apis.update_metadata import UpdateMetadataRequest
+from anabranch.protocol.apis.stop_replica import StopReplicaRequest
+from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
+
 from tests.differential.case import Run, case
 from tests.differential.corpus.consume import id_of
 

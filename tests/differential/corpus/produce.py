@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from protocol.apis.init_producer_id import InitProducerIdRequest
-from protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest
+from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
 from tests.differential.case import NOW_MS, Run, batch, case, produce
 
 HOUR_MS = 3_600_000
@@ -76,7 +77,7 @@ async def unsound_batches(run: Run) -> None:
 
 def patched(data: bytes, position: int, value: bytes) -> bytes:
     """A batch with some header bytes replaced and a checksum that fits."""
-    from protocol.records.crc32c import crc32c
+    from anabranch.protocol.records.crc32c import crc32c
 
     changed = bytearray(data)
     changed[position : position + len(value)] = value
@@ -112,7 +113,8 @@ async def odd_headers(run: Run) -> None:
 @case("Produce", "3-11")
 async def odd_records(run: Run) -> None:
     """The header and the checksum are right, the records are not what they say."""
-    from protocol.records.batch import HEADER_BYTES
+    from anabranch.protocol.records.batch import HEADER_BYTES
+
     from tests.broker.storage.batches import batch_of
 
     await run.create(name := run.name())
@@ -145,7 +147,8 @@ async def odd_records(run: Run) -> None:
 @case("Produce", "3-11")
 async def odd_offsets(run: Run) -> None:
     """Records that do not count from 0: Kafka lets them in, or fails where they are compressed."""
-    from protocol.records.batch import HEADER_BYTES
+    from anabranch.protocol.records.batch import HEADER_BYTES
+
     from tests.broker.storage.batches import batch_of
 
     await run.create(name := run.name())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
-from protocol.apis.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from anabranch.protocol.apis.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+
 from tests.differential.case import Run, case
 
 EXACT, DEFAULT, ANY = 0, 1, 2

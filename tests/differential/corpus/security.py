@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from protocol.apis.alter_user_scram_credentials import (
+from anabranch.protocol.apis.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from protocol.apis.create_acls import AclCreation, CreateAclsRequest
-from protocol.apis.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
-from protocol.apis.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from protocol.apis.describe_acls import DescribeAclsRequest
-from protocol.apis.describe_delegation_token import DescribeDelegationTokenOwner, DescribeDelegationTokenRequest
-from protocol.apis.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
-from protocol.apis.envelope import EnvelopeRequest
-from protocol.apis.expire_delegation_token import ExpireDelegationTokenRequest
-from protocol.apis.renew_delegation_token import RenewDelegationTokenRequest
-from protocol.apis.sasl_authenticate import SaslAuthenticateRequest
-from protocol.apis.sasl_handshake import SaslHandshakeRequest
+from anabranch.protocol.apis.create_acls import AclCreation, CreateAclsRequest
+from anabranch.protocol.apis.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
+from anabranch.protocol.apis.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from anabranch.protocol.apis.describe_acls import DescribeAclsRequest
+from anabranch.protocol.apis.describe_delegation_token import (
+    DescribeDelegationTokenOwner,
+    DescribeDelegationTokenRequest,
+)
+from anabranch.protocol.apis.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from anabranch.protocol.apis.envelope import EnvelopeRequest
+from anabranch.protocol.apis.expire_delegation_token import ExpireDelegationTokenRequest
+from anabranch.protocol.apis.renew_delegation_token import RenewDelegationTokenRequest
+from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
+from anabranch.protocol.apis.sasl_handshake import SaslHandshakeRequest
+
 from tests.differential.case import Run, case
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from protocol.apis.alter_partition_reassignments import (
+from anabranch.protocol.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.apis.create_partitions import CreatePartitionsRequest
-from protocol.apis.elect_leaders import ElectLeadersRequest, TopicPartitions
-from protocol.apis.find_coordinator import FindCoordinatorRequest
-from protocol.apis.list_partition_reassignments import ListPartitionReassignmentsRequest
-from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest
+from anabranch.protocol.apis.elect_leaders import ElectLeadersRequest, TopicPartitions
+from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
+from anabranch.protocol.apis.list_partition_reassignments import ListPartitionReassignmentsRequest
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+
 from tests.differential.case import Run, batch, case, produce
 from tests.differential.corpus.consume import fetch, id_of
 from tests.differential.corpus.groups import commit

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocol.apis.create_partitions import (
+from anabranch.protocol.apis.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from protocol.apis.create_topics import (
+from anabranch.protocol.apis.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from protocol.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.wire import ZERO_UUID
+from anabranch.protocol.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+from anabranch.protocol.wire import ZERO_UUID
+
 from tests.differential.case import Run, batch, case
 
 

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
-from protocol.apis.add_partitions_to_txn import (
+from anabranch.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
+from anabranch.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from protocol.apis.describe_producers import DescribeProducersRequest
-from protocol.apis.describe_producers import TopicRequest as ProducersOf
-from protocol.apis.describe_transactions import DescribeTransactionsRequest
-from protocol.apis.end_txn import EndTxnRequest
-from protocol.apis.find_coordinator import FindCoordinatorRequest
-from protocol.apis.init_producer_id import InitProducerIdRequest
-from protocol.apis.list_transactions import ListTransactionsRequest
-from protocol.apis.txn_offset_commit import (
+from anabranch.protocol.apis.describe_producers import DescribeProducersRequest
+from anabranch.protocol.apis.describe_producers import TopicRequest as ProducersOf
+from anabranch.protocol.apis.describe_transactions import DescribeTransactionsRequest
+from anabranch.protocol.apis.end_txn import EndTxnRequest
+from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
+from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest
+from anabranch.protocol.apis.list_transactions import ListTransactionsRequest
+from anabranch.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from protocol.apis.write_txn_markers import (
+from anabranch.protocol.apis.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+
 from tests.differential.case import Run, batch, case, produce
 from tests.differential.corpus.consume import fetch, id_of
 from tests.differential.corpus.groups import coordinator

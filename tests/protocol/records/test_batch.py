@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
-from hypothesis import given
-from hypothesis import strategies as st
-
-from protocol.errors import DecodeError
-from protocol.records.batch import (
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.records.batch import (
     HEADER_BYTES,
     LOG_APPEND_TIME,
     check_crc,
@@ -21,9 +18,11 @@ from protocol.records.batch import (
     stamp,
     stamp_log_append_time,
 )
-from protocol.records.batch_builder import BatchBuilder
-from protocol.records.compression import Compression
-from protocol.records.record import NAME_BYTES_MAX, NAMES_MAX, Record, _names, iter_records
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.compression import Compression
+from anabranch.protocol.records.record import NAME_BYTES_MAX, NAMES_MAX, Record, _names, iter_records
+from hypothesis import given
+from hypothesis import strategies as st
 
 NAMES = [codec.name.lower() for codec in Compression]
 

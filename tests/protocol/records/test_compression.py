@@ -7,11 +7,10 @@ import tracemalloc
 
 import cramjam
 import pytest
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.records.compression import Compression, TooMuchError, compress, decompress
 from hypothesis import given
 from hypothesis import strategies as st
-
-from protocol.errors import DecodeError
-from protocol.records.compression import Compression, TooMuchError, compress, decompress
 
 CODECS = list(Compression)
 REAL_CODECS = CODECS[1:]

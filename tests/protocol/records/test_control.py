@@ -4,11 +4,10 @@ import pytest
 from aiokafka.record.control_record import ABORT_MARKER, COMMIT_MARKER
 from aiokafka.record.control_record import ControlRecord as AioControl
 from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
-
-from protocol.errors import DecodeError
-from protocol.records.batch import check_crc, iter_batches
-from protocol.records.batch_builder import BatchBuilder
-from protocol.records.control import ControlRecord, ControlType, build_end_transaction, read_control
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.records.batch import check_crc, iter_batches
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.control import ControlRecord, ControlType, build_end_transaction, read_control
 
 
 @pytest.mark.parametrize(("commit", "kind"), [(True, ControlType.COMMIT), (False, ControlType.ABORT)])

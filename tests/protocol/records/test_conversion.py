@@ -1,15 +1,14 @@
 from __future__ import annotations
 
 import pytest
-
-from protocol.errors import DecodeError
-from protocol.records.batch import read_header, stamp, stamp_log_append_time
-from protocol.records.batch_builder import BatchBuilder, with_records
-from protocol.records.compression import Compression
-from protocol.records.control import build_end_transaction
-from protocol.records.conversion import down_convert, up_convert
-from protocol.records.message_set import Message, check_crc, iter_headers, open_wrapper, read_message
-from protocol.records.record import Record, iter_records
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.records.batch import read_header, stamp, stamp_log_append_time
+from anabranch.protocol.records.batch_builder import BatchBuilder, with_records
+from anabranch.protocol.records.compression import Compression
+from anabranch.protocol.records.control import build_end_transaction
+from anabranch.protocol.records.conversion import down_convert, up_convert
+from anabranch.protocol.records.message_set import Message, check_crc, iter_headers, open_wrapper, read_message
+from anabranch.protocol.records.record import Record, iter_records
 
 CODECS = ["none", "gzip", "snappy", "lz4"]
 NOW_MS = 1_600_000_000_000

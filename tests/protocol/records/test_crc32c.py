@@ -4,8 +4,7 @@ import subprocess
 import sys
 
 import pytest
-
-from protocol.records.crc32c import crc32c
+from anabranch.protocol.records.crc32c import crc32c
 
 
 # the check value of the CRC catalogue, and the examples of RFC 3720 B.4
@@ -27,7 +26,7 @@ def test_known_checksums(data: bytes, checksum: int) -> None:
 
 def test_libraries_are_loaded_only_when_they_are_needed() -> None:
     code = (
-        "import sys, protocol.records.batch_builder, protocol.records.control;"
+        "import sys, anabranch.protocol.records.batch_builder, anabranch.protocol.records.control;"
         "print([name for name in ('google_crc32c', 'cramjam', 'zlib') if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,12 +9,9 @@ import warnings
 import zlib
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from protocol.errors import DecodeError
-from protocol.records.compression import Compression, lz4_with_broken_checksum, lz4_with_checksum
-from protocol.records.message_set import (
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.records.compression import Compression, lz4_with_broken_checksum, lz4_with_checksum
+from anabranch.protocol.records.message_set import (
     ChecksumError,
     Message,
     build_message,
@@ -24,6 +21,8 @@ from protocol.records.message_set import (
     open_wrapper,
     read_message,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of its own imports
@@ -217,7 +216,7 @@ def test_a_bomb_costs_no_more_than_the_limit(codec: Compression) -> None:
 
 
 def test_a_wrapper_holds_so_many_messages_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protocol.records.message_set.OPENED_MESSAGES_MAX", 5)
+    monkeypatch.setattr("anabranch.protocol.records.message_set.OPENED_MESSAGES_MAX", 5)
     assert len(list(open_wrapper(wrapped(GOOD * 5)))) == 5
     with pytest.raises(DecodeError, match="more than 5 messages"):
         list(open_wrapper(wrapped(GOOD * 6)))

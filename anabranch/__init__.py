@@ -1,1 +1,0 @@
-"""The face: the `anabranch` command, cluster launchers and the pytest plugin."""

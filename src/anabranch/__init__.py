@@ -1,0 +1,88 @@
+"""A Kafka-protocol cluster whose topics split and merge while every key keeps its order, and its clients.
+
+    from anabranch import Admin, Cluster, Consumer, NewTopic, Producer, TopicPartition
+
+Names are imported when first used: a program that only produces does not import a broker, nor a broker the consumer.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anabranch.clients.admin import Admin, NewTopic
+    from anabranch.clients.consumer.consumer import Consumer
+    from anabranch.clients.consumer.delivery import ConsumerRecord
+    from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener
+    from anabranch.clients.consumer.metrics import ConsumerMetrics
+    from anabranch.clients.group_metadata import ConsumerGroupMetadata
+    from anabranch.clients.partitioner import ClusterView, Partitioner, StickyPartitioner
+    from anabranch.clients.producer.metrics import ProducerMetrics
+    from anabranch.clients.producer.producer import Producer
+    from anabranch.clients.producer.queues import RecordMetadata
+    from anabranch.clients.producer.verdicts import AbortableError, FatalError, ProducerFenced
+    from anabranch.clients.streams.config import StreamsConfig
+    from anabranch.clients.streams.streams import Streams
+    from anabranch.clients.streams.topology import Topology
+    from anabranch.cluster import Cluster
+    from anabranch.protocol.errors import ErrorCode, KafkaError
+    from anabranch.protocol.topic_partition import TopicPartition
+
+_HOMES = {
+    "AbortableError": "clients.producer.verdicts",
+    "Admin": "clients.admin",
+    "Cluster": "cluster",
+    "ClusterView": "clients.partitioner",
+    "Consumer": "clients.consumer.consumer",
+    "ConsumerGroupMetadata": "clients.group_metadata",
+    "ConsumerMetrics": "clients.consumer.metrics",
+    "ConsumerRecord": "clients.consumer.delivery",
+    "ErrorCode": "protocol.errors",
+    "FatalError": "clients.producer.verdicts",
+    "KafkaError": "protocol.errors",
+    "NewTopic": "clients.admin",
+    "PartitionKeyRebalanceListener": "clients.consumer.listener",
+    "Partitioner": "clients.partitioner",
+    "Producer": "clients.producer.producer",
+    "ProducerFenced": "clients.producer.verdicts",
+    "ProducerMetrics": "clients.producer.metrics",
+    "RecordMetadata": "clients.producer.queues",
+    "StickyPartitioner": "clients.partitioner",
+    "Streams": "clients.streams.streams",
+    "StreamsConfig": "clients.streams.config",
+    "TopicPartition": "protocol.topic_partition",
+    "Topology": "clients.streams.topology",
+}
+
+__all__ = [
+    "AbortableError",
+    "Admin",
+    "Cluster",
+    "ClusterView",
+    "Consumer",
+    "ConsumerGroupMetadata",
+    "ConsumerMetrics",
+    "ConsumerRecord",
+    "ErrorCode",
+    "FatalError",
+    "KafkaError",
+    "NewTopic",
+    "PartitionKeyRebalanceListener",
+    "Partitioner",
+    "Producer",
+    "ProducerFenced",
+    "ProducerMetrics",
+    "RecordMetadata",
+    "StickyPartitioner",
+    "Streams",
+    "StreamsConfig",
+    "TopicPartition",
+    "Topology",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

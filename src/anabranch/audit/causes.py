@@ -1,0 +1,81 @@
+"""Why a group was not given what is stored: what the cluster knows of its gates and commits, one line per cause.
+
+An audit sees that records of a partition were never delivered, and from which offset on. Why that is, stands in the
+cluster: a gate that waits for another partition, a commit beyond them, a group that nobody reads for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
+
+from anabranch import Admin
+from anabranch.clients.group_admin import Group, committed_offsets, describe_group
+from anabranch.clients.group_gates import ClosedGate
+from anabranch.gates import closed_gates_of
+from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
+from anabranch.spark_jobs.verdict import Unread
+
+ASK_MS = 10_000
+
+
+def in_lines(servers: str | None, unread: Sequence[Unread]) -> list[str]:
+    """A line for each group and cause. Without servers, or if they do not answer, the places alone."""
+    causes: Mapping[Unread, str] = {}
+    if servers is not None and unread:
+        try:
+            causes = asyncio.run(_asked(servers, unread))
+        except (KafkaError, OSError, TimeoutError):
+            causes = {}
+    return lines_of(unread, causes)
+
+
+def lines_of(unread: Iterable[Unread], causes: Mapping[Unread, str]) -> list[str]:
+    """Places that one cause explains stand in one line."""
+
+    def cause(one: Unread) -> tuple[str, str]:
+        return one.group, causes.get(one, "")
+
+    found = []
+    for (group, reason), rows in groupby(sorted(unread, key=cause), key=cause):
+        its = list(rows)
+        places = ", ".join(f"{one.topic}-{one.partition} from {one.offset:,}" for one in its)
+        records = sum(one.records for one in its)
+        what = "1 record" if records == 1 else f"{records:,} records"
+        line = f"{what} that {f'group {group} was not given' if group else 'nobody was given'}: {places}"
+        found.append(f"{line}: {reason}" if reason else line)
+    return found
+
+
+async def _asked(servers: str, unread: Sequence[Unread]) -> dict[Unread, str]:
+    found: dict[Unread, str] = {}
+    async with Admin(servers, request_timeout_ms=ASK_MS) as admin:
+        for name in sorted({one.group for one in unread}):
+            its = [one for one in unread if one.group == name]
+            try:
+                group = await describe_group(admin.network, name)
+                committed = await committed_offsets(admin.network, name)
+                gates = await closed_gates_of(admin, name, {one.topic for one in its})
+            except KafkaError as error:
+                found |= dict.fromkeys(its, f"the group tells nothing ({error})")
+                continue
+            found |= {one: cause_of(one, group, committed, gates) for one in its}
+    return found
+
+
+def cause_of(one: Unread, group: Group, committed: Mapping[TopicPartition, int], gates: Collection[ClosedGate]) -> str:
+    """Why records of one partition were not given to a group, from what it has committed and which gates are closed."""
+    partition = TopicPartition(one.topic, one.partition)
+    for gate in gates:
+        if gate.partition == partition and one.offset >= gate.offset:
+            return f"the gate of {partition} at {gate.offset:,} waits for " + " and ".join(
+                f"{blocker.partition} to be committed to {blocker.end:,}" for blocker in gate.blockers
+            )
+    at = committed.get(partition)
+    if at is not None and at > one.offset:
+        return f"the group has committed {at:,}, behind them, and will not read them again"
+    if not group.members:
+        return "the group has no members"
+    return f"the group has committed {'nothing' if at is None else f'{at:,}'} there, and may read them yet"

@@ -1,0 +1,178 @@
+"""Everything that one audit has to tell, as plain data: what the report is drawn from.
+
+Counts and violations are the checks' (`spark_jobs.verdict`); times and hand-offs come from what was counted beside them
+(`spark_jobs.tallies`); what was done to the cluster meanwhile is told by whoever did it, in a file of events.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from anabranch.protocol.lineage import Lineage
+from anabranch.report.timeline import Moment, Offence, Span, Timeline
+from anabranch.spark_jobs.progress import Progress
+from anabranch.spark_jobs.tallies import STORED, HandOff, Series, Tallies
+from anabranch.spark_jobs.verdict import UNAUDITED, Tally, Unread
+
+Story = Mapping[str, Any]
+
+
+class BadEvents(ValueError):
+    """A file of events that is none; the text says where."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """One audit, finished or under way."""
+
+    topic: str
+    """The audit topic."""
+    expect: str | None
+    judgement: Mapping[str, int]
+    rows: Sequence[Tally] = ()
+    unread: Sequence[Unread] = ()
+    """Where records were lost, by group and partition; known where the audited topic is named."""
+    causes: Sequence[str] = ()
+    """Why, as far as the cluster tells: a line for each cause, that names the places."""
+    counted: Tallies = field(default_factory=Tallies)
+    lineages: Mapping[str, Lineage] = field(default_factory=dict)
+    """Of topics that were resized or could have been."""
+    stories: Sequence[Story] = ()
+    """Of the first violations."""
+    found: int = 0
+    """How many violations there are."""
+    paths: Sequence[Sequence[Story]] = ()
+    """For each of the first stories, the deliveries of its key around it; nothing where they were not read."""
+    moments: Sequence[Moment] = ()
+    progress: Sequence[Progress] = ()
+    how: str = "while it happened"
+
+    def audiences(self) -> list[tuple[str, str]]:
+        """Each (group, topic), the one that got most first."""
+        delivered = {
+            one: sum(handed.records for where, handed in self.counted.segments.items() if where[:2] == one)
+            for one in self.counted.audiences()
+        }
+        return sorted(delivered, key=lambda one: (-delivered[one], one))
+
+    def hand_offs(self, group: str, topic: str) -> list[HandOff]:
+        """Those of one topic in one group."""
+        lineage = self.lineages.get(topic)
+        return [] if lineage is None else self.counted.hand_offs(group, topic, lineage)
+
+    def timeline(self, group: str, topic: str) -> Timeline:
+        """How one topic reached one group."""
+        delivered = self.counted.series(group, topic)
+        starts = [t_ms for series in delivered.partitions.values() for t_ms, _ in series]
+        began_ms, ended_ms = min(starts), max(starts) + delivered.bin_ms
+        scale = 1000 / delivered.bin_ms
+        hand_offs = self.hand_offs(group, topic)
+        return Timeline(
+            began_ms=began_ms,
+            ended_ms=max([ended_ms, *(one.t_ms for one in self.moments)]),
+            rates={
+                f"partition {index}": [(t_ms, count * scale) for t_ms, count in series]
+                for index, series in delivered.partitions.items()
+            },
+            rates_title="records delivered per second, by partition",
+            waiting=waiting(self.counted.series(STORED, topic), delivered, began_ms),
+            moments=[one for one in self.moments if one.t_ms >= began_ms] or self._resizes(group, topic),
+            spans=[_span(one) for one in hand_offs],
+            spans_title="hand-offs: from the last delivery of the old partitions to the first of the new one",
+            offences=[
+                Offence(t_ms, str(story["kind"]).replace("_", " "), in_words(story))
+                for story in self.stories
+                if story["group"] == group and (t_ms := time_of(story)) is not None
+            ],
+        )
+
+    def _resizes(self, group: str, topic: str) -> list[Moment]:
+        """What deliveries alone tell of resizes: when the first record of a generation came."""
+        lineage = self.lineages.get(topic)
+        firsts: dict[int, int] = {}
+        for (its_group, its_topic, segment), handed in self.counted.segments.items():
+            if (its_group, its_topic) == (group, topic):
+                known = firsts.get(segment.generation, handed.first_ms)
+                firsts[segment.generation] = min(known, handed.first_ms)
+        made = []
+        for generation, t_ms in sorted(firsts.items()):
+            if lineage is not None and generation > lineage.history[0][0]:
+                count = lineage.count_at(generation)
+                text = f"first delivery of generation {generation}, {count} partitions"
+                made.append(Moment(t_ms, "resize", text, f"{count} partitions"))
+        return made
+
+
+def waiting(stored: Series, delivered: Series, began_ms: int) -> list[tuple[int, int]]:
+    """(end of a bin, how much was stored by then and not delivered) from the first delivery on; nothing where the times
+    of what is stored say nothing, because they are unknown or later than its delivery."""
+    changes: dict[int, int] = {}
+    for sign, (bin_ms, partitions) in ((1, stored), (-1, delivered)):
+        for t_ms, count in itertools.chain.from_iterable(partitions.values()):
+            changes[t_ms + bin_ms] = changes.get(t_ms + bin_ms, 0) + sign * count
+    last_ms = max((bins[-1][0] + delivered.bin_ms for bins in delivered.partitions.values()), default=0)
+    found, level = [], 0
+    for t_ms, change in sorted(changes.items()):
+        level += change
+        if began_ms <= t_ms <= last_ms:
+            found.append((t_ms, max(level, 0)))
+    return found if any(level for _, level in found) else []
+
+
+def time_of(story: Story) -> int | None:
+    """When a violation happened, as far as it is known."""
+    place = story.get("delivered") or story.get("next") or story.get("before")
+    return None if place is None else int(place["time_ms"])
+
+
+def in_words(story: Story) -> str:
+    """A violation in one line."""
+    if story["kind"] == UNAUDITED:
+        return _hole(story)
+    key = "a record without a key" if story.get("key") is None else f"key {story['key']}"
+    if spans := story.get("sequences"):
+        numbers = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+        return f"{key}: {numbers} {story['meaning']}"
+    place = story.get("delivered") or story
+    number = f" (number {place['sequence']})" if place.get("sequence", -1) >= 0 else ""
+    return f"{key}{number}: {story['topic']}-{place.get('partition')} at {place.get('offset')}, {story['meaning']}"
+
+
+def _hole(story: Story) -> str:
+    """Events of a member that are missing: how many, and by which of its numbers."""
+    count = sum(last - first + 1 for first, last in story["sequences"])
+    numbers = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in story["sequences"])
+    what = f"1 event of member {story['member']}" if count == 1 else f"{count:,} events of member {story['member']}"
+    return f"{what} never reached the audit topic (number {numbers} of its events in one bucket of keys)"
+
+
+def read_events(path: Path) -> list[Moment]:
+    """What was done to a cluster: a JSON object per line, with t_ms, kind, text, and label for the timeline."""
+    moments = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+            moments.append(
+                Moment(int(found["t_ms"]), str(found["kind"]), str(found["text"]), str(found.get("label", "")))
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise BadEvents(f"{path}:{number}: not an event: {error!r}") from None
+    return sorted(moments, key=lambda one: one.t_ms)
+
+
+def write_events(path: Path, moments: Iterable[Moment]) -> None:
+    """For `read_events`."""
+    lines = (json.dumps({"t_ms": one.t_ms, "kind": one.kind, "text": one.text, "label": one.label}) for one in moments)
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def _span(one: HandOff) -> Span:
+    sources = " and ".join(map(str, one.sources))
+    return Span(f"{one.kind}: {sources} to {one.target}", one.target.partition, one.began_ms, one.ended_ms)

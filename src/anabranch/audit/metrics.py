@@ -1,0 +1,151 @@
+"""The metrics of an audit: what each family of `--metrics-port` says, read from what is known when somebody asks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from anabranch.audit.sight import Sight
+from anabranch.broker.metrics.endpoint import Endpoint, FamilySamples
+from anabranch.broker.metrics.fences import Histogram
+from anabranch.broker.metrics.readings import COUNTER, GAUGE, HISTOGRAM, Samples
+from anabranch.spark_jobs.tallies import HandOff
+from anabranch.spark_jobs.verdict import COUNTED, EVENTS, KINDS
+
+SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric of an audit."""
+
+    name: str
+    kind: str
+    help: str
+    read: Callable[[Sight], Samples]
+
+    @property
+    def full_name(self) -> str:
+        """As Prometheus knows it."""
+        return f"anabranch_audit_{self.name}"
+
+
+def one(value: float) -> Samples:
+    """A value without more labels."""
+    return [({}, value)]
+
+
+def hand_offs(sight: Sight) -> Iterator[tuple[Mapping[str, str], Histogram]]:
+    """How long keys waited when they changed hands."""
+    for kind in ("split", "merge"):
+        lengths = Histogram(SECONDS)
+        for found in sight.hand_offs:
+            if found.kind == kind:
+                lengths.observe(found.took_ms / 1000)
+        yield {"kind": kind}, lengths
+
+
+def newest(hand_offs: Iterable[HandOff]) -> float:
+    """When the last of them ended, in seconds; 0 without any."""
+    return max((found.ended_ms / 1000 for found in hand_offs), default=0.0)
+
+
+FAMILIES: Final = (
+    Family(
+        "deliveries_total",
+        COUNTER,
+        "Deliveries judged, by what became of them.",
+        lambda sight: [({"what": name}, sight.judgement.get(name, 0)) for name in COUNTED if name != EVENTS],
+    ),
+    Family(
+        "violations",
+        GAUGE,
+        "Violations, by kind; lost as things stand, which may come yet.",
+        lambda sight: [({"kind": kind}, sight.judgement.get(kind, 0)) for kind in KINDS],
+    ),
+    Family("keys", GAUGE, "Keys that anything was delivered of.", lambda sight: one(sight.judgement.get("keys", 0))),
+    Family(
+        "forgotten_keys_total",
+        COUNTER,
+        "Keys that nothing was heard of for so long that the state has dropped them.",
+        lambda sight: one(sight.judgement.get("forgotten", 0)),
+    ),
+    Family(
+        "waiting_records",
+        GAUGE,
+        "Records that are stored and were not delivered yet, over all groups (with --expect).",
+        lambda sight: one(sight.judgement.get("waiting", 0)),
+    ),
+    Family(
+        "passed_records",
+        GAUGE,
+        "Those of them that their group has read past in their partition.",
+        lambda sight: one(sight.judgement.get("passed", 0)),
+    ),
+    Family("records_total", COUNTER, "Records read by the audit since it started.", lambda sight: one(sight.records)),
+    Family("behind_records", GAUGE, "Records of the audit topic that are not judged.", lambda sight: one(sight.behind)),
+    Family(
+        "delivered_timestamp_seconds",
+        GAUGE,
+        "When the newest delivery that is judged happened.",
+        lambda sight: one(sight.delivered_ms / 1000),
+    ),
+    Family("batches_total", COUNTER, "Batches since it started.", lambda sight: one(len(sight.progress))),
+    Family(
+        "batch_seconds",
+        GAUGE,
+        "How long the newest batch took.",
+        lambda sight: one(sight.progress[-1].duration_ms / 1000 if sight.progress else 0.0),
+    ),
+    Family(
+        "state_bytes",
+        GAUGE,
+        "Memory of Spark's state stores.",
+        lambda sight: one(sight.progress[-1].state_bytes if sight.progress else 0),
+    ),
+    Family(
+        "hand_off_seconds",
+        HISTOGRAM,
+        "From the last delivery of moved keys in the old partitions to the first in the new one.",
+        hand_offs,
+    ),
+    Family(
+        "hand_off_timestamp_seconds",
+        GAUGE,
+        "When the newest hand-off ended.",
+        lambda sight: one(newest(sight.hand_offs)),
+    ),
+)
+
+
+def families(sight: Sight) -> Iterator[FamilySamples]:
+    """Everything there is to say now."""
+    for family in FAMILIES:
+        samples = (({"topic": sight.topic, **labels}, value) for labels, value in family.read(sight))
+        yield family.full_name, family.kind, family.help, samples
+
+
+@contextlib.contextmanager
+def shown(sight: Sight, host: str, port: int) -> Iterator[str]:
+    """Answer Prometheus for as long as the block runs, on a thread with a loop of its own; where. Raises OSError.
+
+    The audit waits for Spark most of the time, so it has no loop; what is read was put there whole.
+    """
+    loop = asyncio.new_event_loop()
+    endpoint = Endpoint(host, port, lambda: families(sight))
+    try:
+        loop.run_until_complete(endpoint.start())
+        thread = threading.Thread(target=loop.run_forever, name="metrics")
+        thread.start()
+        try:
+            yield endpoint.url
+        finally:
+            asyncio.run_coroutine_threadsafe(endpoint.stop(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+    finally:
+        loop.close()

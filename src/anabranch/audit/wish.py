@@ -1,0 +1,101 @@
+"""What the user of `anabranch audit` wants, understood; what cannot go together is said in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from anabranch.spark_jobs.scope import FORGET_MS, READ_COMMITTED, Scope
+
+HOUR_MS: Final = 3600 * 1000
+
+
+class BadWish(ValueError):
+    """Options that make no sense together; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The options of one audit."""
+
+    bootstrap_servers: str
+    topic: str | None
+    expect: str | None
+    out: Path
+    follow: bool
+    serve: bool
+    backfill: bool
+    copy: Path | None
+    replay: Path | None
+    master: str
+    conf: Mapping[str, str]
+    violations_to: str | None
+    events: Path | None
+    metrics_port: int | None
+    metrics_host: str
+    package: Path | None
+    source: str = "anabranch"
+    groups: tuple[str, ...] = ()
+    forget_after: int = FORGET_MS // HOUR_MS
+    """Hours."""
+    allow_empty: bool = False
+    fail_on_data_loss: bool = True
+    isolation_level: str = READ_COMMITTED
+
+    @property
+    def directory(self) -> Path:
+        """Where the output of the audit of the topic goes: a batch job writes beside the stream of the same topic."""
+        assert self.topic is not None, "checked"
+        return self.out / self.topic / ("backfill" if self.is_batch else "")
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether what is finished is audited."""
+        return self.backfill or self.replay is not None
+
+    @property
+    def scope(self) -> Scope:
+        """What is judged."""
+        groups = tuple(sorted(set(self.groups)))
+        return Scope(self.expect, groups, self.forget_after * HOUR_MS, self.isolation_level)
+
+    @property
+    def topics(self) -> list[str | None]:
+        """What has to be in the cluster."""
+        return [self.topic, self.expect, self.violations_to]
+
+    def check(self) -> None:
+        """`BadWish`"""
+        if not self.topic and not self.serve and self.replay is None:
+            raise BadWish("name the audit topic: --topic flights-audit")
+        if self.follow and (self.is_batch or self.serve):
+            raise BadWish("--follow goes with a stream; --backfill, --replay and --serve do not follow")
+        if self.copy is not None and not self.backfill:
+            raise BadWish("--copy goes with --backfill, which reads everything once")
+        if self.copy is not None and self.copy.exists():
+            raise BadWish(f"--copy {self.copy}: is there already; name a new directory")
+        if self.replay is not None and self.backfill:
+            raise BadWish("--replay is a backfill from a copy; leave --backfill out")
+        if self.package is not None and self.serve:
+            raise BadWish("--package is of one audit; --serve takes commands from a standard input that a job has not")
+        if self.groups and not self.expect and not self.serve and self.replay is None:
+            raise BadWish("--group goes with --expect: these groups must get what that topic stores")
+        if self.isolation_level != READ_COMMITTED and (self.serve or self.replay is not None):
+            raise BadWish(
+                "--isolation-level: --serve is told with each audit; --replay has what was copied, and no more"
+            )
+        if self.is_batch and (self.metrics_port is not None or self.violations_to):
+            raise BadWish("--metrics-port and --violations-to go with a stream")
+
+
+def settings(pairs: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE of Spark's configuration."""
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise BadWish(f"--conf {pair}: write NAME=VALUE")
+        found[name] = value
+    return found

@@ -1,0 +1,248 @@
+"""What `anabranch audit` does once Spark is there: as a stream, or over what is finished; then verdict and report."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from rich.console import Console
+from rich.table import Table
+
+from anabranch.audit import causes, gather, report
+from anabranch.audit.findings import Findings, read_events
+from anabranch.audit.follow import Follower
+from anabranch.audit.sight import Sight
+from anabranch.audit.view import View, silence
+from anabranch.audit.wish import Wish
+from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.lineage import Lineage
+from anabranch.running import handling
+from anabranch.spark_jobs import backfill, inputs, lineages, paths, service, violations
+from anabranch.spark_jobs.inputs import SourceMissing
+from anabranch.spark_jobs.verdict import KINDS, LOST, clean
+from anabranch.spark_jobs.violations import Violations
+from anabranch.spark_jobs.writer import TopicWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from anabranch.report.timeline import Moment
+
+POLL_S: Final = 0.5
+TOLD_MAX: Final = 20
+"""Violations on the terminal; all of them are in files."""
+COPY_FACTS: Final = "_audit.json"
+"""In the directory of a copy; Spark passes over such names."""
+ALL: Final = "all"
+
+
+def as_stream(session: SparkSession, wish: Wish, console: Console) -> Findings:
+    """Audit a topic as it is now, or until told to stop."""
+    assert wish.topic is not None, "checked"
+    audits = service.AuditService(
+        session,
+        wish.bootstrap_servers,
+        wish.out,
+        tell=lambda *_, **__: None,
+        source=wish.source,
+        fail_on_data_loss=wish.fail_on_data_loss,
+    )
+    target, sight = audits.target(wish.topic, wish.scope), Sight(wish.topic)
+    with contextlib.ExitStack() as stack:
+        view = View(console)
+        tell = _some(view.tell)
+        outputs = Violations(target.violations, _topic(stack, wish), [sight.hear, tell])
+        if wish.metrics_port is not None:
+            from anabranch.audit.metrics import shown
+
+            console.print(f"metrics={stack.enter_context(shown(sight, wish.metrics_host, wish.metrics_port))}")
+        following = target.directory / gather.FOLLOWING
+        following.unlink(missing_ok=True)  # of one that was killed
+        stack.callback(following.unlink, missing_ok=True)
+        running = audits.begin(wish.topic, wish.scope, outputs)
+        follower = Follower(target, lambda: running.query, sight, lambda: time.time_ns() // 1_000_000)
+        if wish.follow:
+            with view, until_interrupted() as told:
+                while not told.wait(POLL_S) and audits.active(wish.topic):
+                    follower.look()
+                    if follower.begun:
+                        following.touch()
+                    view.tick(sight, time.time_ns() / 1e9)
+        if wish.expect is not None:
+            outputs.listeners = [sight.hear, _but_losses(tell)]
+        try:
+            judgement = audits.finish(wish.topic)
+        except service.CannotAudit as error:
+            if sight.silent:
+                raise service.CannotAudit(f"{error}; {silence(sight)}") from error
+            raise
+        follower.look()
+        follower.settle()
+    findings = _with_causes(gather.of_stream(target, judgement, _moments(wish)), wish)
+    return _with_paths(findings, lambda: _topics(session, wish, [target.topic]))
+
+
+def as_batch(session: SparkSession, wish: Wish, console: Console) -> Findings:
+    """Audit what a topic holds by now, or a copy of it."""
+    assert wish.topic is not None, "checked"
+    records, known = _finished(session, wish)
+    found = backfill.run(records, wish.scope)
+    wish.directory.mkdir(parents=True, exist_ok=True)
+    clock_ms = max((one.last_ms for one in found.beside.segments.values()), default=0)
+    tell = _some(View(console).tell)
+    listener = tell if wish.expect is None else _but_losses(tell)
+    Violations(wish.directory / "violations", None, [listener]).take(ALL, found.violations, clock_ms)
+    findings = _with_causes(gather.of_batch(wish.topic, wish.expect, found, known, _moments(wish)), wish)
+    if wish.replay is None:
+        known = _asked(wish.bootstrap_servers, gather.topics(findings))
+        findings = replace(findings, lineages=known)
+        lineages.save(wish.directory / gather.LINEAGES, known)
+    if wish.copy is not None:
+        copy(records, wish, known)
+    return _with_paths(findings, lambda: records.where(F.col("topic") == F.lit(wish.topic)))
+
+
+def copy(records: DataFrame, wish: Wish, known: dict[str, Lineage]) -> None:
+    """Keep what a batch job has read, so that it can be audited again without the cluster."""
+    assert wish.copy is not None
+    records.write.parquet(str(wish.copy))
+    facts = {"topic": wish.topic, "expect": wish.expect, "groups": wish.groups, "forget_after": wish.forget_after}
+    (wish.copy / COPY_FACTS).write_text(json.dumps(facts))
+    lineages.save(wish.copy / f"_{gather.LINEAGES}", known)
+
+
+def copied(wish: Wish) -> Wish:
+    """What to replay, as the copy says unless the user does."""
+    assert wish.replay is not None
+    path = wish.replay / COPY_FACTS
+    if not path.exists():
+        raise service.CannotAudit(
+            f"{wish.replay} holds no copy of an audit: `anabranch audit --backfill --copy` makes one"
+        )
+    facts = json.loads(path.read_text())
+    groups = wish.groups or tuple(facts.get("groups", ()))
+    topic, expect = wish.topic or facts["topic"], wish.expect or facts["expect"]
+    forget_after = facts.get("forget_after", wish.forget_after)
+    return replace(wish, topic=topic, expect=expect, groups=groups, forget_after=forget_after)
+
+
+def conclude(findings: Findings, directory: Path, console: Console, *, allow_empty: bool = False) -> int:
+    """Write verdict and report, show the verdict; the exit status. `CannotAudit` if there was nothing to judge."""
+    gather.write_verdict(directory / gather.VERDICT, report.as_json(findings))
+    report.write(directory / gather.REPORT, findings)
+    for line in findings.causes:
+        console.print(f"lost: {line}", style="red")
+    if findings.found > TOLD_MAX:
+        console.print(f"{findings.found - TOLD_MAX:,} more violations in {directory / 'violations'}")
+    console.print(verdict_table(findings))
+    console.print(f"report: {directory / gather.REPORT}")
+    if not clean(findings.judgement):
+        return 1
+    if not findings.judgement.get("events") and not allow_empty:
+        raise service.CannotAudit(
+            f"nothing was delivered: {findings.topic} holds no events of an audit, which consumers write if they are "
+            f"given audit={findings.topic!r} (--allow-empty takes this for a clean audit)"
+        )
+    return 0
+
+
+def verdict_table(findings: Findings) -> Table:
+    """The verdict as a table."""
+    table = Table("", "count", title=f"Audit of {findings.topic}")
+    for name, count in findings.judgement.items():
+        table.add_row(name.replace("_", " "), f"{count:,}", style="red" if count and name in KINDS else "")
+    return table
+
+
+@contextlib.contextmanager
+def until_interrupted() -> Iterator[threading.Event]:
+    """Ctrl-C sets the event."""
+    told = threading.Event()
+    with handling(signal.SIGINT, lambda *_: told.set()):
+        yield told
+
+
+def _topic(stack: contextlib.ExitStack, wish: Wish) -> TopicWriter | None:
+    if wish.violations_to is None:
+        return None
+    return stack.enter_context(contextlib.closing(TopicWriter(wish.bootstrap_servers, wish.violations_to)))
+
+
+def _with_causes(findings: Findings, wish: Wish) -> Findings:
+    """With what the cluster knows of what was lost; a copy that is replayed may be of one that is long gone."""
+    servers = wish.bootstrap_servers if wish.replay is None else None
+    return replace(findings, causes=causes.in_lines(servers, findings.unread))
+
+
+def _but_losses(tell: violations.Tell) -> violations.Tell:
+    """Pass on all but losses: a line for each cause is told instead of the story of each key."""
+
+    def told(story: dict[str, Any]) -> None:
+        if story["kind"] != LOST:
+            tell(story)
+
+    return told
+
+
+def _some(tell: violations.Tell) -> violations.Tell:
+    """Pass on the first few."""
+    left = TOLD_MAX
+
+    def told(story: dict[str, Any]) -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            tell(story)
+
+    return told
+
+
+def _moments(wish: Wish) -> Sequence[Moment]:
+    return read_events(wish.events) if wish.events is not None else ()
+
+
+def _finished(session: SparkSession, wish: Wish) -> tuple[DataFrame, dict[str, Lineage]]:
+    if wish.replay is not None:
+        return session.read.parquet(str(wish.replay)), lineages.load(wish.replay / f"_{gather.LINEAGES}")
+    topics = [topic for topic in (wish.topic, wish.expect) if topic is not None]
+    try:
+        return _topics(session, wish, topics), {}
+    except SourceMissing as error:
+        raise service.CannotAudit(str(error)) from error
+
+
+def _topics(session: SparkSession, wish: Wish, topics: Sequence[str]) -> DataFrame:
+    return inputs.batch(
+        session,
+        wish.bootstrap_servers,
+        topics,
+        source=wish.source,
+        fail_on_data_loss=wish.fail_on_data_loss,
+        isolation_level=wish.isolation_level,
+    )
+
+
+def _with_paths(findings: Findings, records: Callable[[], DataFrame]) -> Findings:
+    """With the ways of the keys that something was wrong with; without them if they cannot be read any more."""
+    if not findings.stories:
+        return findings
+    try:
+        return replace(findings, paths=paths.around(records(), findings.stories))
+    except (PySparkException, service.CannotAudit):
+        return findings
+
+
+def _asked(servers: str, topics: set[str]) -> dict[str, Lineage]:
+    try:
+        return lineages.ask(servers, topics)
+    except (KafkaError, OSError):
+        return {}  # a report without hand-offs is better than none

@@ -1,0 +1,174 @@
+"""A whole cluster in one process and one event loop: for tests, demonstrations and `anabranch up`.
+
+Nodes are real nodes that talk over TCP; ZooKeeper and the disks are in memory, unless a data directory lets both
+outlive the process. A node can be stopped in order, or abandoned so that others learn of it only by the end of its
+session.
+
+    async with Cluster(brokers=3) as cluster:
+        cluster.bootstrap_servers
+        await cluster.stop_broker(2)
+        await cluster.start_broker(2)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.app import Node
+from anabranch.broker.config import BrokerSettings, with_properties
+from anabranch.broker.start_settings import check_reachable, refuse_twice, start_settings
+from anabranch.broker.storage.files import files_of
+from anabranch.clients.clock import follow_loop_ms
+from anabranch.controller.zk.journal import JournaledZooKeeper
+from anabranch.controller.zk.memory import MemoryZooKeeper
+from anabranch.data_directory import JOURNAL, refuse_other_form
+from anabranch.lifetime import Startable
+
+if TYPE_CHECKING:
+    from anabranch.broker.metadata_cache import ClusterImage
+    from anabranch.broker.storage.files import Files
+
+READY_TIMEOUT_MS: Final = 60000
+OPTIONS: Final[Mapping[str, str]] = {
+    "listeners": "--host and --port",
+    "advertised.listeners": "--advertise",
+    "broker.rack": "--racks",
+    "log.dir": "--data-dir",
+    "log.dirs": "--data-dir",
+}
+"""What differs between the brokers of one process, and is said by an option."""
+OFFSETS_PARTITIONS: Final = 8
+"""Of each internal topic: enough for a small cluster, and a sixth of the logs that Kafka's 50 would mean."""
+
+
+def small_cluster_settings(brokers: int) -> BrokerSettings:
+    """Defaults that suit a few brokers on one machine: everything replicated, groups that start without delay."""
+    return BrokerSettings(
+        default_replication_factor=min(3, brokers),
+        offsets_topic_replication_factor=min(3, brokers),
+        offsets_topic_num_partitions=OFFSETS_PARTITIONS,
+        transaction_state_log_replication_factor=min(3, brokers),
+        transaction_state_log_min_isr=min(2, brokers),
+        transaction_state_log_num_partitions=OFFSETS_PARTITIONS,
+        group_initial_rebalance_delay_ms=0,
+        controlled_shutdown_retry_backoff_ms=500,
+    )
+
+
+class Cluster(Startable):
+    """Some brokers in this process. `port` 0 lets the system choose each broker's port.
+
+    Clients are sent to `advertised_host` if it is given, such as the name under which a container is reached. Brokers
+    stand in `racks` by turns. They are numbered from 1 on, or from the property `broker.id` on.
+    Raises `DirectoryInUse` at once if another process works in `data_dir`.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        host: str = "127.0.0.1",
+        advertised_host: str = "",
+        port: int = 0,
+        data_dir: str | Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        racks: Sequence[str] = ("",),
+        seed: int | None = None,
+    ) -> None:
+        refuse_twice(properties or {}, OPTIONS)
+        settings = start_settings(small_cluster_settings(brokers), properties or {})
+        check_reachable(dataclasses.replace(settings, host=host, advertised_host=advertised_host))
+        first = settings.node_id
+        if data_dir is not None:
+            refuse_other_form(data_dir, processes=False)
+        self.zookeeper = self._open_zookeeper(data_dir)
+        self.nodes: dict[int, Node] = {}
+        """The running nodes by id."""
+        self._rng = random.Random(seed)
+        self._settings = {
+            node_id: dataclasses.replace(
+                settings,
+                node_id=node_id,
+                rack=rack,
+                host=host,
+                advertised_host=advertised_host,
+                port=port + node_id - first if port else 0,
+                data_dir=str(Path(data_dir) / f"broker-{node_id}") if data_dir else "",
+            )
+            for node_id, rack in zip(range(first, first + brokers), itertools.cycle(racks), strict=False)
+        }
+        self._files: dict[int, Files | Mapping[str, Files]] = {}
+
+    @staticmethod
+    def _open_zookeeper(data_dir: str | Path | None) -> MemoryZooKeeper:
+        return MemoryZooKeeper() if data_dir is None else JournaledZooKeeper(Path(data_dir) / JOURNAL)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients begin: every broker, also those that are down."""
+        return ",".join(f"{one.reachable_host}:{one.port}" for one in self._settings.values())
+
+    async def start(self) -> None:
+        """Start every broker and wait until each knows all of them."""
+        for node_id in self._settings:
+            await self._start(node_id)
+        await self._all_know(len(self._settings))
+
+    async def stop(self) -> None:
+        """Stop every broker; nothing is moved anywhere, as nobody is left to move it to."""
+        await asyncio.gather(*(node.stop(controlled=False) for node in self.nodes.values()))
+        self.nodes.clear()
+        if isinstance(self.zookeeper, JournaledZooKeeper):
+            self.zookeeper.close()
+
+    async def start_broker(self, node_id: int, properties: Mapping[str, str] | None = None) -> None:
+        """Start a stopped broker again, on its old port and with its old data; returns when all brokers know it.
+
+        `properties` are changed for it from now on.
+        """
+        if properties:
+            self._settings[node_id] = with_properties(self._settings[node_id], properties)
+        await self._start(node_id)
+        await self._all_know(len(self.nodes))
+
+    async def stop_broker(self, node_id: int) -> None:
+        """Stop a broker in order: its leaderships move away first."""
+        await self.nodes.pop(node_id).stop()
+
+    async def crash_broker(self, node_id: int) -> None:
+        """Stop a broker without a word: the others learn of it by the end of its session."""
+        await self.nodes.pop(node_id).stop(controlled=False)
+
+    async def _start(self, node_id: int) -> None:
+        settings = self._settings[node_id]
+        if node_id not in self._files:
+            self._files[node_id] = files_of(settings.directories)
+        node = Node(
+            settings,
+            connect=lambda: self.zookeeper.connect(settings.zookeeper_session_timeout_ms),
+            files=self._files[node_id],
+            rng=random.Random(self._rng.getrandbits(64)),
+            clock_ms=follow_loop_ms(),
+        )
+        await node.start()
+        self.nodes[node_id] = node
+        # A restart comes back on the port it had, as clients expect of a broker.
+        self._settings[node_id] = dataclasses.replace(settings, port=node.port)
+
+    async def _all_know(self, count: int) -> None:
+        """Wait until every running broker sees this many live brokers, and all topics."""
+
+        def told(image: ClusterImage) -> bool:
+            return image.complete and len(image.brokers) >= count
+
+        for node in self.nodes.values():
+            known = await node.services.metadata.wait_until(told, READY_TIMEOUT_MS)
+            if not known:
+                seen = sorted(node.services.metadata.image.brokers)
+                raise TimeoutError(f"broker {node.settings.node_id} knows only the brokers {seen}, not {count}")

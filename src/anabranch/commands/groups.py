@@ -1,0 +1,222 @@
+"""`anabranch groups`: who reads what, which gates are closed and why, and moving a group back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from anabranch.commands.topics import bootstrap, run
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from anabranch.clients.admin import Admin
+    from anabranch.clients.group_gates import ClosedGate
+
+EARLIEST, LATEST = "earliest", "latest"
+
+
+@click.group(
+    name="groups",
+    epilog="""\b
+Examples:
+  anabranch groups list
+  anabranch groups describe audit
+  anabranch groups gates audit                  which partitions wait for which, and for whom
+  anabranch groups reset audit flights --partition 0 --to 1200 --reset-lineage
+  anabranch groups delete audit
+""",
+)
+def command() -> None:
+    """Consumer groups: members, offsets, and the gates that keep keys in order across resizes."""
+
+
+@command.command(
+    name="list",
+    epilog="""\b
+Examples:
+  anabranch groups list
+""",
+)
+@bootstrap
+def list_all(bootstrap: str) -> None:
+    """List all consumer groups with their states."""
+
+    async def act(admin: Admin) -> None:
+        from anabranch.clients.group_admin import list_groups
+
+        for group, state in sorted((await list_groups(admin.network)).items()):
+            click.echo(f"{group:<32} {state}")
+
+    run(bootstrap, act)
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch groups describe audit
+""",
+)
+@click.argument("group")
+@bootstrap
+def describe(group: str, bootstrap: str) -> None:
+    """Show members, what they read and committed."""
+
+    async def act(admin: Admin) -> None:
+        from anabranch.clients.group_admin import committed_offsets, describe_group
+
+        known = await describe_group(admin.network, group)
+        committed = await committed_offsets(admin.network, group)
+        click.echo(f"{group}: {known.state}, {len(known.members)} members, protocol {known.protocol or '-'}")
+        for partition in sorted({*committed, *(one for member in known.members for one in member.partitions)}):
+            offset = f"{committed[partition]:,}" if partition in committed else "-"
+            click.echo(f"  {partition!s:<32} committed {offset:>12}  {known.owner(partition) or 'nobody'}")
+
+    run(bootstrap, act)
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch groups gates audit
+  anabranch groups gates audit --topic flights --watch    until the last one has opened
+""",
+)
+@click.argument("group")
+@click.option("--topic", "only", multiple=True, help="Only this topic; may be repeated. Otherwise all that it reads.")
+@click.option("--watch", is_flag=True, help="Again every second, until no gate is closed.")
+@bootstrap
+def gates(group: str, only: tuple[str, ...], watch: bool, bootstrap: str) -> None:
+    """Show closed gates and what would open them.
+
+    A gate keeps a split or merged partition back until the group has committed what came before its records. Shown is
+    what waits, for which partition and owner, and since when.
+    """
+
+    async def act(admin: Admin) -> None:
+        import asyncio
+
+        from anabranch.clients.clock import follow_loop_ms
+        from anabranch.gates import closed_gates_of
+
+        clock_ms = follow_loop_ms()
+        while True:
+            closed = await closed_gates_of(admin, group, only)
+            for line in [line for gate in closed for line in gate_lines(gate, now_ms=clock_ms())]:
+                click.echo(line)
+            if not closed:
+                click.echo(f"{group}: every gate is open")
+            if not (closed and watch):
+                return
+            click.echo("")
+            await asyncio.sleep(1)
+
+    run(bootstrap, act)
+
+
+def gate_lines(gate: ClosedGate, *, now_ms: int) -> list[str]:
+    """A closed gate as a person reads it."""
+    since = "nothing behind it yet"
+    if gate.waiting_since_ms >= 0:
+        since = f"records behind it for {max(now_ms - gate.waiting_since_ms, 0) / 1000:,.1f} s"
+    head = (
+        f"{gate.partition} (generation {gate.generation}, {gate.owner or 'nobody'}) stops at {gate.offset:,}: {since}"
+    )
+    lines = [head]
+    for one in gate.blockers:
+        owner = f"{one.owner} has to" if one.owner else "NOBODY reads it; someone has to"
+        todo = f"read and commit {one.remaining:,} more" if one.remaining else "commit its position"
+        lines.append(f"    opens when {one.partition} reaches {one.end:,}: {owner} {todo}")
+    return lines
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch groups reset audit flights --to earliest
+  anabranch groups reset audit flights --partition 0 --to 1200 --reset-lineage --dry-run
+  anabranch groups reset audit flights --partition 0 --to 1200 --only-named    old records may come after newer ones
+  anabranch groups reset fresh flights --to latest --create                    a group that is to begin there
+""",
+)
+@click.argument("group")
+@click.argument("topic")
+@click.option("--partition", type=click.IntRange(0), help="Only this one; all of the topic otherwise.")
+@click.option("--to", "to", required=True, metavar="earliest|latest|OFFSET", help="Where the group goes on reading.")
+@click.option(
+    "--reset-lineage/--only-named",
+    "reset_lineage",
+    default=None,
+    help="Take along what holds later records of the same keys, or leave it: then older records come after newer ones.",
+)
+@click.option("--create", is_flag=True, help="Also for a group that does not exist yet.")
+@click.option("--dry-run", is_flag=True, help="Show what would be committed; change nothing.")
+@bootstrap
+def reset(
+    group: str,
+    topic: str,
+    partition: int | None,
+    to: str,
+    reset_lineage: bool | None,
+    create: bool,
+    dry_run: bool,
+    bootstrap: str,
+) -> None:
+    """Move a group that has no members.
+
+    Going back behind a resize in some partitions alone brings old records after newer ones of the same key. That is
+    refused, unless --reset-lineage rewinds the partitions that took over the keys as well, or --only-named says that
+    it is wanted.
+    """
+    if to not in (EARLIEST, LATEST) and not to.isdecimal():
+        raise click.UsageError(f"--to takes earliest, latest or an offset, not {to!r}")
+
+    async def act(admin: Admin) -> None:
+        from anabranch.clients.group_admin import commit_offsets, describe_group
+        from anabranch.rewinding import new_offsets
+
+        if not create:
+            await describe_group(admin.network, group)
+        offsets = await new_offsets(admin, group, topic, partition, to, with_lineage=reset_lineage is not False)
+        if reset_lineage is None:
+            named = await new_offsets(admin, group, topic, partition, to, with_lineage=False)
+            refuse_to_leave([one for one in sorted(offsets) if offsets[one] != named.get(one)])
+        for one, (before, after) in sorted(offsets.items()):
+            click.echo(f"{one}: {'-' if before is None else f'{before:,}'} -> {after:,}")
+        if not dry_run:
+            await commit_offsets(admin.network, group, {one: after for one, (_, after) in offsets.items()})
+        click.echo("nothing was changed" if dry_run else f"{group} goes on from there")
+
+    run(bootstrap, act, hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows them; --create makes one"})
+
+
+def refuse_to_leave(later: Sequence[TopicPartition]) -> None:
+    """UsageError for a reset that would leave partitions with later records of the same keys where they are."""
+    if later:
+        raise click.UsageError(
+            f"later records of the same keys are in {', '.join(map(str, later))}: write --reset-lineage to read those "
+            "again too, behind the older ones, or --only-named to get older records after newer ones"
+        )
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch groups delete audit        with its offsets
+""",
+)
+@click.argument("groups", nargs=-1, required=True)
+@bootstrap
+def delete(groups: tuple[str, ...], bootstrap: str) -> None:
+    """Forget groups that have no members."""
+
+    async def act(admin: Admin) -> None:
+        from anabranch.clients.group_admin import delete_group
+
+        for group in groups:
+            await delete_group(admin.network, group)
+            click.echo(f"deleted {group}")
+
+    run(bootstrap, act)

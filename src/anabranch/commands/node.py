@@ -1,0 +1,157 @@
+"""`anabranch node`: one node of a cluster whose state lives in a real ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from anabranch.broker.config import BrokerSettings, ConfigError, parse_properties
+from anabranch.broker.start_settings import IDS, check_reachable, refuse_twice, start_settings
+from anabranch.metrics import metrics_endpoint
+from anabranch.running import LOG_LEVELS, StopSignal, run, settle_memory
+from anabranch.start_errors import cannot_start
+
+if TYPE_CHECKING:
+    from anabranch.broker.app import Node
+
+READY_TIMEOUT_MS = 60000
+OPTIONS = {
+    **dict.fromkeys(IDS, "--id"),
+    "listeners": "--listen",
+    "advertised.listeners": "--advertise",
+    "broker.rack": "--rack",
+}
+"""Properties that an option of this command says."""
+
+
+@click.command(
+    name="node",
+    epilog="""\b
+Examples:
+  anabranch node --id 1 --zookeeper 127.0.0.1:2181 --listen 127.0.0.1:9092 --data-dir ./data/1
+  anabranch node --id 9 --roles controller --zookeeper 127.0.0.1:2181 --listen 127.0.0.1:9099
+      a spare controller: holds no data, and can be killed without killing any
+  anabranch node --id 1 --zookeeper 127.0.0.1:2181 --metrics-port 9464
+      metrics at http://127.0.0.1:9464/metrics
+""",
+)
+@click.option("--id", "node_id", required=True, type=click.IntRange(0), help="Unique in the cluster.")
+@click.option("--roles", default="broker,controller", show_default=True, help="broker, controller, or both.")
+@click.option("--zookeeper", required=True, metavar="HOST:PORT[,...][/CHROOT]", help="The ensemble.")
+@click.option("--listen", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT", help="Where to serve.")
+@click.option("--advertise", metavar="HOST[:PORT]", help="What clients are told to connect to, if it is another place.")
+@click.option(
+    "--data-dir", type=click.Path(file_okay=False), help="For logs; a broker without one keeps them in memory."
+)
+@click.option("--rack", default="", help="Where the node stands; replicas are spread over racks.")
+@click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A broker property; may be repeated.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Tell Prometheus at http://HOST:PORT/metrics, on the host of --listen. 0: a free one.",
+)
+@click.option("--log-level", default="info", show_default=True, type=click.Choice(LOG_LEVELS), help="To stderr.")
+def command(
+    node_id: int,
+    roles: str,
+    zookeeper: str,
+    listen: str,
+    advertise: str | None,
+    data_dir: str | None,
+    rack: str,
+    config: tuple[str, ...],
+    metrics_port: int | None,
+    log_level: str,
+) -> None:
+    """Run one node until SIGINT or SIGTERM; leaderships move away before it stops."""
+    from anabranch.controller.zk.session import ZkError
+
+    host, port = address(listen)
+    advertised_host, advertised_port = place(advertise or "")
+    named = tuple(part.strip() for part in roles.split(",") if part.strip())
+    if not named or set(named) - {"broker", "controller"}:
+        raise click.UsageError(f"--roles {roles!r}: write broker, controller, or broker,controller")
+    try:
+        properties = parse_properties(config)
+        refuse_twice(
+            properties, {**OPTIONS, **dict.fromkeys(("log.dir", "log.dirs") if data_dir else (), "--data-dir")}
+        )
+        settings = dataclasses.replace(
+            start_settings(BrokerSettings(), properties),
+            node_id=node_id,
+            roles=named,
+            host=host,
+            port=port,
+            advertised_host=advertised_host,
+            advertised_port=advertised_port,
+            rack=rack,
+            data_dir=data_dir or "",
+        )
+        check_reachable(settings)
+        run(lambda: serve(settings, zookeeper, metrics_port), log_level=log_level)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    except (ZkError, OSError, TimeoutError) as error:
+        raise click.ClickException(cannot_start(error)) from None
+
+
+def address(text: str, option: str = "--listen") -> tuple[str, int]:
+    """HOST:PORT in two parts; `option` is what the complaint calls it."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise click.UsageError(f"{option} {text!r}: write HOST:PORT, for example 127.0.0.1:9092")
+    return host.strip("[]"), int(port)
+
+
+def place(text: str) -> tuple[str, int]:
+    """HOST or HOST:PORT in two parts; 0 for no port. A bare IPv6 address is a host."""
+    if text.count(":") == 1 or text.rpartition(":")[0].endswith("]"):
+        return address(text, "--advertise")
+    return text.strip("[]"), 0
+
+
+async def serve(settings: BrokerSettings, zookeeper: str, metrics_port: int | None = None) -> None:
+    """Run the node until told to stop."""
+    from anabranch.broker.app import Node
+    from anabranch.broker.registration import DuplicateBroker
+    from anabranch.broker.storage.files import files_of
+    from anabranch.clients.clock import follow_loop_ms
+    from anabranch.controller.zk.kazoo_session import open_kazoo
+
+    hosts, _, chroot = zookeeper.partition("/")
+    node = Node(
+        settings,
+        connect=lambda: open_kazoo(hosts, session_timeout_ms=settings.zookeeper_session_timeout_ms, chroot=chroot),
+        files=files_of(settings.directories),
+        rng=random.Random(),
+        clock_ms=follow_loop_ms(),
+    )
+    async with metrics_endpoint(settings.host, metrics_port) as metrics:
+        try:
+            await node.start()
+        except DuplicateBroker as error:
+            raise ConfigError(str(error)) from None
+        metrics.show(node)
+        stop = StopSignal()  # not before: a start that waits for ZooKeeper can be given up
+        announcement = asyncio.ensure_future(announce(node, metrics.ready))
+        try:
+            await stop.wait(node.failed)
+        finally:
+            announcement.cancel()
+            await node.stop()
+
+
+async def announce(node: Node, more: str = "") -> None:
+    """Print the ready line once the node can serve: a broker when a controller knows it, a controller at once."""
+    settings = node.settings
+    if settings.is_broker and not await node.ready(READY_TIMEOUT_MS):
+        sys.stderr.write(f"no controller has accepted broker {settings.node_id} yet; still waiting\n")
+        await node.ready(None)
+    settle_memory()
+    sys.stdout.write(f"ready node={settings.node_id} listen={settings.reachable_host}:{node.port}{more}\n")
+    sys.stdout.flush()

@@ -1,0 +1,351 @@
+"""`anabranch topics`: what one does with topics from a shell, resizes included."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.clients.admin import Admin
+    from anabranch.clients.metadata import Topic
+
+bootstrap = click.option(
+    "--bootstrap-servers",
+    "bootstrap",
+    default="127.0.0.1:9092",
+    show_default=True,
+    envvar="ANABRANCH_BOOTSTRAP_SERVERS",
+    show_envvar=True,
+    metavar="HOST:PORT[,...]",
+    help="Where the cluster is.",
+)
+timeout = click.option(
+    "--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds to wait for the outcome."
+)
+
+
+@click.group(
+    name="topics",
+    epilog="""\b
+Examples:
+  anabranch topics create flights --partitions 4 --replicas 3 --config min.insync.replicas=2
+  anabranch topics list
+  anabranch topics describe flights              leaders, ISRs, generations
+  anabranch topics config flights --set retention.ms=60000
+  anabranch topics alter flights --partitions 8  split: keys move, their order stays
+  anabranch topics alter flights --partitions 5  merge: the same, the other way
+  anabranch topics lineage flights               the tree of splits and merges
+  anabranch topics drain flights                 what groups still have to read before merged partitions go
+  anabranch topics delete flights
+""",
+)
+def command() -> None:
+    """Create, list, describe, resize and delete topics."""
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch topics create flights --partitions 4
+  anabranch topics create flights --replicas 3 --config min.insync.replicas=2 --config retention.ms=60000
+""",
+)
+@click.argument("name")
+@click.option("--partitions", type=click.IntRange(1), help="How many; the broker's num.partitions if not given.")
+@click.option(
+    "--replicas", type=click.IntRange(1), help="Of each; the broker's default.replication.factor if not given."
+)
+@click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A topic property; may be repeated.")
+@click.option("--if-not-exists", is_flag=True, help="A topic that exists is left as it is.")
+@bootstrap
+@timeout
+def create(
+    name: str,
+    partitions: int | None,
+    replicas: int | None,
+    config: tuple[str, ...],
+    if_not_exists: bool,
+    bootstrap: str,
+    timeout_s: float,
+) -> None:
+    """Create a topic."""
+    from anabranch.broker.config import ConfigError, parse_properties
+
+    try:
+        configs = parse_properties(config)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+
+    async def act(admin: Admin) -> None:
+        from anabranch import NewTopic
+
+        topic = NewTopic(name=name, partitions=partitions or -1, replication_factor=replicas or -1, configs=configs)
+        try:
+            await admin.create_topics([topic])
+        except KafkaError as error:
+            if not (if_not_exists and error.code is ErrorCode.TOPIC_ALREADY_EXISTS):
+                raise
+            click.echo(f"{name} exists")
+        else:
+            click.echo(f"created {name}")
+
+    too_many = "write --replicas with at most the number of live brokers"
+    run(bootstrap, act, timeout_s, hints={ErrorCode.INVALID_REPLICATION_FACTOR: too_many})
+
+
+@command.command(
+    name="list",
+    epilog="""\b
+Examples:
+  anabranch topics list --internal        __consumer_offsets and __transaction_state too
+""",
+)
+@click.option("--internal", is_flag=True, help="Internal topics too.")
+@bootstrap
+def list_topics(internal: bool, bootstrap: str) -> None:
+    """List the names of all topics."""
+
+    async def act(admin: Admin) -> None:
+        for name in await admin.list_topics(include_internal=internal):
+            click.echo(name)
+
+    run(bootstrap, act)
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch topics describe
+  anabranch topics describe flights flights-audit
+""",
+)
+@click.argument("names", nargs=-1)
+@bootstrap
+def describe(names: tuple[str, ...], bootstrap: str) -> None:
+    """Show partitions, leaders, ISRs and cuts.
+
+    A cut is where a resize ended the part of a log that one generation of keys wrote. All topics if none is named.
+    """
+
+    async def act(admin: Admin) -> None:
+        chosen = names or await admin.list_topics()
+        for topic in (await admin.describe_topics(chosen)).values():
+            for line in describe_lines(topic):
+                click.echo(line)
+
+    run(bootstrap, act)
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch topics config flights
+  anabranch topics config flights --set retention.ms=60000 --unset min.insync.replicas
+  anabranch topics config flights --all            every property, its value, and what it does
+""",
+)
+@click.argument("name")
+@click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a property; may be repeated.")
+@click.option("--unset", multiple=True, metavar="NAME", help="Return a property to its default; may be repeated.")
+@click.option("--all", "everything", is_flag=True, help="Show defaults too, and what each property does.")
+@bootstrap
+def config(name: str, changes: tuple[str, ...], unset: tuple[str, ...], everything: bool, bootstrap: str) -> None:
+    """Show or change what is set for a topic.
+
+    Brokers take a change up while they run. What is set afterwards is shown.
+    """
+    from anabranch.broker.properties import ConfigError, parse_properties
+
+    try:
+        wanted = parse_properties(changes)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+
+    async def act(admin: Admin) -> None:
+        if wanted or unset:
+            await admin.alter_configs(name, changes=wanted, unset=unset)
+        for entry in (await admin.describe_configs(name)).values():
+            if everything:
+                click.echo(f"{entry.name}={entry.value}  ({SOURCES[entry.source]}) {entry.documentation}".rstrip())
+            elif entry.source == TOPIC_SOURCE:
+                click.echo(f"{entry.name}={entry.value}")
+
+    run(bootstrap, act)
+
+
+TOPIC_SOURCE = 1
+SOURCES = {1: "topic", 2: "this broker", 3: "all brokers", 4: "start of the broker", 5: "default"}
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch topics alter flights --partitions 8 --dry-run    what would move, and what would wait for what
+  anabranch topics alter flights --partitions 8              split: keys move, their order stays
+  anabranch topics alter flights --partitions 5              merge: the same, the other way
+""",
+)
+@click.argument("name")
+@click.option("--partitions", required=True, type=click.IntRange(1), help="More than now: split. Fewer: merge.")
+@click.option("--dry-run", is_flag=True, help="Show the plan, and whether it would be accepted; change nothing.")
+@bootstrap
+@timeout
+def alter(name: str, partitions: int, dry_run: bool, bootstrap: str, timeout_s: float) -> None:
+    """Resize a topic, up or down.
+
+    Show the plan, carry it out, and wait until producers and consumers are told.
+    """
+
+    async def act(admin: Admin) -> None:
+        from anabranch.resizing import plan_lines
+        from anabranch.stock_producers import PROPERTIES, stock_lines
+        from anabranch.streams_groups import streams_lines
+
+        topic = await admin.describe_topic(name)
+        for line in plan_lines(topic, partitions):
+            click.echo(line)
+        for line in stock_lines(topic, partitions, await admin.describe_configs(name, names=PROPERTIES)):
+            click.echo(line)
+        for line in await streams_lines(admin, name):
+            click.echo(line)
+        await admin.create_partitions(name, partitions, allow_shrink=True, validate_only=dry_run)
+        click.echo("nothing was changed" if dry_run else f"{name} has {partitions} partitions")
+
+    too_few = "new partitions get as many replicas as the topic has: start the brokers that are down, and try again"
+    run(bootstrap, act, timeout_s, hints={ErrorCode.INVALID_REPLICATION_FACTOR: too_few})
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch topics lineage flights
+  anabranch topics lineage flights --partition 4    only what ever shared keys with partition 4
+""",
+)
+@click.argument("name")
+@click.option("--partition", type=click.IntRange(0), help="Draw only those that ever shared keys with this one.")
+@bootstrap
+def lineage(name: str, partition: int | None, bootstrap: str) -> None:
+    """Draw how a topic was split and merged.
+
+    Below the drawing stands where each cut lies in the logs.
+    """
+
+    async def act(admin: Admin) -> None:
+        from anabranch.clients.group_gates import segment_ends
+        from anabranch.resizing import lineage_lines
+
+        topic = await admin.describe_topic(name)
+        admin.network.follow(name)
+        await admin.network.refresh()
+        for line in lineage_lines(topic, await segment_ends(admin.network, topic), partition):
+            click.echo(line)
+
+    run(bootstrap, act)
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch topics drain flights
+  anabranch topics drain flights --delete-drained            what every group has read goes now, not when it expires
+""",
+)
+@click.argument("name")
+@click.option("--delete-drained", is_flag=True, help="Delete what every group has read of partitions merged away.")
+@click.option("--force", is_flag=True, help="With --delete-drained: also what some group has not read. It loses that.")
+@bootstrap
+def drain(name: str, delete_drained: bool, force: bool, bootstrap: str) -> None:
+    """Show what is unread of merged partitions.
+
+    Per partition that was merged away and per group; an empty one is removed by itself.
+    """
+    if force and not delete_drained:
+        raise click.UsageError("--force goes with --delete-drained")
+
+    async def act(admin: Admin) -> None:
+        from anabranch.draining import delete_read, drain_lines, draining
+
+        states = await draining(admin, name)
+        for line in drain_lines(name, states):
+            click.echo(line)
+        if delete_drained:
+            for line in await delete_read(admin, name, states, force=force):
+                click.echo(line)
+
+    run(bootstrap, act)
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch topics delete flights flights-audit
+""",
+)
+@click.argument("names", nargs=-1, required=True)
+@bootstrap
+@timeout
+def delete(names: tuple[str, ...], bootstrap: str, timeout_s: float) -> None:
+    """Delete topics and their records."""
+
+    async def act(admin: Admin) -> None:
+        waiting = await admin.delete_topics(list(names))
+        click.echo(f"deleted {', '.join(names)}")
+        for reason in waiting.values():
+            click.echo(reason)
+
+    run(bootstrap, act, timeout_s)
+
+
+def run(
+    bootstrap_servers: str,
+    act: Callable[[Admin], Awaitable[None]],
+    timeout_s: float = 30.0,
+    *,
+    hints: Mapping[ErrorCode, str] | None = None,
+) -> None:
+    """Do something with an Admin; what goes wrong becomes one line and exit code 1.
+
+    `hints` say what to do about an error, where this command knows more than `HINTS`.
+    """
+    from anabranch import Admin
+
+    async def main() -> None:
+        async with Admin(bootstrap_servers, request_timeout_ms=int(timeout_s * 1000)) as admin:
+            await act(admin)
+
+    try:
+        asyncio.run(main())
+    except KafkaError as error:
+        hint = (hints or {}).get(error.code) or HINTS.get(error.code)
+        raise click.ClickException(f"{error}{'; ' + hint if hint else ''}") from None
+    except (ConnectionError, TimeoutError) as error:
+        raise click.ClickException(f"{error or 'no answer'}; is a cluster running at {bootstrap_servers}?") from None
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+HINTS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`anabranch topics list` shows what there is",
+    ErrorCode.INVALID_CONFIG: "write --config NAME=VALUE with one of Kafka's topic properties",
+}
+
+
+def describe_lines(topic: Topic) -> list[str]:
+    """A topic as a person reads it."""
+    head = f"{topic.name}: {len(topic.live)} partitions"
+    if topic.lineage is not None:
+        steps = ", ".join(f"{count} (generation {generation})" for generation, count in topic.lineage.history)
+        head += f", keys keep their order; so far: {steps}"
+    lines = [head]
+    for index, partition in sorted(topic.partitions.items()):
+        isr, replicas = (",".join(map(str, ids)) for ids in (partition.isr, partition.replicas))
+        led = f"leader {partition.leader}  epoch {partition.leader_epoch}"
+        drains = "" if index in topic.live else "  drains: no new records"
+        lines.append(f"  {index:>4}  {led}  isr {isr} of {replicas}{drains}")
+    return lines

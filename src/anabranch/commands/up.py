@@ -1,0 +1,146 @@
+"""`anabranch up`: a whole cluster on this machine.
+
+By default one process holds all brokers, with ZooKeeper and the logs in memory: no Java, no disk, ready in a
+fraction of a second. With --processes every broker is a process of its own and ZooKeeper a real one.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from anabranch.metrics import metrics_endpoint
+from anabranch.running import LOG_LEVELS, StopSignal, postpone_collection, resume_collection, run, settle_memory
+from anabranch.start_errors import cannot_start
+
+if TYPE_CHECKING:
+    from anabranch.cluster import Cluster
+
+
+@click.command(
+    name="up",
+    epilog="""\b
+Examples:
+  anabranch up                                  three brokers on 127.0.0.1:9092, 9093 and 9094
+  anabranch up --brokers 1 --port 0             one broker on a free port; the ready line tells which
+  anabranch up --data-dir ./data                logs that outlive the process
+  anabranch up --config num.partitions=4        any broker property; broker.id=0 counts the brokers from 0
+  anabranch up --racks a,b --config replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector
+  anabranch up --metrics-port 9464              metrics at http://127.0.0.1:9464/metrics
+  anabranch up --processes --zookeeper local    one process per broker, and a real ZooKeeper (needs Java)
+""",
+)
+@click.option("--brokers", default=3, show_default=True, type=click.IntRange(1, 64), help="How many.")
+@click.option("--port", default=9092, show_default=True, help="Of the first broker; the others follow. 0: free ports.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--advertise", metavar="HOST", help="What clients are told to connect to, if it is another name.")
+@click.option("--data-dir", type=click.Path(file_okay=False), help="Keep logs here instead of in memory.")
+@click.option("--processes", is_flag=True, help="One process per broker; needs --zookeeper.")
+@click.option("--zookeeper", metavar="local|HOST:PORT", help="With --processes: start one here, or use this one.")
+@click.option("--racks", metavar="NAME,...", help="Where brokers stand, by turns; consumers may then read nearby.")
+@click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A broker property; may be repeated.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Tell Prometheus at http://HOST:PORT/metrics; with --processes each broker at the next port. 0: a free one.",
+)
+@click.option("--log-level", default="warning", show_default=True, type=click.Choice(LOG_LEVELS), help="To stderr.")
+def command(
+    brokers: int,
+    port: int,
+    host: str,
+    advertise: str | None,
+    data_dir: str | None,
+    processes: bool,
+    zookeeper: str | None,
+    racks: str | None,
+    config: tuple[str, ...],
+    metrics_port: int | None,
+    log_level: str,
+) -> None:
+    """Start a cluster, print one `ready` line, run until SIGINT or SIGTERM.
+
+    With --processes a node that dies is told in one line, and `anabranch nodes start ID` starts it again.
+    """
+    from anabranch.broker.config import ConfigError, parse_properties
+    from anabranch.clients.directory_lock import DirectoryInUse
+
+    if port and not 0 < port <= 65536 - brokers:
+        raise click.UsageError(
+            f"--port {port} leaves no room for {brokers} brokers; write a port up to {65536 - brokers}"
+        )
+    if zookeeper and not processes:
+        raise click.UsageError("--zookeeper goes with --processes; without them ZooKeeper lives in this process")
+    if advertise and processes:
+        raise click.UsageError("--advertise is for a cluster in one process; write --host with --processes")
+    if racks and processes:
+        raise click.UsageError("--racks is for a cluster in one process; else write `anabranch node --rack` for each")
+    if processes and not zookeeper:
+        raise click.UsageError("--processes needs --zookeeper local (starts one, needs Java) or --zookeeper HOST:PORT")
+    if processes and metrics_port == 0:
+        raise click.UsageError("--metrics-port with --processes is the port of the first broker; write one")
+    try:
+        properties = parse_properties(config)
+        if processes:
+            assert zookeeper is not None
+            run_processes(
+                brokers=brokers,
+                host=host,
+                port=port,
+                data_dir=data_dir,
+                zookeeper=zookeeper,
+                properties=properties,
+                log_level=log_level,
+                metrics_port=metrics_port,
+            )
+        else:
+            postpone_collection()
+            from anabranch.cluster import Cluster
+
+            cluster = Cluster(
+                brokers,
+                host=host,
+                advertised_host=advertise or "",
+                port=port,
+                data_dir=data_dir,
+                properties=properties,
+                racks=(racks or "").split(","),
+            )
+            run(lambda: serve(cluster, host, metrics_port), log_level=log_level)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    except DirectoryInUse as error:
+        raise click.ClickException(f"cannot start: {error}; stop it, or use another --data-dir") from None
+    except OSError as error:
+        raise click.ClickException(cannot_start(error)) from None
+    finally:
+        resume_collection()
+
+
+def run_processes(*, log_level: str, **wishes: Any) -> None:
+    """Run a cluster of processes; `wishes` are those of `serve_processes`."""
+    from anabranch.processes import NodeFailed, serve_processes
+    from anabranch.zookeeper import ZooKeeperUnavailable
+
+    try:
+        run(lambda: serve_processes(log_level=log_level, **wishes), log_level=log_level)
+    except (NodeFailed, ZooKeeperUnavailable) as error:
+        raise click.ClickException(str(error)) from None
+
+
+async def serve(cluster: Cluster, host: str, metrics_port: int | None) -> None:
+    """Run a single-process cluster until told to stop."""
+    from anabranch.data_directory import left_out
+
+    stop = StopSignal()
+    async with metrics_endpoint(host, metrics_port) as metrics, cluster:
+        for node in cluster.nodes.values():
+            metrics.show(node)
+        if missing := await left_out(host, next(iter(cluster.nodes.values())).port):
+            click.echo(f"warning: {missing}", err=True)
+        settle_memory()
+        sys.stdout.write(f"ready bootstrap={cluster.bootstrap_servers}{metrics.ready}\n")
+        sys.stdout.flush()
+        await stop.wait(*(node.failed for node in cluster.nodes.values()))

@@ -1,0 +1,87 @@
+"""What a cluster's data directory holds, told before somebody relies on it.
+
+A cluster in one process keeps `zookeeper.journal` and `broker-N`, one of processes `zookeeper` and `node-N`: opened in
+the other form either would look empty, so that is refused. A cluster opened with fewer brokers than it had is a cluster
+of which some are down: nothing of theirs is deleted or elected away, but what only they have cannot be reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.config import ConfigError
+
+if TYPE_CHECKING:
+    from anabranch.protocol.apis.metadata import MetadataResponse
+
+JOURNAL: Final = "zookeeper.journal"
+ZOOKEEPER: Final = "zookeeper"
+NAMED_MAX: Final = 3
+
+
+def refuse_other_form(data_dir: str | Path, *, processes: bool) -> None:
+    """ConfigError if a cluster of the other form lives there."""
+    journal = (Path(data_dir) / JOURNAL).exists()
+    nodes = any(Path(data_dir).glob("node-*/meta.properties"))
+    if processes and journal:
+        raise ConfigError(
+            f"{data_dir} holds a cluster of one process; start it without --processes, or use another --data-dir"
+        )
+    if not processes and nodes and not journal:
+        raise ConfigError(
+            f"{data_dir} holds a cluster of processes; start it with --processes, or use another --data-dir"
+        )
+
+
+async def left_out(host: str, port: int) -> str:
+    """What the cluster of this broker has that needs others which do not run, in one line; empty if nothing does."""
+    from anabranch.clients.connection import Connection
+    from anabranch.protocol.apis.metadata import MetadataRequest
+
+    connection = await Connection.open(host, port, client_id="anabranch-launcher")
+    try:
+        metadata = await connection.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+    finally:
+        await connection.close()
+    return describe_missing(metadata)
+
+
+def describe_missing(metadata: MetadataResponse) -> str:
+    """See `left_out`."""
+    live = {broker.node_id for broker in metadata.brokers}
+    missing: set[int] = set()
+    unreachable, fewer = [], 0
+    for topic in metadata.topics:
+        for partition in topic.partitions:
+            away = set(partition.replica_nodes) - live
+            missing |= away
+            if away and partition.leader_id == -1:
+                unreachable.append(f"{topic.name}-{partition.partition_index}")
+            elif away:
+                fewer += 1
+    if not missing:
+        return ""
+    parts = []
+    if unreachable:
+        parts.append(f"{len(unreachable):,} partitions cannot be reached ({_named(unreachable)})")
+    if fewer:
+        parts.append(f"{fewer:,} partitions have fewer copies")
+    who = f"broker {min(missing)}" if len(missing) == 1 else f"brokers {_listed(str(one) for one in sorted(missing))}"
+    known = live | missing
+    return (
+        f"this cluster also has {who}, which {'does' if len(missing) == 1 else 'do'} not run: {' and '.join(parts)}. "
+        f"Nothing is deleted: --brokers {max(known) - min(known) + 1} brings everything back"
+    )
+
+
+def _named(partitions: list[str]) -> str:
+    shown = ", ".join(partitions[:NAMED_MAX])
+    rest = len(partitions) - NAMED_MAX
+    return f"{shown} and {rest:,} more" if rest > 0 else shown
+
+
+def _listed(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,114 @@
+"""Partitions that were merged away and still hold records: who has to read them, and deleting what all have read.
+
+Such a partition is removed when it is empty, which retention brings about in time. Groups that have committed nothing
+of the topic do not count. Deleting what a group has not read opens its gates all the same: it loses the records, so
+that takes `force` (G5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anabranch.clients.group_admin import committed_offsets, list_groups
+from anabranch.clients.group_gates import segment_ends
+from anabranch.clients.metadata import NO_LEADER
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from anabranch.clients.admin import Admin
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """One partition that takes no more records."""
+
+    partition: TopicPartition
+    end: int
+    committed: Mapping[str, int]
+    """By group; those that have committed something of the topic, 0 for nothing of this partition."""
+
+    @property
+    def read_by_all(self) -> int:
+        """The offset below which no group needs anything any more."""
+        return min(self.committed.values(), default=self.end)
+
+
+async def draining(admin: Admin, name: str) -> list[Draining]:
+    """The sealed partitions of a topic and how far every group has come."""
+    topic = await admin.describe_topic(name)
+    if topic.lineage is None:
+        raise ValueError(f"{name} has enable.ordered.delivery=false: none of its partitions was merged away")
+    network = admin.network
+    network.follow(name)
+    await network.refresh()
+    groups = sorted(await list_groups(network))
+    commits = dict(zip(groups, await asyncio.gather(*(committed_offsets(network, one) for one in groups)), strict=True))
+    readers = {group: offsets for group, offsets in commits.items() if any(one.topic == name for one in offsets)}
+    ends = await segment_ends(network, topic)
+    sealed = [index for index in sorted(topic.partitions) if not topic.lineage.live(index)]
+    states = []
+    for index in sealed:
+        partition = TopicPartition(name, index)
+        end = max((end for segment, end in ends.items() if segment.partition == index), default=0)
+        states.append(Draining(partition, end, {group: of.get(partition, 0) for group, of in readers.items()}))
+    return states
+
+
+def drain_lines(name: str, states: list[Draining]) -> list[str]:
+    """How far the groups are, as a person reads it."""
+    if not states:
+        return [f"{name} has no partition that was merged away"]
+    lines = [f"{'partition':>9}  {'end':>12}  {'group':<24} {'committed':>12} {'to read':>12}"]
+    for state in states:
+        rows = state.committed or {"(no group reads the topic)": state.end}
+        for group, committed in sorted(rows.items()):
+            left = max(state.end - committed, 0)
+            lines.append(f"{state.partition.partition:>9}  {state.end:>12,}  {group:<24} {committed:>12,} {left:>12,}")
+    return lines
+
+
+async def delete_read(admin: Admin, name: str, states: list[Draining], *, force: bool) -> list[str]:
+    """Delete the records that every group has read, with `force` all of them; says what was done."""
+    lines = []
+    for state in states:
+        upto = state.end if force else min(state.read_by_all, state.end)
+        behind = sorted(group for group, committed in state.committed.items() if committed < state.end)
+        if upto > 0:
+            await _delete_before(admin, state.partition, upto)
+            lines.append(f"{state.partition}: deleted what was before offset {upto:,}")
+        if behind and not force:
+            lines.append(f"{state.partition}: kept the rest for {', '.join(behind)}")
+    return lines
+
+
+async def _delete_before(admin: Admin, partition: TopicPartition, offset: int) -> None:
+    from anabranch.protocol.apis.delete_records import (
+        DeleteRecordsPartition,
+        DeleteRecordsRequest,
+        DeleteRecordsResponse,
+        DeleteRecordsTopic,
+    )
+
+    row = DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=partition.topic, partitions=[row])], timeout_ms=30000
+    )
+
+    async def once() -> None:
+        metadata = admin.network.metadata
+        if metadata.partition(*partition) is None:
+            return  # gone, and so are its records
+        leader = metadata.leader(*partition)
+        if leader == NO_LEADER:
+            await admin.network.refresh()
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, str(partition))
+        response: DeleteRecordsResponse = await admin.network.call(leader, request)
+        code = ErrorCode(response.topics[0].partitions[0].error_code)
+        if code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):  # the latter: it is gone already
+            raise KafkaError(code, str(partition))
+
+    await admin.network.retry(once)

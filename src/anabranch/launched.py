@@ -1,0 +1,142 @@
+"""The clusters of processes that run on this machine, and what their launchers are asked: who is there, start one.
+
+A launcher (`anabranch up --processes`, `python -m anabranch.chaos up`) has a door. It alone knows with which words,
+ports and directories a node was started, so it is the one to start it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from anabranch.door import Answer, Door, Refused, doors, order, own_door
+from anabranch.processes import NodeFailed, NodeProcess
+
+
+class Launcher(Protocol):
+    """What has started nodes, and can do so again."""
+
+    @property
+    def directory(self) -> Path:
+        """Where their data and logs lie."""
+
+    @property
+    def nodes(self) -> Mapping[int, NodeProcess]:
+        """All of them, running or not."""
+
+    @property
+    def zookeeper(self) -> str:
+        """Their ensemble."""
+
+
+class LauncherDoor:
+    """The door of a launcher, and who watches its nodes: one that ends unasked is told in one line."""
+
+    def __init__(self, launcher: Launcher, say: Callable[[str], None]) -> None:
+        self._launcher = launcher
+        self._say = say
+        self._door = Door(self.carry_out)
+        self._watching: dict[int, asyncio.Task[None]] = {}
+
+    async def open(self) -> None:
+        """Take orders, and watch the nodes that run."""
+        await self._door.listen(own_door())
+        for node in self._launcher.nodes.values():
+            self._watch(node)
+
+    async def close(self) -> None:
+        """Take no more orders; who ends now was told to."""
+        await self._door.close()
+        for task in self._watching.values():
+            task.cancel()
+        await asyncio.gather(*self._watching.values(), return_exceptions=True)
+
+    async def carry_out(self, asked: Answer) -> Answer:
+        """One order."""
+        match asked["do"]:
+            case "nodes":
+                rows = [
+                    {"id": node.node_id, "pid": node.pid, "address": node.address}
+                    for node in self._launcher.nodes.values()
+                ]
+                directory = str(self._launcher.directory.resolve())
+                return {"directory": directory, "zookeeper": self._launcher.zookeeper, "nodes": rows}
+            case "start":
+                return await self._start(int(asked["node"]))
+            case other:
+                raise Refused(f"cannot {other}")
+
+    async def _start(self, node_id: int) -> Answer:
+        node = self._launcher.nodes.get(node_id)
+        if node is None:
+            there = ", ".join(map(str, self._launcher.nodes))
+            raise Refused(f"the cluster in {self._launcher.directory} has no node {node_id}; it has {there}")
+        if node.running:
+            raise Refused(f"node {node_id} is running already (pid {node.pid})")
+        await node.start()
+        try:
+            await node.wait_ready()
+        except NodeFailed as error:
+            raise Refused(str(error)) from None
+        self._watch(node)
+        return {"pid": node.pid}
+
+    def _watch(self, node: NodeProcess) -> None:
+        if node.running:
+            self._watching[node.node_id] = asyncio.ensure_future(self._tell_end(node, node.pid))
+
+    async def _tell_end(self, node: NodeProcess, pid: int) -> None:
+        status = await node.ended()
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        self._say(
+            f"node {node.node_id} (pid {pid}) {how}; `anabranch nodes start {node.node_id}` starts it again, "
+            f"its log is {node.log_path}"
+        )
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A running cluster of processes, as its launcher describes it."""
+
+    door: Path
+    directory: str
+    zookeeper: str
+    nodes: tuple[dict[str, Any], ...]
+
+    def is_called(self, cluster: str) -> bool:
+        """Whether somebody means this one: by its directory, its ensemble, or by naming none."""
+        return cluster in ("", self.zookeeper) or str(Path(cluster).resolve()) == self.directory
+
+    @property
+    def node_ids(self) -> list[int]:
+        """The ids of its nodes, running or not."""
+        return [int(row["id"]) for row in self.nodes]
+
+
+async def launched() -> list[Launched]:
+    """All clusters of this user on this machine whose launchers answer."""
+    found = []
+    for door in doors():
+        try:
+            told = await order(door, "nodes")
+        except Refused:
+            continue  # it is on its way out
+        found.append(Launched(door, told["directory"], told["zookeeper"], tuple(told["nodes"])))
+    return found
+
+
+async def start_node(node_id: int, cluster: str = "") -> str:
+    """Have a node started again; returns what was done. `Refused` says what to write instead."""
+    known = await launched()
+    fitting = [one for one in known if one.is_called(cluster) and node_id in one.node_ids]
+    if len(fitting) == 1:
+        answer = await order(fitting[0].door, "start", node=node_id)
+        return f"started node {node_id} (pid {answer['pid']})"
+    there = "".join(f"\n  --cluster {one.directory}: nodes {', '.join(map(str, one.node_ids))}" for one in known)
+    if fitting:
+        raise Refused(f"several running clusters have a node {node_id}; name one of them:{there}")
+    where = f" in {cluster}" if cluster else ""
+    raise Refused(f"no running cluster{where} has a node {node_id}; there are:{there or ' none'}")

@@ -1,0 +1,391 @@
+"""A cluster of real processes against a real ZooKeeper: `anabranch up --processes`, the demonstration and the fault
+tests.
+
+Every node is `anabranch node` in a process of its own, so killing it is killing it: `kill` is SIGKILL, nothing is
+flushed and nobody is told. A node keeps its port and data directory over restarts; what it says goes to a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.config import ConfigError
+from anabranch.clients.directory_lock import DirectoryLock
+from anabranch.data_directory import ZOOKEEPER
+from anabranch.lifetime import Startable
+from anabranch.zookeeper import dying_with_us
+
+if TYPE_CHECKING:
+    from anabranch.zookeeper import LocalZooKeeper
+
+log: Final = logging.getLogger(__name__)
+_candidates: Final = itertools.count(os.getpid() * 101)
+"""Launchers that run side by side begin at different places."""
+
+READY_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 30.0
+FIRST_CONTROLLER_ID: Final = 100
+LOG_TAIL_BYTES: Final = 2000
+FIRST_PORT: Final = 15000
+PORTS: Final = 17000
+"""Ends below 32768, where Linux begins to hand out ports."""
+SMALL_CLUSTER: Final[Mapping[str, str]] = {
+    "offsets.topic.num.partitions": "8",
+    "transaction.state.log.num.partitions": "8",
+    "group.initial.rebalance.delay.ms": "0",
+    "zookeeper.session.timeout.ms": "6000",
+    "controlled.shutdown.retry.backoff.ms": "500",
+}
+
+
+class NodeFailed(RuntimeError):
+    """A node process ended, or did not become ready; the message has the last lines it wrote."""
+
+
+@dataclass(slots=True)
+class NodeProcess:
+    """One node: how it is started, and the process while it runs."""
+
+    node_id: int
+    roles: str
+    host: str
+    port: int
+    directory: Path
+    zookeeper: str
+    properties: Mapping[str, str]
+    log_level: str = "info"
+    environment: Mapping[str, str] | None = None
+    module: str = "anabranch.main"
+    metrics_port: int | None = None
+    advertise: str = ""
+    """HOST:PORT that clients and other nodes are told, if it is not `address`: a proxy's, say."""
+    process: asyncio.subprocess.Process | None = field(default=None, init=False)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def log_path(self) -> Path:
+        """Where the node's log lines go."""
+        return self.directory / f"node-{self.node_id}.log"
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self.process is not None and self.process.returncode is None
+
+    @property
+    def pid(self) -> int:
+        """Process id; -1 when it does not run."""
+        return self.process.pid if self.process is not None and self.running else -1
+
+    def command(self) -> list[str]:
+        """The command line of the node."""
+        words = [*dying_with_us(), sys.executable, "-m", self.module, "node"]
+        words += ["--id", str(self.node_id), "--roles", self.roles]
+        words += ["--zookeeper", self.zookeeper, "--listen", self.address, "--log-level", self.log_level]
+        if "broker" in self.roles:
+            words += ["--data-dir", str(self.directory / f"node-{self.node_id}")]
+        if self.advertise:
+            words += ["--advertise", self.advertise]
+        if self.metrics_port is not None:
+            words += ["--metrics-port", str(self.metrics_port)]
+        for name, value in self.properties.items():
+            words += ["--config", f"{name}={value}"]
+        return words
+
+    async def start(self, *, extra: Mapping[str, str] | None = None) -> None:
+        """Start the process; `extra` properties count for this start alone."""
+        assert not self.running, f"node {self.node_id} is running already"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        words = self.command()
+        for name, value in (extra or {}).items():
+            words += ["--config", f"{name}={value}"]
+        with self.log_path.open("ab") as log_file:
+            self.process = await asyncio.create_subprocess_exec(
+                *words,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log_file,
+                env=None if self.environment is None else dict(self.environment),
+            )
+
+    async def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait for its ready line."""
+        assert self.process is not None and self.process.stdout is not None
+        try:
+            async with asyncio.timeout(timeout_s):
+                line = await self.process.stdout.readline()
+        except TimeoutError:
+            raise NodeFailed(f"node {self.node_id} was not ready within {timeout_s:g} s\n{self.log_tail()}") from None
+        if not line.startswith(b"ready"):
+            await self.process.wait()
+            raise NodeFailed(f"node {self.node_id} ended with {self.process.returncode}\n{self.log_tail()}")
+
+    async def ended(self) -> int:
+        """Wait until the process is gone, whatever the reason; its exit status."""
+        assert self.process is not None
+        return await self.process.wait()
+
+    async def kill(self) -> None:
+        """SIGKILL, and wait until the process is gone."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+            await self.process.wait()
+
+    async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """SIGTERM: leaderships move away, logs are closed. SIGKILL when that takes too long."""
+        if self.process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self.process.terminate()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.process.wait()
+        except TimeoutError:
+            log.warning("node %d did not stop within %g s", self.node_id, timeout_s)
+            await self.kill()
+
+    def log_tail(self) -> str:
+        """The last lines of its log."""
+        if not self.log_path.exists():
+            return ""
+        with self.log_path.open("rb") as log_file:
+            log_file.seek(max(0, self.log_path.stat().st_size - LOG_TAIL_BYTES))
+            return log_file.read().decode(errors="replace")
+
+
+class ProcessCluster(Startable):
+    """Brokers `first_id`.. and spare controllers 100.. as processes.
+
+    `zookeeper` "local" starts one; anything else is an ensemble that is there. `port` 0 takes free ports. `first_start`
+    gives single nodes properties that a restart does not repeat, such as the step at which a controller is to crash.
+    Spare controllers come first: the first of them is the active one, until something happens to it.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        controllers: int = 0,
+        zookeeper: str = "local",
+        host: str = "127.0.0.1",
+        port: int = 0,
+        directory: str | Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        first_start: Mapping[int, Mapping[str, str]] | None = None,
+        log_level: str = "info",
+        metrics_port: int | None = None,
+        first_id: int = 1,
+    ) -> None:
+        self._first_start = first_start or {}
+        """Properties of single nodes that count until they are started again: how a planned crash is asked for."""
+        replicas = str(min(3, brokers))
+        self._properties = {
+            **SMALL_CLUSTER,
+            "default.replication.factor": replicas,
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": str(min(2, brokers)),
+            **(properties or {}),
+        }
+        self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="anabranch-")
+        self.directory = Path(self._temporary.name if self._temporary is not None else directory or "")
+        self.nodes: dict[int, NodeProcess] = {}
+        first_spare = max(FIRST_CONTROLLER_ID, first_id + brokers)
+        self._roles = dict.fromkeys(range(first_id, first_id + brokers), "broker,controller")
+        self._roles |= dict.fromkeys(range(first_spare, first_spare + controllers), "controller")
+        self._host = host
+        self._port = port
+        self._log_level = log_level
+        self._metrics_port = metrics_port
+        self._zookeeper = zookeeper
+        self._server: LocalZooKeeper | None = None
+        self._lock: DirectoryLock | None = None
+
+    @property
+    def brokers(self) -> list[NodeProcess]:
+        """The nodes that hold data."""
+        return [node for node in self.nodes.values() if "broker" in node.roles]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients begin."""
+        return ",".join(node.address for node in self.brokers)
+
+    @property
+    def zookeeper(self) -> str:
+        """The ensemble's connect string."""
+        return self._zookeeper if self._server is None else self._server.hosts
+
+    async def start(self) -> None:
+        """Start ZooKeeper, if it is ours, and all nodes; returns when every broker knows every other.
+
+        Raises `DirectoryInUse` if another process runs in the directory.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._lock = DirectoryLock(self.directory)
+        if self._zookeeper == "local":
+            from anabranch.zookeeper import LocalZooKeeper
+
+            self._server = LocalZooKeeper(data_dir=None if self._temporary else self.directory / ZOOKEEPER)
+            await self._server.__aenter__()
+        ports = free_ports(self._host, len(self._roles)) if not self._port else None
+        for place, (node_id, roles) in enumerate(self._roles.items()):
+            self.nodes[node_id] = NodeProcess(
+                node_id=node_id,
+                roles=roles,
+                host=self._host,
+                port=ports[place] if ports else self._port + place,
+                directory=self.directory,
+                zookeeper=self.zookeeper,
+                properties=self._properties,
+                log_level=self._log_level,
+                metrics_port=None if self._metrics_port is None else self._metrics_port + place,
+            )
+        # Spare controllers go first: one of them is the active controller, and can be killed without killing data.
+        for spares in (True, False):
+            group = [node for node in self.nodes.values() if ("broker" not in node.roles) == spares]
+            for node in group:
+                await node.start(extra=self._first_start.get(node.node_id))
+            for node in group:
+                await node.wait_ready()
+        await self.wait_brokers(len(self.brokers))
+
+    async def zookeeper_ended(self) -> None:
+        """Wait until our ZooKeeper ends unasked, and raise what it said; for ever if none is ours."""
+        await (self._server.ended() if self._server is not None else asyncio.get_running_loop().create_future())
+
+    async def stop(self) -> None:
+        """Stop all nodes, then ZooKeeper."""
+        # All at once, and with nothing left to move leaderships to: there is no point in asking for it.
+        await asyncio.gather(*(node.kill() for node in self.nodes.values()))
+        if self._server is not None:
+            server, self._server = self._server, None
+            await server.__aexit__(None, None, None)
+        if self._lock is not None:
+            self._lock.release()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    async def kill(self, node_id: int) -> None:
+        """SIGKILL a node."""
+        await self.nodes[node_id].kill()
+
+    async def restart(self, node_id: int) -> None:
+        """Start a node that was stopped or killed, and wait until it is ready."""
+        node = self.nodes[node_id]
+        await node.start()
+        await node.wait_ready()
+
+    async def wait_brokers(self, count: int, *, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait until every running broker's metadata shows `count` live brokers."""
+        async with asyncio.timeout(timeout_s):
+            for node in self.brokers:
+                while node.running and await known_brokers(node.host, node.port) != count:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)  # other processes set no event here
+
+
+async def known_brokers(host: str, port: int) -> int:
+    """How many live brokers a broker knows; -1 when it does not answer."""
+    from anabranch.clients.connection import Connection
+    from anabranch.protocol.apis.metadata import MetadataRequest
+
+    try:
+        connection = await Connection.open(host, port, client_id="anabranch-launcher")
+        try:
+            response = await connection.call(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+        finally:
+            await connection.close()
+    except (ConnectionError, TimeoutError):
+        return -1
+    return len(response.brokers)
+
+
+def free_ports(host: str, count: int) -> list[int]:
+    """Ports that nobody listens on right now, and that no outgoing connection will get.
+
+    The system takes those from a range above: a node that is down must find its port free when it comes back.
+    """
+    found: list[int] = []
+    with contextlib.ExitStack() as stack:
+        while len(found) < count:
+            port = FIRST_PORT + next(_candidates) % PORTS
+            one = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                one.bind((host, port))
+                found.append(port)
+    return found
+
+
+async def serve_processes(
+    *,
+    brokers: int,
+    host: str,
+    port: int,
+    data_dir: str | None,
+    zookeeper: str,
+    properties: Mapping[str, str],
+    log_level: str,
+    metrics_port: int | None = None,
+) -> None:
+    """Run a cluster of processes until told to stop; a node that ends is told, and can be started again."""
+    from anabranch.broker.config import BrokerSettings
+    from anabranch.broker.start_settings import IDS, check_reachable, refuse_twice, start_settings
+    from anabranch.cluster import OPTIONS
+    from anabranch.data_directory import left_out, refuse_other_form
+    from anabranch.launched import LauncherDoor
+    from anabranch.running import StopSignal
+
+    # A wrong property is told here, once, and not by every node.
+    refuse_twice(properties, {**OPTIONS, "broker.rack": "`anabranch node --rack` for each node"})
+    settings = start_settings(BrokerSettings(host=host), properties)
+    check_reachable(settings)
+    if zookeeper != "local" and ":" not in zookeeper:
+        raise ConfigError(f"--zookeeper {zookeeper!r}: write local, or HOST:PORT of an ensemble")
+    if data_dir is not None:
+        refuse_other_form(data_dir, processes=True)
+    cluster = ProcessCluster(
+        brokers,
+        zookeeper=zookeeper,
+        host=host,
+        port=port,
+        directory=data_dir,
+        properties={name: text for name, text in properties.items() if name not in IDS},
+        log_level=log_level,
+        metrics_port=metrics_port,
+        first_id=settings.node_id,
+    )
+    stop = StopSignal()
+    async with cluster:
+        if missing := await left_out(host, cluster.brokers[0].port):
+            complain(f"warning: {missing}")
+        door = LauncherDoor(cluster, complain)
+        await door.open()
+        sys.stdout.write(f"ready bootstrap={cluster.bootstrap_servers}\n")
+        sys.stdout.flush()
+        try:
+            await stop.wait(cluster.zookeeper_ended())
+        finally:
+            await door.close()
+            await asyncio.gather(*(node.stop() for node in cluster.nodes.values()))
+
+
+def complain(line: str) -> None:
+    """One line for whoever looks at the terminal."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

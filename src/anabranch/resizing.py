@@ -1,0 +1,105 @@
+"""Resizes as a person reads them: the plan before, the tree after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from anabranch.clients.resharding import family, plan_resize
+from anabranch.lineage_picture import draw
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.clients.metadata import Topic
+    from anabranch.protocol.lineage import Lineage, Segment
+
+LINES_MAX = 16
+DRAWN_MAX = 64
+EVEN = 1e-9
+"""What a sum of fractions may be off."""
+
+
+def plan_lines(topic: Topic, count: int) -> list[str]:
+    """What a resize to `count` partitions would do. KafkaError where the broker would refuse it for the same reason."""
+    if topic.lineage is None:
+        return [
+            f"{topic.name} has enable.ordered.delivery=false: it grows as in Kafka, and keys do not keep their order"
+        ]
+    if count == topic.lineage.count:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{topic.name} has {count} partitions already")
+    try:
+        plan = plan_resize(topic.lineage, count)
+    except ValueError as error:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{topic.name}: {error}") from None
+    untouched = len(set(range(plan.before)) - set(plan.fenced))
+    waits = [
+        f"{partition} waits until {_named(sources)} {'is' if len(sources) == 1 else 'are'} read to the cut"
+        for partition, sources in sorted(plan.waits.items())
+    ]
+    return [
+        f"{topic.name}: {plan.before} -> {plan.after} partitions, generation {plan.generation}",
+        f"  keys that move      {plan.moved_share:.1%}",
+        f"  fullest over mean   {plan.imbalance_before:.2f} now, {plan.imbalance_after:.2f} then",
+        *([] if plan.imbalance_after < 1 + EVEN else [f"  share of keys then  {_share_names(plan.shares_after)}"]),
+        f"  fenced for a moment {_named(plan.fenced)}; {untouched} untouched",
+        *(f"  {line}" for line in shortened(waits)),
+    ]
+
+
+def lineage_lines(topic: Topic, ends: Mapping[Segment, int], partition: int | None = None) -> list[str]:
+    """The tree of a topic's resizes, and the offsets at which its partitions were cut. ValueError if it has none."""
+    lineage = topic.lineage
+    if lineage is None:
+        raise ValueError(f"{topic.name} has enable.ordered.delivery=false: it has no lineage")
+    width = max(count for _, count in lineage.history)
+    if partition is not None and partition >= width:
+        raise ValueError(f"{topic.name} never had a partition {partition}")
+    shown = sorted(range(width) if partition is None else family(lineage, partition))
+    if len(shown) > DRAWN_MAX:
+        raise ValueError(f"{len(shown)} partitions are too many to draw: choose one with --partition")
+    cuts = [line for index in shown for line in _cut_lines(lineage, index, ends)]
+    return [topic.name, *draw(lineage, shown), *([""] if cuts else []), *shortened(cuts, DRAWN_MAX)]
+
+
+def _cut_lines(lineage: Lineage, index: int, ends: Mapping[Segment, int]) -> list[str]:
+    lines = []
+    for segment in lineage.segments(index):
+        following = lineage.next(segment)
+        if following is None or segment not in ends:
+            continue
+        others = [one.partition for one in lineage.successors(segment)]
+        generation = following.generation
+        if index >= lineage.count_at(generation):
+            what = f"merged into {_named(others)}"
+        elif others:
+            what = f"split, {_named(others)} took some of its keys"
+        else:
+            merged = [one.partition for one in lineage.predecessors(following)]
+            what = f"took the keys of {_named(merged)}" if merged else "came back"
+        lines.append(f"  {index:>4} cut at offset {ends[segment]:>10,} by generation {generation}: {what}")
+    return lines
+
+
+def shortened(lines: Sequence[str], most: int = LINES_MAX) -> list[str]:
+    """Not more lines than a person reads."""
+    if len(lines) <= most:
+        return list(lines)
+    return [*lines[: most - 1], f"... and {len(lines) - most + 1} more"]
+
+
+def _share_names(shares: Sequence[float]) -> str:
+    """Who holds how much, the fullest first."""
+    holders: dict[str, list[int]] = {}
+    for partition, share in sorted(enumerate(shares), key=lambda one: -one[1]):
+        holders.setdefault(f"{share:.3%}" if share < 0.001 else f"{share:.1%}", []).append(partition)
+    return "; ".join(
+        f"{share} on {'each of ' if len(partitions) > 1 else ''}{_named(partitions)}"
+        for share, partitions in holders.items()
+    )
+
+
+def _named(partitions: Sequence[int]) -> str:
+    shown = [str(one) for one in partitions[:LINES_MAX]]
+    if len(partitions) > LINES_MAX:
+        shown.append(f"{len(partitions) - LINES_MAX} more")
+    return ", ".join(shown) or "none"

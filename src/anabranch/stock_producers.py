@@ -1,0 +1,42 @@
+"""What a resize means for producers that know nothing of generations, as a person reads it in the plan (R16)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from anabranch.clients.config_admin import ConfigEntry
+    from anabranch.clients.metadata import Topic
+
+POLICY: Final = "reshard.legacy.producers"
+ORDERED: Final = "enable.ordered.delivery"
+PROPERTIES: Final = (POLICY, ORDERED)
+TOPIC_SOURCE: Final = 1
+_HEAD: Final = "  stock producers     "
+_MORE: Final = " " * len(_HEAD)
+
+
+def stock_lines(topic: Topic, count: int, configs: Mapping[str, ConfigEntry]) -> list[str]:
+    """What they may do once the topic has `count` partitions; `configs` are the topic's `PROPERTIES`."""
+    if topic.lineage is None or POLICY not in configs:
+        return []
+    policy, ordered = configs[POLICY].value, configs[ORDERED]
+    asked = ordered.source == TOPIC_SOURCE
+    why = ""
+    if policy == "auto" and asked:
+        policy, why = ("refuse", f"{ORDERED}=true") if ordered.value == "true" else ("allow", f"{ORDERED}=false")
+    elif policy == "auto":
+        policy, why = ("refuse", "a producer with generations has written here") if topic.stamped else ("auto", "")
+    why = f"{POLICY}={configs[POLICY].value}{', ' if why else ''}{why}"
+    if policy == "refuse":
+        return [f"{_HEAD}are refused from then on ({why})"]
+    if policy == "verify":
+        return [f"{_HEAD}are let in where all keys lie by linear hashing over {count} ({why})"]
+    lines = [f"{_HEAD}go on as in Kafka, and the order of their keys is not kept ({why})"]
+    if count < topic.lineage.count:
+        sealed = ", ".join(str(index) for index in range(count, topic.lineage.count))
+        lines.append(f"{_MORE}but are refused on {sealed} until that is drained: some of their keys have no place")
+    if policy == "auto":
+        lines.append(f"{_MORE}to refuse them set {ORDERED}=true before; the first producer with generations does so")
+    return lines
