@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from anabranch.clients.consumer.partition_assignor import MemberView
+from anabranch.clients.consumer.consumer_partition_assignor import MemberView
 from anabranch.clients.streams.group import Group
 from anabranch.clients.streams.group_assignment import assign_group
 from anabranch.clients.streams.high_availability import assign_highly_available

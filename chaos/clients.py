@@ -17,8 +17,8 @@ from typing import Final, Literal
 
 from anabranch import Admin, Consumer, PartitionKeyRebalanceListener, Producer
 from anabranch.chaos.history import Begun, Callback, Commit, Delivery, Died, History, Place, Send
-from anabranch.clients.consumer.positions import PartitionProgress
-from anabranch.clients.consumer.session import GroupSession
+from anabranch.clients.consumer.group_session import GroupSession
+from anabranch.clients.consumer.progress import PartitionProgress
 from anabranch.clients.producer.queues import RecordMetadata
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.topic_partition import TopicPartition

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from anabranch.clients.consumer.partition_assignor import (
+from anabranch.clients.consumer.consumer_partition_assignor import (
     MemberAssignment,
     MemberView,
     PartitionAssignor,
@@ -24,7 +24,7 @@ from anabranch.clients.consumer.partition_assignor import (
     topic_views,
     withhold_owned,
 )
-from anabranch.clients.consumer.sticky import Spread, last_owners
+from anabranch.clients.consumer.even_spread import Spread, last_owners
 from anabranch.clients.metadata import ClusterMetadata
 from anabranch.protocol.topic_partition import TopicPartition
 

@@ -20,15 +20,17 @@ from typing import Final, Self
 from anabranch.clients.clock import follow_loop_ms
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.assignors import ASSIGNORS, make_assignors
-from anabranch.clients.consumer.audit import DeliveryAudit
+from anabranch.clients.consumer.consumer_partition_assignor import PartitionAssignor
 from anabranch.clients.consumer.delivery import ConsumerRecord, Deliveries
+from anabranch.clients.consumer.delivery_audit import DeliveryAudit
 from anabranch.clients.consumer.fetcher import Fetcher
 from anabranch.clients.consumer.gatekeeper import Gatekeeper, GateOpening, GateView
+from anabranch.clients.consumer.group_session import GroupSession
 from anabranch.clients.consumer.handover import HandOver
 from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener
 from anabranch.clients.consumer.membership import Membership
 from anabranch.clients.consumer.metrics import ConsumerMetrics, metrics_of
-from anabranch.clients.consumer.offsets import (
+from anabranch.clients.consumer.offset_lookup import (
     EARLIEST,
     ISOLATION_LEVELS,
     LATEST,
@@ -37,10 +39,8 @@ from anabranch.clients.consumer.offsets import (
     find_offsets,
 )
 from anabranch.clients.consumer.ownership import Ownership
-from anabranch.clients.consumer.partition_assignor import PartitionAssignor
 from anabranch.clients.consumer.polling import Polling
-from anabranch.clients.consumer.positions import Assignment
-from anabranch.clients.consumer.session import GroupSession
+from anabranch.clients.consumer.progress import Assignment
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.network import Network, make_rng
 from anabranch.protocol.errors import KafkaError

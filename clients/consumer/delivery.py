@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from anabranch.clients.consumer.gate import TopicGate
 from anabranch.clients.consumer.gatekeeper import Gatekeeper
-from anabranch.clients.consumer.positions import UNKNOWN, Assignment, PartitionProgress
+from anabranch.clients.consumer.progress import UNKNOWN, Assignment, PartitionProgress
 from anabranch.clients.network import Network
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.lineage import Lineage, Segment

@@ -18,8 +18,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from anabranch.clients.consumer.offsets import READ_UNCOMMITTED
-from anabranch.clients.consumer.positions import Assignment, PartitionProgress
+from anabranch.clients.consumer.offset_lookup import READ_UNCOMMITTED
+from anabranch.clients.consumer.progress import Assignment, PartitionProgress
 from anabranch.clients.consumer.read_replica import ReadReplicas
 from anabranch.clients.metadata import Partition, Topic
 from anabranch.clients.network import DATA, MORE_DATA, Network

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from anabranch.clients.consumer.gate import UNKNOWN, PartitionView, TopicGate, Wait
+from anabranch.clients.consumer.group_session import GroupSession
 from anabranch.clients.consumer.progress_watch import ProgressWatch
-from anabranch.clients.consumer.session import GroupSession
 from anabranch.clients.durations import Durations
 from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.network import GROUP, Network

@@ -27,12 +27,12 @@ import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
-from anabranch.clients.consumer.audit import DeliveryAudit
 from anabranch.clients.consumer.delivery import Boundary, Deliveries, mark_crossed
+from anabranch.clients.consumer.delivery_audit import DeliveryAudit
 from anabranch.clients.consumer.gatekeeper import Gatekeeper
+from anabranch.clients.consumer.group_session import GroupSession
 from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener, tell
-from anabranch.clients.consumer.positions import UNKNOWN, Assignment, PartitionProgress
-from anabranch.clients.consumer.session import GroupSession
+from anabranch.clients.consumer.progress import UNKNOWN, Assignment, PartitionProgress
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import Segment
 from anabranch.protocol.topic_partition import TopicPartition

@@ -20,7 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from anabranch.clients.consumer.partition_assignor import (
+from anabranch.clients.consumer.consumer_partition_assignor import (
     MemberAssignment,
     MemberView,
     PartitionAssignor,

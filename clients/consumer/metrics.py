@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from anabranch.clients.consumer.positions import UNKNOWN
-
-if TYPE_CHECKING:
-    from anabranch.clients.consumer.gatekeeper import Gatekeeper
-    from anabranch.clients.consumer.ownership import Ownership
-    from anabranch.clients.consumer.positions import Assignment, PartitionProgress
-    from anabranch.clients.consumer.session import GroupSession
+from anabranch.clients.consumer.gatekeeper import Gatekeeper
+from anabranch.clients.consumer.group_session import GroupSession
+from anabranch.clients.consumer.ownership import Ownership
+from anabranch.clients.consumer.progress import UNKNOWN, Assignment, PartitionProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

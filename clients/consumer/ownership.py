@@ -23,13 +23,13 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from anabranch.clients.consumer.consumer_partition_assignor import REJOIN_NOW, MemberAssignment
 from anabranch.clients.consumer.gatekeeper import Gatekeeper
+from anabranch.clients.consumer.group_session import GroupSession
 from anabranch.clients.consumer.handover import HandOver
 from anabranch.clients.consumer.membership import NO_GENERATION, Assigned, State, TopicShape
-from anabranch.clients.consumer.offsets import OffsetResets
-from anabranch.clients.consumer.partition_assignor import REJOIN_NOW, MemberAssignment
-from anabranch.clients.consumer.positions import UNKNOWN, Assignment
-from anabranch.clients.consumer.session import GroupSession
+from anabranch.clients.consumer.offset_lookup import OffsetResets
+from anabranch.clients.consumer.progress import UNKNOWN, Assignment
 from anabranch.clients.metadata import REFUSED_FOR_GOOD, ClusterMetadata
 from anabranch.clients.network import Network
 from anabranch.protocol.errors import ErrorCode, KafkaError

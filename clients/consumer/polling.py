@@ -17,9 +17,9 @@ from typing import Final, TypeVar
 from anabranch.clients.clock import elapsed_clock
 from anabranch.clients.consumer.delivery import ConsumerRecord, Deliveries
 from anabranch.clients.consumer.fetcher import Fetcher
+from anabranch.clients.consumer.group_session import GroupSession
 from anabranch.clients.consumer.handover import HandOver
 from anabranch.clients.consumer.ownership import Ownership
-from anabranch.clients.consumer.session import GroupSession
 from anabranch.protocol.topic_partition import TopicPartition
 
 ONE_TIMEOUT_MS: Final = 1000

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from anabranch.clients.consumer.session import GroupSession
+from anabranch.clients.consumer.group_session import GroupSession
 from anabranch.clients.network import POSITION_CHANNELS
 from anabranch.clients.timer import Timer
 from anabranch.protocol.errors import KafkaError

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Mapping
 
 from anabranch.clients.config import NetworkConfig
 from anabranch.clients.consumer.fetcher import Fetcher
-from anabranch.clients.consumer.offsets import READ_COMMITTED, READ_UNCOMMITTED, OffsetResets
-from anabranch.clients.consumer.positions import Assignment
+from anabranch.clients.consumer.offset_lookup import READ_COMMITTED, READ_UNCOMMITTED, OffsetResets
+from anabranch.clients.consumer.progress import Assignment
 from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.network import Network
 from anabranch.protocol.records.record import Record

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from anabranch.clients.consumer.partition_assignor import MemberView
+from anabranch.clients.consumer.consumer_partition_assignor import MemberView
 from anabranch.clients.streams.assignment_info import Host
 from anabranch.clients.streams.partition_grouper import TaskAssignmentError
 from anabranch.clients.streams.subscription_info import (

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 
-from anabranch.clients.consumer.partition_assignor import MemberAssignment, MemberView
+from anabranch.clients.consumer.consumer_partition_assignor import MemberAssignment, MemberView
 from anabranch.clients.streams.assignment_info import (
     AssignmentInfo,
     AssignorError,

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from anabranch.clients.clock import follow_loop_ms
-from anabranch.clients.consumer.partition_assignor import MemberAssignment, MemberView, RebalanceProtocol
+from anabranch.clients.consumer.consumer_partition_assignor import MemberAssignment, MemberView, RebalanceProtocol
 from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.streams.changelog_reader import ChangelogReader
 from anabranch.clients.streams.config import StreamsConfig

@@ -82,7 +82,7 @@ RULES: Final = (
         "R11",
         "gates are looked at afresh after a seek, and at newer batches",
         (
-            "clients/consumer/test_positions.py::test_r11_a_seek_forgets_what_was_announced_flushed_and_crossed",
+            "clients/consumer/test_progress.py::test_r11_a_seek_forgets_what_was_announced_flushed_and_crossed",
             "clients/consumer/test_gate.py::test_r11_a_batch_newer_than_metadata_has_no_segment_yet",
         ),
     ),

@@ -27,7 +27,7 @@ def _group() -> tuple[int, str]:
 )
 def positions(planter: Planter) -> None:
     from anabranch.clients.consumer.gatekeeper import Gatekeeper
-    from anabranch.clients.consumer.positions import PartitionProgress
+    from anabranch.clients.consumer.progress import PartitionProgress
 
     reached: dict[Any, int] = {}
 
@@ -175,7 +175,7 @@ def sibling(planter: Planter) -> None:
 
 @defect("R20, F11", "a new partition is read from where it ends when it is found")
 def latest(planter: Planter) -> None:
-    from anabranch.clients.consumer.offsets import LATEST, OffsetResets
+    from anabranch.clients.consumer.offset_lookup import LATEST, OffsetResets
 
     def timestamp(resets: Any, network: Any, partition: Any, resumed: Any) -> int:
         topic = network.metadata.topics.get(partition.topic)

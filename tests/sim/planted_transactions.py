@@ -23,7 +23,7 @@ def aborted_not_listed(planter: Planter) -> None:
 
 @plant("transactions: a consumer does not filter what was aborted")
 def aborted_not_filtered(planter: Planter) -> None:
-    from anabranch.clients.consumer.positions import _Aborted
+    from anabranch.clients.consumer.progress import _Aborted
 
     planter.replace(_Aborted, "has", lambda aborted, batch: False)
 

@@ -15,9 +15,9 @@ from anabranch.broker.replication import fetcher
 from anabranch.broker.replication.partition import Partition, Role
 from anabranch.broker.replication.waiting import ReplicationWait
 from anabranch.chaos.replication_events import Acked, HighWatermark, Led, Proposed, Truncated
+from anabranch.clients.consumer.group_session import GroupSession
 from anabranch.clients.consumer.membership import Fate, Membership
-from anabranch.clients.consumer.positions import PartitionProgress
-from anabranch.clients.consumer.session import GroupSession
+from anabranch.clients.consumer.progress import PartitionProgress
 from anabranch.controller import alter_partition
 from anabranch.protocol.errors import ErrorCode, KafkaError
 

@@ -8,9 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from anabranch.clients.consumer.consumer_partition_assignor import (
+    REJOIN_NOW,
+    MemberAssignment,
+    MemberView,
+    PartitionAssignor,
+)
+from anabranch.clients.consumer.group_session import GroupSession
 from anabranch.clients.consumer.ownership import Ownership
-from anabranch.clients.consumer.partition_assignor import REJOIN_NOW, MemberAssignment, MemberView, PartitionAssignor
-from anabranch.clients.consumer.session import GroupSession
 from anabranch.clients.metadata import ClusterMetadata
 from anabranch.cluster import Cluster
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity

@@ -10,14 +10,14 @@ import pytest
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.delivery import Deliveries
 from anabranch.clients.consumer.gatekeeper import Gatekeeper
-from anabranch.clients.consumer.positions import Assignment
+from anabranch.clients.consumer.progress import Assignment
 from anabranch.clients.network import Network
 from anabranch.clients.streams.changelog_reader import ChangelogReader
 from anabranch.cluster import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.storage.unreadable import UNREADABLE, stored_at
 from tests.clients.consumer.groups import TOPIC, make_topic
-from tests.clients.consumer.test_positions import batch
+from tests.clients.consumer.test_progress import batch
 
 from anabranch import Admin, Consumer, Producer, TopicPartition
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from anabranch.clients.config import NetworkConfig
 from anabranch.clients.consumer.fetcher import Fetcher
-from anabranch.clients.consumer.positions import Assignment, PartitionProgress
+from anabranch.clients.consumer.progress import Assignment, PartitionProgress
 from anabranch.clients.network import Network, make_rng
 from anabranch.protocol.apis.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from anabranch.protocol.apis.metadata import (
@@ -22,7 +22,7 @@ from anabranch.protocol.apis.metadata import (
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
-from tests.clients.consumer.test_positions import batch
+from tests.clients.consumer.test_progress import batch
 from tests.clients.hasty import HastyLoop
 from tests.clients.peer import Peer, serve
 

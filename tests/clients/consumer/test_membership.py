@@ -4,8 +4,8 @@ import json
 
 import pytest
 from anabranch.clients.consumer.assignors import make_assignors
+from anabranch.clients.consumer.consumer_partition_assignor import MemberAssignment
 from anabranch.clients.consumer.membership import NO_GENERATION, Fate, Membership, State
-from anabranch.clients.consumer.partition_assignor import MemberAssignment
 from anabranch.protocol.apis.join_group import JoinGroupResponse, JoinGroupResponseMember
 from anabranch.protocol.apis.sync_group import SyncGroupResponse
 from anabranch.protocol.consumer_protocol import (

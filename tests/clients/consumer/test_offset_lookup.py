@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from anabranch.clients.consumer.offsets import OffsetAndTimestamp
+from anabranch.clients.consumer.offset_lookup import OffsetAndTimestamp
 from anabranch.cluster import Cluster
 from anabranch.protocol.errors import KafkaError
 from tests.clients.consumer.groups import TOPIC, against_a_cluster, make_topic

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from anabranch.clients.config import NetworkConfig, parse_servers
-from anabranch.clients.consumer.offsets import OffsetResets
+from anabranch.clients.consumer.offset_lookup import OffsetResets
 from anabranch.clients.consumer.ownership import Ownership
 from anabranch.clients.network import Network, make_rng
 from anabranch.cluster import Cluster

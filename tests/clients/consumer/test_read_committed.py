@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from anabranch.clients.consumer.positions import PartitionProgress
+from anabranch.clients.consumer.progress import PartitionProgress
 from anabranch.protocol.apis.fetch import AbortedTransaction
 from anabranch.protocol.records.batch import stamp
 from anabranch.protocol.records.batch_builder import BatchBuilder

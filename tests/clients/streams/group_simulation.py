@@ -17,7 +17,7 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from anabranch.clients.consumer.partition_assignor import MemberAssignment, MemberView
+from anabranch.clients.consumer.consumer_partition_assignor import MemberAssignment, MemberView
 from anabranch.clients.metadata import ClusterMetadata, Partition, Topic
 from anabranch.clients.streams.assignment_info import AssignorError
 from anabranch.clients.streams.high_availability import assign_highly_available

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from anabranch.clients.clock import follow_loop_ms
-from anabranch.clients.consumer.offsets import READ_COMMITTED, READ_UNCOMMITTED, OffsetResets
+from anabranch.clients.consumer.offset_lookup import READ_COMMITTED, READ_UNCOMMITTED, OffsetResets
 from anabranch.clients.group_admin import committed_offsets, describe_group
 from anabranch.commands.groups import gate_lines
 from anabranch.gates import closed_gates_of

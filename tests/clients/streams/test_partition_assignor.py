@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
-from anabranch.clients.consumer.partition_assignor import (
+from anabranch.clients.consumer.consumer_partition_assignor import (
     REJOIN_NOW,
     MemberAssignment,
     MemberView,

@@ -1,7 +1,7 @@
 """Progress in a partition against a model that knows nothing of batches: a list of records and an index."""
 
 import pytest
-from anabranch.clients.consumer.positions import UNKNOWN, Assignment, PartitionProgress
+from anabranch.clients.consumer.progress import UNKNOWN, Assignment, PartitionProgress
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import Segment
 from anabranch.protocol.records.batch import stamp

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 
-from anabranch.clients.consumer.partition_assignor import MemberView
+from anabranch.clients.consumer.consumer_partition_assignor import MemberView
 from anabranch.protocol.topic_partition import TopicPartition
 
 Relatives = Callable[[TopicPartition], Sequence[TopicPartition]]

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 from anabranch.clients.consumer.assignors import assign_cooperatively
-from anabranch.clients.consumer.partition_assignor import MemberView, TopicView
-from anabranch.clients.consumer.sticky import Spread, last_owners
+from anabranch.clients.consumer.consumer_partition_assignor import MemberView, TopicView
+from anabranch.clients.consumer.even_spread import Spread, last_owners
 from anabranch.protocol.topic_partition import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st

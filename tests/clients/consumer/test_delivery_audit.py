@@ -6,10 +6,10 @@ import asyncio
 import random
 
 import pytest
-from anabranch.clients.consumer import audit as written
-from anabranch.clients.consumer.audit import DeliveryAudit
+from anabranch.clients.consumer import delivery_audit as written
 from anabranch.clients.consumer.delivery import ConsumerRecord
-from anabranch.clients.consumer.session import GroupSession
+from anabranch.clients.consumer.delivery_audit import DeliveryAudit
+from anabranch.clients.consumer.group_session import GroupSession
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.cluster import Cluster
 from anabranch.protocol import audit

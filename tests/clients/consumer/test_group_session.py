@@ -9,8 +9,8 @@ import asyncio
 from typing import Any
 
 import pytest
+from anabranch.clients.consumer.group_session import GroupSession
 from anabranch.clients.consumer.membership import State
-from anabranch.clients.consumer.session import GroupSession
 from anabranch.cluster import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.consumer.groups import (
