@@ -3,7 +3,7 @@
 A writer numbers the records of each key from 0. Whoever reads them tells the ledger what it was handed, in the one
 order of this process. Allowed is the next record of a key, or one that was handed out before, as long as nothing later
 of that key has come from another partition: a reader that starts again at the group's commits repeats the end of a
-partition, never what lies before a cut that was crossed (F2). Everything else is an anomaly.
+partition, never what lies before a cut that was crossed (K602). Everything else is an anomaly.
 """
 
 from __future__ import annotations

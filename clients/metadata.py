@@ -1,12 +1,12 @@
 """What a client knows of the cluster: an immutable snapshot, replaced by each Metadata response.
 
-Any broker may answer, and some lag behind. A snapshot therefore never goes back on what decides order (analysis E7):
+Any broker may answer, and some lag behind. A snapshot therefore never goes back on what decides order (K507):
 
     a topic's generation never falls while its topic id stays the same: a lagging answer cannot bring back old hashing
     a partition's leader is not replaced by one of a lower leader epoch (KIP-320)
 
 A topic with another id is another topic and starts afresh. A topic without our tags (a plain Kafka cluster, or
-`enable.ordered.delivery=false`) has no lineage: its records are hashed as Kafka does and carry no generation (H3).
+`enable.ordered.delivery=false`) has no lineage: its records are hashed as Kafka does and carry no generation (K803).
 """
 
 from __future__ import annotations

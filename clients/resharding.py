@@ -2,7 +2,7 @@
 
 A plan says which share of all keys moves, how full the fullest partition will be, which leaders refuse producers for a
 moment, and which partition waits for which (rule R9). A rewind of one partition brings back records that came before
-others already delivered elsewhere; the guarantee then needs the descendants rewound to where they began (F8).
+others already delivered elsewhere; the guarantee then needs the descendants rewound to where they began (K608).
 """
 
 from __future__ import annotations

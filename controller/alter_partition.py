@@ -1,4 +1,4 @@
-"""AlterPartition: which ISR a leader may have (facts 6.3, KIP-497, and KIP-903 made to work with ZooKeeper, D5).
+"""AlterPartition: which ISR a leader may have (KIP-497, and KIP-903 made to work with ZooKeeper, D5).
 
 The rules are checked per partition in Kafka's order, against the same state that the conditional write is based on.
 Of the epochs in a version 3 request each must be that of the broker's present registration: an ISR that a leader

@@ -122,7 +122,7 @@ class Controller:
             self._runner.adopt(settings)
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        """A leader proposes ISR changes (facts 6.3)."""
+        """A leader proposes ISR changes (KIP-497)."""
         answer = await self._ask(lambda token: events.AlterPartitionAsked(token, request))
         return answer or AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER, topics=[])
 

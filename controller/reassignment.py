@@ -1,4 +1,4 @@
-"""Moving replicas while a partition serves (KIP-455, facts 4.7): begin, let the new ones catch up, complete.
+"""Moving replicas while a partition serves (KIP-455): begin, let the new ones catch up, complete.
 
     begin      one transaction: the topic's znode names old and new replicas together with which are added and which
                leave, and the state gets a leader epoch in which the leader learns of them

@@ -48,7 +48,7 @@ def move(state: ClusterState, partition: TopicPartition, replica: int, to: Repli
 
 
 def forget(state: ClusterState, partition: TopicPartition, replica: int) -> None:
-    """A replica was moved away: its broker is told once to delete it, and its answer changes nothing (Kafka's B6)."""
+    """A replica was moved away: its broker is told once to delete it, and its answer changes nothing."""
     if (partition, replica) in state.replica_phases:
         for to in (OFFLINE, STARTED, SUCCESSFUL, NON_EXISTENT):
             move(state, partition, replica, to)

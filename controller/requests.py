@@ -4,7 +4,7 @@ Flushed in Kafka's order (`ControllerBrokerRequestBatch`): LeaderAndIsr, UpdateM
 in a LeaderAndIsr is also told to all brokers. Each request carries the controller epoch, and the broker epoch of the
 incarnation it is meant for.
 
-The generation in a LeaderAndIsr is the *partition's* committed one (R2, C7): a topic that is being resized never
+The generation in a LeaderAndIsr is the *partition's* committed one (R2, K307): a topic that is being resized never
 lends its new generation to a partition whose own bump is not written yet. Metadata leaves out the partitions that a
 planned growth has created but not published (R12); the clamping of bumped epochs is done where Metadata is answered.
 """

@@ -5,13 +5,13 @@ R14).
     grow      create the children, or wake partitions marked for deletion; they serve g+1 only, which nobody knows yet;
               then bump the affected parents: next leader epoch, generation g+1 and where it begins, in one write (R2)
     shrink    seal the victims first (R6), then bump the affected survivors
-    publish   when every affected leader confirmed its state, or is dead, or was superseded by one that did (R4, C8):
+    publish   when every affected leader confirmed its state, or is dead, or was superseded by one that did (R4, K308):
               one write makes g+1 the topic's generation and the plan disappear; then all brokers are told
     retire    a victim with nothing left in it leaves a stub, its replicas drop it, and its index and state go (R13)
 
 Every step is `if this partition serves an older generation: write the newer one`, so a new controller that reads the
-znodes continues where the last one stopped, and doing a step twice changes nothing (C5, C6). Partitions whose keys a
-resize does not move are never written (I13). Nothing waits for a dead broker.
+znodes continues where the last one stopped, and doing a step twice changes nothing (K305, K306). Partitions whose keys
+a resize does not move are never written (I13). Nothing waits for a dead broker.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def serves(state: ClusterState, partition: TopicPartition, generation: int) -> b
 
 
 def adopted(state: ClusterState, partition: TopicPartition, generation: int) -> bool:
-    """Whether no leader can serve an older generation: confirmed, or there is no leader alive (C8).
+    """Whether no leader can serve an older generation: confirmed, or there is no leader alive (K308).
 
     A leader that nobody can reach any more may still append, but below its own cut or to a log that will be truncated.
     """
@@ -231,7 +231,7 @@ def check_drained(state: ClusterState) -> list[Effect]:
 
 
 def resume_removal(state: ClusterState, topic: Topic) -> list[Effect]:
-    """Go on with a removal whose stub is written, by this controller or by one before it (D6 to D8)."""
+    """Go on with a removal whose stub is written, by this controller or by one before it."""
     for partition in victims(state, topic)[:1]:
         committed = state.partitions.get(partition)
         if committed is not None and being_removed(topic, partition.partition, committed):
@@ -242,7 +242,7 @@ def resume_removal(state: ClusterState, topic: Topic) -> list[Effect]:
 def offset_reported(
     state: ClusterState, partition: TopicPartition, leader_epoch: int, *, timestamp: int, offset: int
 ) -> list[Effect]:
-    """A victim's leader said where its log begins or ends: when both are one offset the victim retires (R13, C13)."""
+    """A victim's leader said where its log begins or ends: when both are one offset the victim retires (R13, K313)."""
     topic, committed = state.topics.get(partition.topic), state.partitions.get(partition)
     if topic is None or committed is None or committed.state.leader_epoch != leader_epoch:
         return []
@@ -268,7 +268,7 @@ def drop_replicas(state: ClusterState, partition: TopicPartition) -> list[Effect
     """Tell the live replicas of a retired partition to delete their logs.
 
     Dead ones are not waited for: should they return when the index exists again, the stub's offset, sent with every
-    LeaderAndIsr, tells them that their log is of an earlier life (R14, C14).
+    LeaderAndIsr, tells them that their log is of an earlier life (R14, K314).
     """
     if partition in state.removals:
         return removed_when_dropped(state, partition)

@@ -1,7 +1,7 @@
 """CreatePartitions as the controller answers it: who may resize what, one resize after another per topic.
 
 Stock clients can grow a topic; shrinking needs the tag `allow_shrink`. A request is answered when its resize is
-published and led, or when its time is up, in which case the resize goes on. Validations are Kafka's (facts 2.3),
+published and led, or when its time is up, in which case the resize goes on. Validations are Kafka's,
 checked when the request's turn comes, against what the topic is then.
 """
 
@@ -206,7 +206,7 @@ def check_shrink(topic: Topic, asked: CreatePartitionsTopic) -> None:
 
 
 def placed(state: ClusterState, body: TopicBody, added: list[int]) -> Mapping[int, tuple[int, ...]]:
-    """Kafka's placement of added partitions: it continues from the first replica of partition 0 (facts 2.4)."""
+    """Kafka's placement of added partitions: it continues from the first replica of partition 0."""
     if not added:
         return {}
     model = body.assignment[min(body.assignment)]

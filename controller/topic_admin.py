@@ -1,4 +1,4 @@
-"""Creating and deleting topics as any broker may do it: by znodes, which the active controller notices (facts 4.6).
+"""Creating and deleting topics as any broker may do it: by znodes, which the active controller notices.
 
 The configuration is written first, so that a topic is never seen without it. The topic's znode is created complete,
 with the first generation of its history (R1), in one write that is not fenced: Kafka does not fence it either.

@@ -5,7 +5,7 @@ pipeline rely on being *processed* in order too: whoever drives it asks for the 
 
 `ClientConnection` sends as many requests as it likes and expects the answers in the same order.
 
-Headers (facts: `RequestHeader.json`, `ResponseHeader.json`, KIP-482, KIP-511):
+Headers (Kafka's `RequestHeader.json`, `ResponseHeader.json`, KIP-482, KIP-511):
 
     request v0    api key, version, correlation id             ControlledShutdown v0 alone
     request v1    ... client id, classic string, may be null   versions without tagged fields

@@ -1,4 +1,4 @@
-"""Linear hashing: which partition a key belongs to, and which keys move when the count changes (KIP-253, B1-B3).
+"""Linear hashing: which partition a key belongs to, and which keys move when the count changes (KIP-253; K201 to K203).
 
 The partitions of a topic form a tree that its base alone decides. From the base on, partition p split off from
 p - base * 2**k, the largest such step that leaves it 0 or more; below the base, from p without its highest set bit, as

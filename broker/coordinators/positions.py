@@ -1,8 +1,8 @@
-"""What members of a group tell each other about their progress, and who waits for it (KIP-253 section 7; R9, A4, F5).
+"""What members of a group tell each other about their progress, and who waits for it (KIP-253 7, R9, K104, K605).
 
 v0 is the KIP's exchange: members report positions, the coordinator remembers them and says which partitions others want
 to know about. A remembered position belongs to the member and the generation that reported it and is forgotten with
-them, because a position outlives its owner's crash only if it was committed (F5).
+them, because a position outlives its owner's crash only if it was committed (K605).
 
 v1 is about *committed* offsets: a `Watch` waits until one of its awaited partitions is committed far enough, until its
 time is up, or until the assignment is disturbed. It is woken by the commit itself; nobody polls. One that awaits

@@ -1,6 +1,6 @@
 """ApiVersions: which APIs and versions this node serves (KIP-35, KIP-511).
 
-Versions 0 to 4. The fallback for a client that asks in a version we do not know (facts 1.2) is made by the connection
+Versions 0 to 4. The fallback for a client that asks in a version we do not know (KIP-511) is made by the connection
 itself, before any handler: such a body cannot be parsed. From v3 on it tells the cluster's features (KIP-584).
 """
 

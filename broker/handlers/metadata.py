@@ -1,6 +1,6 @@
 """Metadata: brokers, topics, leaders; and what KIP-253 tells clients about resizes.
 
-Versions 0 to 12, the resize fields as tags from v9 on (architecture D3). Answered from one immutable image, so R12
+Versions 0 to 12, the resize fields as tags from v9 on (D3). Answered from one immutable image, so R12
 holds because it holds for every image (see `broker.metadata_cache`). A topic that does not exist is created when the
 broker and the request allow it; the answer waits a moment for its leaders and says LEADER_NOT_AVAILABLE if that
 takes longer, or if nobody can tell yet whether the topic exists. Source: Kafka's `AutoTopicCreationManager`.

@@ -1,6 +1,6 @@
 """UpdateMetadata: the controller tells this broker what the cluster looks like.
 
-Versions 0 to 8, with the resize fields as tags from version 6 on (architecture D3). Fenced by the controller epoch
+Versions 0 to 8, with the resize fields as tags from version 6 on (D3). Fenced by the controller epoch
 and by this broker's own epoch, together with LeaderAndIsr and StopReplica.
 """
 

@@ -1,7 +1,7 @@
 """WriteTxnMarkers: a transaction coordinator ends transactions in partitions that this broker leads (KIP-98).
 
 Versions 0 and 1. Each marker becomes a control batch in each of its partitions, also in one that a resize has sealed:
-what was begun there before has to end there (R6, D4). A partition is answered NONE once all in-sync replicas have its
+what was begun there before has to end there (R6, K404). A partition is answered NONE once all in-sync replicas have its
 marker. Offsets that a transaction has committed become visible, or are dropped, at that moment.
 
 A marker of a deposed coordinator or of a fenced producer is refused by the log. All stored batches are of format 2, so

@@ -101,7 +101,7 @@ _OUTCOMES: Final = {
 
 
 def truncate(partition: Partition, leader: EpochEndOffset) -> None:
-    """Cut the log back to where it can agree with the leader's history (facts 5.6).
+    """Cut the log back to where it can agree with the leader's history (KIP-595).
 
     `leader` is the largest epoch the leader knows that is not above our last one, and where it ends there.
     """

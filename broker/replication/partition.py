@@ -369,7 +369,7 @@ class Partition:
         return self.pending
 
     def on_answer(self, change: IsrChange, answer: PartitionDataResult) -> Verdict:
-        """Settle a proposal by the controller's answer (facts: `Partition.handleAlterPartitionError`)."""
+        """Settle a proposal by the controller's answer (Kafka's `Partition.handleAlterPartitionError`)."""
         if self.pending is not change:
             return Verdict.OUTDATED
         code = ErrorCode(answer.error_code)

@@ -24,7 +24,7 @@ def a1_inconsistent_offsets(history: History) -> Iterator[str]:
 
 
 def a2_duplicate(history: History) -> Iterator[str]:
-    """One value at two places (over all partitions, so B7 is in it)."""
+    """One value at two places (over all partitions: also in a parent and its child)."""
     seen: dict[str, tuple[Place, int]] = {}
     for record in history.stored:
         first = seen.setdefault(record.value, (record.place, record.offset))

@@ -291,7 +291,7 @@ class Consumer:
         return self._assignment[partition].last_stable_offset
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue at another offset. Gates are evaluated afresh; those of descendants do not close again (F8)."""
+        """Continue at another offset. Gates are evaluated afresh; those of descendants do not close again (K608)."""
         self._assignment[partition].seek(offset)
         self._gatekeeper.forget({partition})
         self._fetcher.poke()

@@ -1,4 +1,4 @@
-"""What may be handed out next, and what has to happen first: the consumer's side of rules R9-R11 and contract F18.
+"""What may be handed out next, and what has to happen first: the consumer's side of R9-R11 and K618.
 
 A partition's log is a row of segments. Between two of them the owner stops: when everything below a boundary was handed
 out *and the application came back for more*, its keys may go elsewhere, so the application flushes
@@ -207,7 +207,7 @@ class Deliveries:
             else:
                 passes = self._gatekeeper.passes(topic, segment)
             return passes and not self._holds_back(progress.partition, segment.generation)
-        # Without a group nobody else commits: order can be kept among the partitions that are read here (F10).
+        # Without a group nobody else commits: order can be kept among the partitions that are read here (K610).
         ours = [one for one in gate.waits(segment) if TopicPartition(topic, one.segment.partition) in self._assignment]
         for wait in ours:
             if wait.end == UNKNOWN:  # to be told the same again would be news, which leads here again

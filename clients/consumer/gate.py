@@ -1,4 +1,4 @@
-"""The order gate: may a segment's records be handed out yet?  (rules R7, R9, R11; repairs F1, F2, D9 of the analysis)
+"""The order gate: may a segment's records be handed out yet?  (rules R7, R9, R11; repairs K601, K602, K409)
 
 A segment opens when every segment that held its keys before is *done*: read to its end and committed by the group,
 and itself open. The rule is recursive, so a chain through an empty partition still waits for the records at its far
@@ -57,7 +57,7 @@ class TopicGate:
         """What was found since anything was last noted: asked for with every batch."""
 
     def refresh(self, lineage: Lineage, partitions: Mapping[int, PartitionView]) -> None:
-        """Take newer metadata. A topic's generation never goes back: older metadata is ignored (E7)."""
+        """Take newer metadata. A topic's generation never goes back: older metadata is ignored (K507)."""
         if lineage.generation >= self.lineage.generation:
             self.lineage = lineage
             self._partitions = dict(partitions)
@@ -72,7 +72,7 @@ class TopicGate:
             self._waits_of.clear()
 
     def note_committed(self, partition: int, offset: int) -> None:
-        """The group's committed offset of a partition; it may go back, when somebody resets it (F8)."""
+        """The group's committed offset of a partition; it may go back, when somebody resets it (K608)."""
         self._committed[partition] = offset
         self._waits_of.clear()
 
@@ -99,7 +99,7 @@ class TopicGate:
         return next((first for generation, first in view.gen_start if generation == following.generation), None)
 
     def end(self, segment: Segment) -> int:
-        """Where the segment ends, exclusive; UNKNOWN until asked, and again under a new leader (D9)."""
+        """Where the segment ends, exclusive; UNKNOWN until asked, and again under a new leader (K409)."""
         view = self._partitions.get(segment.partition)
         end, resolved_in = self._ends.get(segment, (UNKNOWN, UNKNOWN))
         return end if view is None or resolved_in >= view.leader_epoch else UNKNOWN
@@ -125,7 +125,7 @@ class TopicGate:
 
     def _waits(self, segment: Segment) -> Iterator[Wait]:
         for source in self._sources(segment):
-            # A partition that is gone was drained before it was removed; what came before it still counts (F13, D11).
+            # A partition that is gone was drained before it was removed; what came before it still counts (K613, K411).
             if source.partition in self._partitions:
                 end, committed = self.end(source), self.committed(source.partition)
                 if end == UNKNOWN or committed < end:

@@ -2,7 +2,7 @@
 
 Ends are asked of the partitions' leaders, at least as new as the cut (rule R7): a leader that has not adopted the cut
 refuses, and is asked again. Committed offsets are awaited at the coordinator by long polls for all closed gates
-(`progress_watch`), so that a hand-off takes as long as the commit that opens it (F16). Neither decides anything:
+(`progress_watch`), so that a hand-off takes as long as the commit that opens it (K616). Neither decides anything:
 answers are noted in the `TopicGate`s, and somebody is told that something changed.
 """
 

@@ -322,7 +322,7 @@ class GroupSession:
     async def await_positions(
         self, awaited: Mapping[TopicPartition, int], *, max_wait_ms: int, channel: int = POSITIONS
     ) -> dict[TopicPartition, int]:
-        """The group's committed offsets once one of them reaches what is awaited, or when the time is up (R9, F16).
+        """The group's committed offsets once one of them reaches what is awaited, or when the time is up (R9, K616).
 
         Empty as soon as the group rebalances, which the membership takes note of.
         """

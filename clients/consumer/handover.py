@@ -1,4 +1,4 @@
-"""Passing keys on to other members, and taking them over: flush, commit, cross; then announce (R10, F18, invariant I5).
+"""Passing keys on to other members, and taking them over: flush, commit, cross; then announce (R10, K618, I5).
 
 A commit is what opens the gates of others. So before any commit that reaches the end of a segment, and before any
 rebalance, the application is told to flush, and before any commit and any rebalance the audit of what it was given is
@@ -136,7 +136,7 @@ class HandOver:
         await self._store_quietly(positions)
 
     def note_starts(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Where reading begins in partitions without an offset: others' gates may wait for just that (F12)."""
+        """Where reading begins in partitions without an offset: others' gates may wait for just that (K612)."""
         self._starts.update({one: at for one, at in starts.items() if self._gatekeeper.gate(one.topic)})
 
     async def commit_starts(self) -> None:

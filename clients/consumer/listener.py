@@ -1,4 +1,4 @@
-"""The callbacks through which an application moves its own state along with its keys (KIP-253, contract F18)."""
+"""The callbacks through which an application moves its own state along with its keys (KIP-253, K618)."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ class Accumulator:
         """Which partitions exist. One that was merged away and then removed answers nothing any more.
 
         What it was seen to refuse is partitioned again. A batch whose outcome is unknown may have been stored there,
-        and read, before it was removed: sent elsewhere it would come twice, so its delivery timeout decides (E4).
+        and read, before it was removed: sent elsewhere it would come twice, so its delivery timeout decides (K504).
         """
         topic = self.topics[name]
         for queue in topic.queues.values():
@@ -389,7 +389,7 @@ class Accumulator:
         return created_at + self.config.delivery_timeout_ms / 1000
 
     def _expire(self, now: float) -> None:
-        """Give up on what is older than the delivery timeout (E10); its outcome may remain unknown."""
+        """Give up on what is older than the delivery timeout (K510); its outcome may remain unknown."""
         for queue in list(self._active):
             for batch in [one for one in queue.unresolved if self._give_up_at(one.created_at) <= now]:
                 reason = self._why_late(queue, batch, now)

@@ -224,7 +224,7 @@ class PartitionQueue:
         self.blocked_since: float | None = None
         """Since when a batch whose turn it is has had no leader that it could be sent to."""
         self.established = False
-        """Whether the leader has acknowledged a batch, and so checks the sequence of the next one (E6)."""
+        """Whether the leader has acknowledged a batch, and so checks the sequence of the next one (K506)."""
         self.restart = False
         """Sequence numbers have a hole that the leader will never see filled: begin again with a new epoch."""
         self.give_up = False
@@ -273,7 +273,7 @@ class PartitionQueue:
         self.next_sequence = (self.next_sequence + len(batch.records)) % SEQUENCES
 
     def rewind(self, batch: Batch) -> None:
-        """The batch was never appended: its sequence numbers are free again (E5)."""
+        """The batch was never appended: its sequence numbers are free again (K505)."""
         if (batch.producer_id, batch.producer_epoch) != (self.producer_id, self.producer_epoch):
             return
         if (self.next_sequence - batch.base_sequence) % SEQUENCES < SEQUENCES // 2:

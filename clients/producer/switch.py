@@ -1,4 +1,4 @@
-"""The producer's switch to a newer generation: a barrier, per class of keys (rule R8, analysis E1-E10).
+"""The producer's switch to a newer generation: a barrier, per class of keys (rule R8; K501 to K510).
 
 When a topic is resized, some partitions are split, merged or sealed; only these are *affected*. A key's records must
 reach its new partition after everything of it that the old one accepted, however late the producer learns of the
@@ -15,8 +15,8 @@ Another resize in the meantime starts over from (a): nothing is carried along bu
 
 A refusal (INVALID_PARTITION_METADATA) carries the partition's generation. Above the batch's stamp, the producer is
 behind: the refusal is final, because a leader's generation never falls and duplicates are recognised first (R5). At or
-below it, the leader is behind, or tells nothing: the batch stays where it is (E8). Metadata of an older generation is
-ignored (E7). Records whose partition the application chose are never moved; a sealed one fails them.
+below it, the leader is behind, or tells nothing: the batch stays where it is (K508). Metadata of an older generation is
+ignored (K507). Records whose partition the application chose are never moved; a sealed one fails them.
 
 Pure: works on `queues`, decides nothing about time, nodes or acknowledgements.
 """
@@ -45,7 +45,7 @@ def adopt(topic: TopicQueues, topic_id: bytes, lineage: Lineage | None, live: Se
     """Take up what newer metadata says of a topic; says whether the keys of any partition changed.
 
     Affected queues lose their waiting batches here, all at once: between two adoptions no batch of an old class can be
-    transmitted for the first time (E3). `settle` must follow.
+    transmitted for the first time (K503). `settle` must follow.
     """
     if not _is_news(topic, topic_id, lineage, live):
         return False
@@ -71,12 +71,12 @@ def _is_news(topic: TopicQueues, topic_id: bytes, lineage: Lineage | None, live:
 
 
 def is_newer(generation: int, known: int) -> bool:
-    """Generations only rise: a lagging broker's metadata must not bring old hashing back (E7)."""
+    """Generations only rise: a lagging broker's metadata must not bring old hashing back (K507)."""
     return generation > known
 
 
 def withdraw(queue: PartitionQueue) -> None:
-    """Step (a): take waiting batches apart. Unresolved ones stay: they may be in the log already (E4)."""
+    """Step (a): take waiting batches apart. Unresolved ones stay: they may be in the log already (K504)."""
     returned = queue.topic.returned
     for batch in queue.waiting:
         returned.extend((record, batch.created_at) for record in batch.records)

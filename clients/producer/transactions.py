@@ -17,7 +17,7 @@ A batch that failed leaves a hole in the sequence of its partition, so the abort
 present identity, which raises the epoch (KIP-360). So is any transaction of which a request was lost: it may still be
 on its way, and an EndTxn that arrives late would end the next transaction of the same epoch. Kafka's own client 3.9
 takes that risk; KIP-890 removes it by raising the epoch each time. During a resize the producer's barrier (`switch`)
-moves records to other partitions: those are added like any new partition, in the middle of the transaction (E12).
+moves records to other partitions: those are added like any new partition, in the middle of the transaction (K512).
 
 Pure: questions come out (`questions`), responses go in. Source: KIP-98, KIP-360, KIP-447, `TransactionManager` of
 Kafka's client 3.9.

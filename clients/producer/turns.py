@@ -4,7 +4,7 @@ In this order:
 
     1. the oldest unresolved batch that is not on the wire, once its backoff is over; nothing younger overtakes it
     2. the oldest waiting batch, when it is full, has lingered, or somebody waits for it (flush, close, full buffer);
-       not while the partition is closed or fenced (`switch`), five are unresolved, or the first one ever is (E6)
+       not while the partition is closed or fenced (`switch`), five are unresolved, or the first one ever is (K506)
 
 Pure; what waits for an instant or for metadata says so in `Drained`.
 """
@@ -57,5 +57,5 @@ class Turns:
 
 
 def first_contact(queue: PartitionQueue) -> bool:
-    """Whether only one batch may be unresolved: a leader that does not know us accepts any first sequence (E6)."""
+    """Whether only one batch may be unresolved: a leader that does not know us accepts any first sequence (K506)."""
     return not queue.established

@@ -2,7 +2,7 @@
 
 v0  exactly the KIP's layout: reported positions in, remembered positions out, by heartbeat
 v1  flexible; -1 means unknown, an error per partition, and a long poll: the answer comes when the *committed*
-    offset of an awaited partition reaches `awaited_offset`, or after `max_wait_ms` (rules R9 and R10, defect A4)
+    offset of an awaited partition reaches `awaited_offset`, or after `max_wait_ms` (rules R9 and R10, K104)
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Such a partition is removed when it is empty, which retention brings about in time. Groups that have committed nothing
 of the topic do not count. Deleting what a group has not read opens its gates all the same: it loses the records, so
-that takes `force` (G5).
+that takes `force` (K705).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks and plans of new topics, as Kafka makes them (facts 2.3)."""
+"""Checks and plans of new topics, as Kafka makes them."""
 
 from __future__ import annotations
 

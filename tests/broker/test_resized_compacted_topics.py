@@ -1,7 +1,7 @@
 """A compacted topic may grow: each partition keeps its own last value of a key, and readers meet the newest last (R15).
 
 No tombstone is sent to the old partition (the text's section 9): it would have no order beside the values in the new
-one (G4). What stays there is one old value of each key that moved, and whoever reads has it before the newer ones.
+one (K704). What stays there is one old value of each key that moved, and whoever reads has it before the newer ones.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def test_r3_a_new_controller_finishes_what_was_begun_whichever_effect_was_the_la
 
 @pytest.mark.parametrize(("initial", "count"), [(4, 6), (4, 3), (1, 4), (6, 3)])
 def test_r3_two_crashes_in_one_resize_with_a_broker_lost_in_between(initial: int, count: int) -> None:
-    """X1 to X6 and D1 to D5, crossed with a second crash and with the election that the next controller starts with."""
+    """Every step, crossed with a second crash and with the election that the next controller starts with."""
     for first in range(0, 40, 3):
         for second in range(0, 40, 3):
             world, term = started(partitions=initial)
@@ -381,7 +381,7 @@ def test_r14_a_pending_victim_is_woken_with_its_own_log() -> None:
 
 @pytest.mark.parametrize("dead", [None, 1, 2, 3])
 def test_r13_removal_resumes_after_a_crash_at_any_effect(dead: int | None) -> None:
-    """D6 to D8: the stub is written first, and whoever finds it finishes the removal."""
+    """The stub is written first, and whoever finds it finishes the removal."""
     for crash_after in itertools.count():
         world, term = started(partitions=4)
         term.resize("t", 3)

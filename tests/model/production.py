@@ -3,7 +3,7 @@
 One idempotent producer sends a few records, each a batch of its own, while the controller takes the topic through a
 script of partition counts. Every order of their steps is visited, with lost answers, batches given up, leaders that
 fail over, and tails that only the old leader had. `Rules` are the repaired ones; each field set otherwise is a defect
-of the published text, or of a plausible implementation of it, named as in the analysis.
+of the published text, or of a plausible implementation of it, named as in docs/resize.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The controller's steps of one resize, cut short by crashes and crossed by ordinary elections  (rules R1-R4, C1-C8).
+"""The controller's steps of one resize, cut short by crashes and crossed by elections  (rules R1-R4; K301-K308).
 
 Two controllers are compared. The *published* one keeps what it has done in memory, writes the old leader epochs into
 other partitions' znodes and tells counts per topic. The *repaired* one writes a plan, and then each affected
@@ -29,7 +29,7 @@ class Procedure:
     crashes: int = 0
     elections: int = 0
     leaders_learn_counts_alone: bool = False
-    """Published: a count in a request of an unchanged leader epoch is taken up all the same (C5, D1)."""
+    """Published: a count in a request of an unchanged leader epoch is taken up all the same (K305, K401)."""
     bumps_again: bool = True
     """Published: whether a successor bumps survivors although all victims are marked."""
 
@@ -231,10 +231,12 @@ class Resizing:
             while parent not in named:
                 parent = linear_hashing.parent(parent, self.base)
             if parent != true_parent:
-                return f"C2: p{q} would wait for p{parent}, its keys were in p{true_parent}"
+                return f"K302: p{q} would wait for p{parent}, its keys were in p{true_parent}"
             newest_old = max((epoch for epoch, count in state.accepted[parent] if count == self.before), default=-1)
             if newest_old > named[parent]:
-                return f"C1: p{q} waits for epoch {named[parent]} of p{parent}, which took old records in {newest_old}"
+                return (
+                    f"K301: p{q} waits for epoch {named[parent]} of p{parent}, which took old records in {newest_old}"
+                )
         return None
 
     def _wrong_threshold(self, state: State) -> str | None:
@@ -242,8 +244,10 @@ class Resizing:
             survivor = linear_hashing.ancestor(victim, self.after, self.base)
             new = [epoch for epoch, count in state.accepted[survivor] if count == self.after]
             if not new:
-                return f"C5: p{survivor} never learns the new count"
+                return f"K305: p{survivor} never learns the new count"
             named = dict(state.maps[victim])[survivor]
             if min(new) <= named:
-                return f"C3: p{survivor} takes new records in epoch {min(new)}, which p{victim} names as old ({named})"
+                return (
+                    f"K303: p{survivor} takes new records in epoch {min(new)}, which p{victim} names as old ({named})"
+                )
         return None

@@ -22,7 +22,7 @@ def test_a_run_finds_what_it_has_to(run: Run) -> None:
 
 
 def test_the_products_gate_is_held_against_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted (F1): only the next segment up the lineage counts."""
+    """Planted (K601): only the next segment up the lineage counts."""
 
     def nearest(gate: TopicGate, segment: Segment) -> list[Segment]:
         return list(gate.lineage.predecessors(segment))

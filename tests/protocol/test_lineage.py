@@ -1,4 +1,4 @@
-"""The segment graph: who waits for whom (rules R1, R5, R9; analysis sections 3.0 and I)."""
+"""The segment graph: who waits for whom (rules R1, R5, R9)."""
 
 import itertools
 
@@ -61,7 +61,7 @@ def test_below_the_base_a_survivor_waits_for_its_victims_and_a_child_for_its_par
 
 
 def test_a_chain_through_an_empty_partition_is_kept() -> None:
-    # The published KIP opens 3 when 1 is empty; here 3 waits for 1, which itself waits for 0 (defect F1).
+    # The published KIP opens 3 when 1 is empty; here 3 waits for 1, which itself waits for 0 (K601).
     chain = lineage(1, 2, 4)
     assert text(chain.predecessors(Segment(3, 2))) == "1@1"
     assert text(chain.predecessors(Segment(1, 1))) == "0@0"
@@ -76,7 +76,7 @@ def test_growing_while_a_deletion_is_pending_continues_the_same_log() -> None:
 
 
 def test_stamps_never_repeat_though_counts_do() -> None:
-    # Count ABA, defect B4: 4 -> 8 -> 4 must not look like "nothing happened".
+    # Count ABA, K204: 4 -> 8 -> 4 must not look like "nothing happened".
     assert [lineage(4, 8, 4).class_generation(0, generation) for generation in range(3)] == [0, 1, 2]
 
 

@@ -1,4 +1,4 @@
-"""Properties of linear hashing that a resize relies on (analysis B1-B3), at, above and below the base."""
+"""Properties of linear hashing that a resize relies on (K201 to K203), at, above and below the base."""
 
 from collections import Counter
 from itertools import pairwise

@@ -1,7 +1,7 @@
 """The defects of resizes: the rules of the published KIP and tempting shortcuts, each planted into this product.
 
-Each row names the items of the analysis that it stands for; the rules that it breaks are R1 to R20. The resize scenario
-has to notice every one of them (`python -m tests.sim --defects`): otherwise its green runs would prove nothing.
+Each row names what it stands for by the labels of docs/resize.md. The resize scenario has to notice every one of them
+(`python -m tests.sim --defects`): otherwise its green runs would prove nothing.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ BORROWED: Final = {
     "a generation is published before its leaders are fenced": "R4",
     "gates are always open": "R9",
     "boundaries are crossed without a flush": "I5",
-    "a producer does not wait at the barrier of a resize": "E2",
+    "a producer does not wait at the barrier of a resize": "K502",
     "controller writes unfenced": "a zombie controller",
 }
 """Planted bugs of the other scenario that belong here, too."""

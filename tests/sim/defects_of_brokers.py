@@ -10,7 +10,7 @@ from tests.sim.defects import defect
 from tests.sim.planted import Planter
 
 
-@defect("D3", "duplicates are looked for after the generation is checked")
+@defect("K403", "duplicates are looked for after the generation is checked")
 def duplicates_last(planter: Planter) -> None:
     from anabranch.broker.replication.replica_manager import ReplicaManager
 
@@ -22,7 +22,7 @@ def duplicates_last(planter: Planter) -> None:
     original = planter.replace(ReplicaManager, "append_local", append_local)
 
 
-@defect("C7, D1", "the generation is the topic's, not the partition's")
+@defect("K307, K401", "the generation is the topic's, not the partition's")
 def generation_of_the_topic(planter: Planter) -> None:
     """As KIP-253 has it: a LeaderAndIsr for one partition changes what a broker demands for all of them."""
     from anabranch.broker.replication.replica_manager import ReplicaManager
@@ -38,7 +38,7 @@ def generation_of_the_topic(planter: Planter) -> None:
     original = planter.replace(ReplicaManager, "apply_state", apply_state)
 
 
-@defect("B4", "leaders compare counts, not generations")
+@defect("K204", "leaders compare counts, not generations")
 def counts_of_leaders(planter: Planter) -> None:
     """4, 8, 4: what was partitioned for the first 4 is accepted at the second; producers do not notice, either."""
     from anabranch.broker.replication.partition import Partition
@@ -80,7 +80,7 @@ def shown_too_early(planter: Planter) -> None:
     planter.replace(metadata_cache, "visible", lambda partition, generation: partition)
 
 
-@defect("R6, E12", "sealed partitions refuse the ends of transactions")
+@defect("R6, K512", "sealed partitions refuse the ends of transactions")
 def markers_refused(planter: Planter) -> None:
     from anabranch.broker.handlers import write_txn_markers
 
@@ -93,7 +93,7 @@ def markers_refused(planter: Planter) -> None:
 
 
 @defect(
-    "G1, R14",
+    "K701, R14",
     "a replica keeps its old log when its index is used again",
     aim="a replica sleeps over a removal and the next life of its index",
 )

@@ -9,7 +9,7 @@ from tests.sim.defects import defect
 from tests.sim.planted import Planter
 
 
-@defect("C4", "partitions that are merged away are not fenced")
+@defect("K304", "partitions that are merged away are not fenced")
 def victims_not_fenced(planter: Planter) -> None:
     from anabranch.controller import resize
 
@@ -19,7 +19,7 @@ def victims_not_fenced(planter: Planter) -> None:
     original = planter.replace(resize, "phases", phases)
 
 
-@defect("B5", "every partition of the topic is fenced")
+@defect("K205", "every partition of the topic is fenced")
 def everything_fenced(planter: Planter) -> None:
     from anabranch.controller import resize
 
@@ -32,7 +32,7 @@ def everything_fenced(planter: Planter) -> None:
     original = planter.replace(resize, "phases", phases)
 
 
-@defect("C7, R2", "a partition changes its generation within a leader epoch")
+@defect("K307, R2", "a partition changes its generation within a leader epoch")
 def same_epoch(planter: Planter) -> None:
     from anabranch.controller import resize
 
@@ -44,7 +44,7 @@ def same_epoch(planter: Planter) -> None:
     original = planter.replace(resize, "bumped", bumped)
 
 
-@defect("C1, C3", "the epoch of a cut is remembered one too high")
+@defect("K301, K303", "the epoch of a cut is remembered one too high")
 def cut_too_high(planter: Planter) -> None:
     from anabranch.controller import resize
 
@@ -55,7 +55,7 @@ def cut_too_high(planter: Planter) -> None:
     original = planter.replace(resize, "bumped", bumped)
 
 
-@defect("C5, C6", "a successor takes partitions that it finds for bumped")
+@defect("K305, K306", "a successor takes partitions that it finds for bumped")
 def found_is_bumped(planter: Planter) -> None:
     from anabranch.controller import resize
 
@@ -86,7 +86,7 @@ def plan_forgotten(planter: Planter) -> None:
     original = planter.replace(resize, "advance", advance)
 
 
-@defect("C13", "a drained partition is removed while records are left in it")
+@defect("K313", "a drained partition is removed while records are left in it")
 def removed_with_records(planter: Planter) -> None:
     from anabranch.controller import resize
 
@@ -98,7 +98,7 @@ def removed_with_records(planter: Planter) -> None:
     original = planter.replace(resize, "offset_reported", offset_reported)
 
 
-@defect("G1, R13", "an index that is used again begins with epoch 0 and offset 0")
+@defect("K701, R13", "an index that is used again begins with epoch 0 and offset 0")
 def index_from_zero(planter: Planter) -> None:
     from anabranch.controller import partitions, requests
 

@@ -21,7 +21,7 @@ def _group() -> tuple[int, str]:
 
 
 @defect(
-    "F2, F9",
+    "K602, K609",
     "gates open on positions, not on commits",
     aim=BEHIND,
 )
@@ -49,7 +49,7 @@ def positions(planter: Planter) -> None:
 
 
 @defect(
-    "F1, G7",
+    "K601, K707",
     "a gate looks at the segments just before, not beyond",
     aim="keys pass through a partition that nobody wrote to, and readers are behind",
 )
@@ -59,7 +59,7 @@ def not_recursive(planter: Planter) -> None:
     planter.replace(TopicGate, "_sources", lambda gate, segment: list(gate.lineage.predecessors(segment)))
 
 
-@defect("F7", "a gate is asked only at the start of a partition", aim=BEHIND)
+@defect("K607", "a gate is asked only at the start of a partition", aim=BEHIND)
 def only_at_the_start(planter: Planter) -> None:
     from anabranch.clients.consumer.gatekeeper import Gatekeeper
 
@@ -71,7 +71,7 @@ def only_at_the_start(planter: Planter) -> None:
     original = planter.replace(Gatekeeper, "passes", passes)
 
 
-@defect("A11", "a gate opens when any of its parents is done", aim=BEHIND)
+@defect("K111", "a gate opens when any of its parents is done", aim=BEHIND)
 def any_parent(planter: Planter) -> None:
     from anabranch.clients.consumer.gate import TopicGate
 
@@ -82,7 +82,7 @@ def any_parent(planter: Planter) -> None:
     planter.replace(TopicGate, "is_open", is_open)
 
 
-@defect("A6", "the end of a segment is taken for its last record")
+@defect("K106", "the end of a segment is taken for its last record")
 def inclusive(planter: Planter) -> None:
     from anabranch.clients.consumer.gate import TopicGate
 
@@ -92,7 +92,7 @@ def inclusive(planter: Planter) -> None:
     original = planter.replace(TopicGate, "note_end", note_end)
 
 
-@defect("D6", "the high watermark is taken for the end of a segment")
+@defect("K406", "the high watermark is taken for the end of a segment")
 def high_watermark(planter: Planter) -> None:
     from anabranch.broker.handlers import offset_for_leader_epoch as handler
 
@@ -106,7 +106,7 @@ def high_watermark(planter: Planter) -> None:
     original = planter.replace(handler, "end_of_epoch", end_of_epoch)
 
 
-@defect("D7", "a leader that has not adopted the cut says where a segment ends")
+@defect("K407", "a leader that has not adopted the cut says where a segment ends")
 def not_adopted(planter: Planter) -> None:
     """Nobody names an epoch when asking, and gates ask as soon as a plan is known, which here is at once."""
     from anabranch.broker import metadata_cache
@@ -127,7 +127,7 @@ def not_adopted(planter: Planter) -> None:
 
 
 @defect(
-    "D9",
+    "K409",
     "the end of a segment is kept when its partition gets another leader",
     aim="who told an end dies with records before it that nobody else has",
 )
@@ -137,7 +137,7 @@ def kept_ends(planter: Planter) -> None:
     planter.replace(TopicGate, "end", lambda gate, segment: gate._ends.get(segment, (UNKNOWN, UNKNOWN))[0])
 
 
-@defect("D8", "an unknown end is taken for the start")
+@defect("K408", "an unknown end is taken for the start")
 def unknown_is_zero(planter: Planter) -> None:
     from anabranch.clients.consumer.gate import TopicGate
 
@@ -147,7 +147,7 @@ def unknown_is_zero(planter: Planter) -> None:
     original = planter.replace(TopicGate, "_waits", waits)
 
 
-@defect("F6", "the end of a segment is committed only at the end of the log")
+@defect("K606", "the end of a segment is committed only at the end of the log")
 def report_at_the_end(planter: Planter) -> None:
     from anabranch.clients.consumer.delivery import Deliveries
 
@@ -157,7 +157,7 @@ def report_at_the_end(planter: Planter) -> None:
     original = planter.replace(Deliveries, "boundaries", boundaries)
 
 
-@defect("B1, C2", "a child waits for a sibling that the same resize makes")
+@defect("K201, K302", "a child waits for a sibling that the same resize makes")
 def sibling(planter: Planter) -> None:
     from anabranch.protocol import linear_hashing
     from anabranch.protocol.lineage import Lineage, Segment
@@ -173,7 +173,7 @@ def sibling(planter: Planter) -> None:
     original = planter.replace(Lineage, "predecessors", predecessors)
 
 
-@defect("R20, F11", "a new partition is read from where it ends when it is found")
+@defect("R20, K611", "a new partition is read from where it ends when it is found")
 def latest(planter: Planter) -> None:
     from anabranch.clients.consumer.offset_lookup import LATEST, OffsetResets
 
@@ -188,7 +188,7 @@ def latest(planter: Planter) -> None:
     original = planter.replace(OffsetResets, "_timestamp", timestamp)
 
 
-@defect("B4", "consumers compare counts, not generations")
+@defect("K204", "consumers compare counts, not generations")
 def counts_of_consumers(planter: Planter) -> None:
     """Who sleeps through 4, 8, 4 sees nothing new: the records of both times are one segment to it."""
     from anabranch.clients.consumer.gate import TopicGate

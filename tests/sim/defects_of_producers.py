@@ -8,7 +8,7 @@ from tests.sim.defects import defect
 from tests.sim.planted import Planter
 
 
-@defect("E1", "the count of the request is compared, and refused batches are tried again where they were")
+@defect("K501", "the count of the request is compared, and refused batches are tried again where they were")
 def as_published(planter: Planter) -> None:
     """As KIP-253 has it: partitions are chosen once, requests bear what the producer knows when it sends them."""
     from anabranch.clients.producer import switch
@@ -24,7 +24,7 @@ def as_published(planter: Planter) -> None:
     planter.replace(switch, "closed_partitions", lambda topic: frozenset())
 
 
-@defect("E3", "a switch leaves the oldest waiting batch where it was")
+@defect("K503", "a switch leaves the oldest waiting batch where it was")
 def not_atomic(planter: Planter) -> None:
     from anabranch.clients.producer import switch
 
@@ -37,7 +37,7 @@ def not_atomic(planter: Planter) -> None:
     original = planter.replace(switch, "withdraw", withdraw)
 
 
-@defect("E4", "records of batches with unknown outcomes are sent elsewhere")
+@defect("K504", "records of batches with unknown outcomes are sent elsewhere")
 def unknown_outcomes(planter: Planter) -> None:
     from anabranch.clients.producer import switch
 
@@ -50,7 +50,7 @@ def unknown_outcomes(planter: Planter) -> None:
 
 
 @defect(
-    "E6",
+    "K506",
     "five batches at once to a leader that does not know the producer",
     aim="a leader hears late that it is one",
 )
@@ -69,7 +69,7 @@ def first_contact(planter: Planter) -> None:
     planter.replace(PartitionQueue, "established", property(established, ignored))
 
 
-@defect("E7", "older metadata is believed")
+@defect("K507", "older metadata is believed")
 def metadata_goes_back(planter: Planter) -> None:
     from anabranch.clients import metadata
     from anabranch.clients.consumer.gate import TopicGate

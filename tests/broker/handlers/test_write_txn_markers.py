@@ -98,7 +98,7 @@ def test_deposed_coordinators_and_fenced_producers_are_refused() -> None:
 
 
 def test_a_transaction_ends_also_where_a_resize_has_sealed_the_partition() -> None:
-    """R6, E12 b: no generation is compared; a read_committed consumer could never get to the cut otherwise."""
+    """R6, K512: no generation is compared; a read_committed consumer could never get to the cut otherwise."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
         await begun(cluster, replicas=(1,))

@@ -1,7 +1,7 @@
 """A group of consumers under observation, against a real cluster in this process.
 
-One loop runs everybody, so one list of events is the order in which things happened. What is judged (names of the
-analysis, section 4):
+One loop runs everybody, so one list of events is the order in which things happened. What is judged
+(docs/resize.md):
 
     I4    a record is not handed out when a later one of its key is behind the group in another partition
     I4'   ... and when it is handed out, what came before it in other partitions is committed

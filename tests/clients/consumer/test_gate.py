@@ -31,7 +31,7 @@ def test_r9_a_child_opens_when_its_parent_is_committed_to_the_cut() -> None:
 def test_r9_an_empty_parent_must_still_be_committed() -> None:
     topic = gate(1, 2)
     topic.note_end(Segment(0, 0), 0, leader_epoch=1)
-    assert not topic.is_open(Segment(1, 1)), "nothing committed is not offset 0 (A4)"
+    assert not topic.is_open(Segment(1, 1)), "nothing committed is not offset 0 (K104)"
     topic.note_committed(0, 0)
     assert topic.is_open(Segment(1, 1))
 
@@ -63,7 +63,7 @@ def test_r7_a_boundary_is_asked_again_after_a_leader_change() -> None:
     assert topic.is_open(Segment(1, 1))
     views = {0: PartitionView(2, ((0, 0), (1, 1))), 1: PartitionView(1, ((1, 1),))}
     topic.refresh(topic.lineage, views)
-    assert topic.end(Segment(0, 0)) == UNKNOWN, "the new leader may have cut elsewhere (D9)"
+    assert topic.end(Segment(0, 0)) == UNKNOWN, "the new leader may have cut elsewhere (K409)"
     assert not topic.is_open(Segment(1, 1))
 
 

@@ -1,4 +1,4 @@
-"""Contract F18 of the callbacks, and who commits what at a boundary."""
+"""The contract of the callbacks (K618), and who commits what at a boundary."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def run(world: World, seed: int, keys: tuple[int, ...] = KEYS, steps: int = 150)
 
 @pytest.mark.parametrize("counts", [(1, 2), (2, 1), (1, 2, 1), (4, 6, 8, 5), (3, 2, 1, 5)], ids=str)
 def test_giving_up_a_batch_costs_that_batch_only(counts: tuple[int, ...]) -> None:
-    """Expiry inside the barrier (E10): what is given up may or may not be stored; the rest keeps order, once each."""
+    """Expiry inside the barrier (K510): what is given up may or may not be stored; the rest keeps order, once each."""
     given_up = 0
     for seed in range(SEEDS):
         world = World(counts, random.Random(seed), expiring=True)
@@ -307,7 +307,7 @@ def test_records_without_a_key_leave_a_sealed_partition() -> None:
 
 
 def test_a_resize_during_a_switch_starts_over() -> None:
-    """1 -> 2 -> 1 while the first batch is still unresolved: E3 and Pravega's nested seal."""
+    """1 -> 2 -> 1 while the first batch is still unresolved: K503 and Pravega's nested seal."""
     world = settled((1, 2, 1))
     world.send(1)
     world.transmit()

@@ -100,7 +100,7 @@ def test_partitions_are_added_once_and_together_before_they_are_sent_to() -> Non
 
 
 def test_partitions_may_join_while_the_commit_waits_for_records() -> None:
-    """A resize moves records to a partition that nobody thought of when the transaction began (E12)."""
+    """A resize moves records to a partition that nobody thought of when the transaction began (K512)."""
     transactions, coordinator = begun()
     transactions.admits("t", 0)
     ask(transactions, coordinator, settled=False)

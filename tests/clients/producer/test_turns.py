@@ -37,7 +37,7 @@ def test_a_full_buffer_does_not_linger() -> None:
 
 
 def test_the_first_batch_of_a_partition_goes_alone() -> None:
-    """E6: a leader that has never heard of this producer would accept the second one first."""
+    """K506: a leader that has never heard of this producer would accept the second one first."""
     bench = Bench(batch_bytes=1)
     bench.send()
     bench.send()

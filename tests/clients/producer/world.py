@@ -4,7 +4,7 @@ Leaders check what they get as brokers do (R5: duplicate, generation, sequence) 
 one by one, in any order; connections break with requests still inside, which may arrive later, or never; answers get
 lost; leaders move; metadata arrives late, and from lagging brokers. Batches travel as the bytes that the producer made.
 
-`check` holds the finished logs against the invariants of the analysis: placement (I0), homogeneous epochs (I1), order
+`check` holds the finished logs against the invariants of a resize: placement (I0), homogeneous epochs (I1), order
 of each key across the lineage (I3), and every record exactly once (I6).
 """
 
