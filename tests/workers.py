@@ -17,9 +17,9 @@ TOGETHER: Final = {
     "tests/chaos/test_main.py": "chaos",
     "tests/chaos/test_marathon.py": "chaos",
     "tests/chaos/test_run.py": "chaos",
-    "tests/sim/test_resizing.py::test_a_hundred": "a hundred resizes",
-    "tests/sim/test_resizing.py::test_a_seed": "a hundred resizes",
-    "tests/sim/test_schedules.py": "a hundred schedules",
+    "tests/sim/test_resizing.py::test_fifty": "fifty resizes",
+    "tests/sim/test_resizing.py::test_a_seed": "fifty resizes",
+    "tests/sim/test_schedules.py": "fifty schedules",
 }
 
 

@@ -46,7 +46,7 @@ EFFECTS: Final[Mapping[str, str]] = {
     "clock jumped": "the wall clock goes wrong",
 }
 
-ENOUGH: Final = 100
+ENOUGH: Final = 50
 """Schedules in which whatever is not rare happens, however they fall out."""
 RARE: Final[Mapping[str, int]] = {
     "fault: power failure": 500,
