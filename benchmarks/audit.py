@@ -22,15 +22,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
 from anabranch.protocol import audit as wire
 from anabranch.protocol.audit import BUCKETS, EVENT, Place, Sender
 from anabranch.protocol.hashing import murmur2
 from anabranch.spark_jobs import audit, stages
 from anabranch.spark_jobs.session import AuditSpark
 from anabranch.spark_jobs.source import FORMAT
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-
 from benchmarks.peers import QUIET, running
 from benchmarks.report import Figure, console, median, summary, table, times, working
 

@@ -20,7 +20,6 @@ import time
 from typing import Final, NamedTuple
 
 from anabranch import Admin, Consumer, NewTopic, Producer
-
 from benchmarks.peers import running
 from benchmarks.report import Figure, console, median, summary, table, working
 

@@ -31,7 +31,6 @@ from anabranch.protocol.apis.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-
 from benchmarks.report import Figure, summary, table, times, working
 
 RATIO_MIN: Final = 10.0

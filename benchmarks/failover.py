@@ -28,7 +28,6 @@ from anabranch.controller.placement import assign_replicas
 from anabranch.controller.zk import paths
 from anabranch.controller.zk.session import Check, Set
 from anabranch.zookeeper import LocalZooKeeper, why_unavailable
-
 from benchmarks.report import Figure, console, median, summary, table, times, working
 
 if TYPE_CHECKING:

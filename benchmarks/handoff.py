@@ -22,11 +22,11 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from rich.status import Status
+
 from anabranch import Admin, Consumer, ConsumerRecord, NewTopic, PartitionKeyRebalanceListener, Producer, TopicPartition
 from anabranch.clients.producer.queues import RecordMetadata
 from anabranch.protocol.lineage import Lineage, Segment
-from rich.status import Status
-
 from benchmarks.peers import running
 from benchmarks.report import Figure, curve, distribution, median, percentile, summary, table, times, working
 

@@ -27,7 +27,6 @@ from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.compression import decompress
 from anabranch.protocol.records.crc32c import crc32c
 from anabranch.protocol.records.walk import walk
-
 from benchmarks.report import Figure, summary, table, times, working
 from benchmarks.request_path import ROUNDS, TOPIC, each_us, opened
 

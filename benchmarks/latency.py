@@ -18,7 +18,6 @@ from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTop
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from anabranch.protocol.connection import ClientConnection
 from anabranch.protocol.records.batch_builder import BatchBuilder
-
 from benchmarks.peers import COMMANDS, produce_one, running
 from benchmarks.report import Figure, percentile, summary, table, times, working
 

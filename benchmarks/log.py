@@ -27,7 +27,6 @@ from anabranch.protocol.records.batch import iter_batches, read_header
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.crc32c import crc32c
 from anabranch.protocol.records.record import iter_records
-
 from benchmarks.report import Figure, percentile, summary, table, times, working
 
 BATCHES: Final = 3000

@@ -28,7 +28,6 @@ from anabranch.protocol.apis.fetch import FetchRequest
 from anabranch.protocol.apis.produce import ProduceRequest
 from anabranch.protocol.connection import ClientConnection, ServerConnection, decode_request, encode_response
 from anabranch.running import settle_memory
-
 from benchmarks.latency import VERSIONS, small_fetch, small_produce
 from benchmarks.report import Figure, console, summary, table, times, working
 

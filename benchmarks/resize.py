@@ -25,7 +25,6 @@ from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.controller.zk.session import Check, Op
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.hashing import murmur2
-
 from benchmarks.peers import running
 from benchmarks.report import Figure, curve, median, percentile, summary, table, times, working
 

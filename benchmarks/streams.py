@@ -30,11 +30,10 @@ from typing import Any, Final
 from anabranch import Admin, ConsumerRecord, NewTopic, Producer
 from anabranch.demo.flights import load
 from anabranch.protocol import linear_hashing
-from examples import flights as example
-
 from benchmarks.instances import Instance, Output, send_all
 from benchmarks.peers import running
 from benchmarks.report import Figure, console, median, summary, table, working
+from examples import flights as example
 
 KEYS: Final = 1_000_000
 LIVE: Final = 48

@@ -28,7 +28,6 @@ from anabranch.clients.streams.task import TaskId
 from anabranch.clients.streams.task_assignor import AssignorConfig
 from anabranch.protocol.streams_protocol import LATEST_VERSION, UNKNOWN_VERSION
 from anabranch.protocol.topic_partition import TopicPartition
-
 from benchmarks.report import Figure, summary, table, working
 
 TASKS: Final = (1000, 10_000)

@@ -9,9 +9,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import HealthCheck, settings
+
 from anabranch.spark_jobs import java
 from anabranch.zookeeper import LocalZooKeeper, why_unavailable
-from hypothesis import HealthCheck, settings
 
 T = TypeVar("T")
 Runner = Callable[[Coroutine[Any, Any, T]], T]

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from anabranch.spark_jobs.java import why_missing
 
+from anabranch.spark_jobs.java import why_missing
 from tests.spark_jobs.live import LiveCluster, deliveries
 
 STOP_TIMEOUT_S = 60

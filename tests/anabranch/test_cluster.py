@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from anabranch.broker import app
 from anabranch.broker.config import ConfigError
 from anabranch.clients.connection import Connection

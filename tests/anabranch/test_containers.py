@@ -50,8 +50,9 @@ def image(engine: str) -> str:
 
 @pytest.fixture
 def container(image: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[AnabranchContainer]:
-    from anabranch.testing.containers import AnabranchContainer
     from testcontainers.core.config import testcontainers_config
+
+    from anabranch.testing.containers import AnabranchContainer
 
     monkeypatch.setattr(testcontainers_config, "ryuk_disabled", True)  # another image, to be pulled
     has_bridge = "bridge" in engine.split()
@@ -98,8 +99,9 @@ def consumer_metadata(servers: str) -> dict[str, int]:
 def test_a_container_that_cannot_start_shows_what_it_wrote(
     image: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from anabranch.testing.containers import AnabranchContainer
     from testcontainers.core.config import testcontainers_config
+
+    from anabranch.testing.containers import AnabranchContainer
 
     monkeypatch.setattr(testcontainers_config, "ryuk_disabled", True)
     wrong = AnabranchContainer(image, properties={"num.partition": "3"}, host_network=True)

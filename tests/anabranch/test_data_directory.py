@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from anabranch import Producer
 from anabranch.broker.config import ConfigError
 from anabranch.broker.storage.files import OsFiles
 from anabranch.clients.directory_lock import DirectoryInUse, DirectoryLock
 from anabranch.cluster import Cluster
 from anabranch.data_directory import left_out, refuse_other_form
-
-from anabranch import Producer
 from tests.anabranch.test_cluster import create, story
 
 ANABRANCH = (sys.executable, "-m", "anabranch.main")

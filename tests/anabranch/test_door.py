@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from anabranch.door import Answer, Door, Refused, doors, doors_directory, order, own_door
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
+from anabranch import launched as module
 from anabranch.door import Refused, doors_directory
 from anabranch.launched import LauncherDoor, launched, start_node
 from anabranch.processes import NodeProcess
-
-from anabranch import launched as module
 
 PATIENCE_S = 60
 

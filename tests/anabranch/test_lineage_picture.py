@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.clients.metadata import Topic
 from anabranch.clients.resharding import family
 from anabranch.lineage_picture import draw

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from click.testing import CliRunner
+
 from anabranch.commands.node import place
 from anabranch.main import COMMANDS, cli
-from click.testing import CliRunner
 
 
 def invoke(*arguments: str) -> tuple[int, str]:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from anabranch.memory import BUSY_INTERVAL_S, LOOK_INTERVAL_S, WORTH_BYTES, Heap, Trimmer
 
 

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from click.testing import CliRunner
+
 from anabranch.main import cli
 from anabranch.processes import ProcessCluster, free_ports
-from click.testing import CliRunner
 
 
 @contextmanager

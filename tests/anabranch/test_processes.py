@@ -13,12 +13,12 @@ from threading import Event
 from typing import Any
 
 import pytest
+
+from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.chaos.nodes import running_nodes
 from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.processes import FIRST_CONTROLLER_ID, NodeFailed, ProcessCluster
 from anabranch.zookeeper import dying_with_us
-
-from anabranch import Admin, Consumer, NewTopic, Producer
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 SPARE = FIRST_CONTROLLER_ID

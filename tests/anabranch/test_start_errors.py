@@ -8,9 +8,10 @@ import socket
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
 from anabranch.main import cli
 from anabranch.start_errors import cannot_start
-from click.testing import CliRunner
 
 
 def refused(*arguments: str) -> str:

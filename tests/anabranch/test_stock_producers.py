@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from anabranch.clients.config_admin import ConfigEntry
 from anabranch.clients.metadata import Topic
 from anabranch.protocol.lineage import Lineage

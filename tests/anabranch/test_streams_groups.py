@@ -9,7 +9,6 @@ import re
 from pathlib import Path
 
 from anabranch.streams_groups import streams_lines
-
 from tests.clients.streams.world import World, counts, story, until
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from anabranch import zookeeper
 from anabranch.clients.directory_lock import DirectoryInUse
 from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.controller.zk.session import SessionEvent
 from anabranch.spark_jobs.java import Java, JavaMissing
 from anabranch.zookeeper import LocalZooKeeper, ZooKeeperUnavailable, free_port, why_unavailable
-
-from anabranch import zookeeper
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.__main__ import main
-from benchmarks.report import curve, distribution, percentile
 
 from benchmarks import codec, inspection, latency, request_path, startup, streams_sizes
+from benchmarks.__main__ import main
+from benchmarks.report import curve, distribution, percentile
 
 
 def test_generated_codecs_are_ten_times_faster_than_the_reference() -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.report import console
-from benchmarks.streams import MODES, Downtime, Gaps, figures_of, show_downtimes
 
 from anabranch import ConsumerRecord
+from benchmarks.report import console
+from benchmarks.streams import MODES, Downtime, Gaps, figures_of, show_downtimes
 
 
 def test_the_longest_gap_of_each_key_counts_from_the_moment_on_that_is_looked_at() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.broker.addresses import address_bounds, canonical
 from anabranch.broker.config import BrokerSettings, ConfigError, with_properties
 

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+
 from anabranch.broker import admin
 from anabranch.broker.config import BrokerSettings
 from anabranch.broker.metadata_cache import BrokerImage, ClusterImage, TopicImage

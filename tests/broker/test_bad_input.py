@@ -23,6 +23,9 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
 from anabranch.broker.dispatch import HANDLERS, Served
 from anabranch.protocol import codec
 from anabranch.protocol.apis.api_versions import ApiVersionsResponse
@@ -32,9 +35,6 @@ from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.registry import BY_NAME
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
-
 from tests.broker.serving import request_frame
 from tests.protocol.messages import as_sent, values_of
 

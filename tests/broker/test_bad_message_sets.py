@@ -11,6 +11,9 @@ import zlib
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from anabranch.protocol.errors import ErrorCode
@@ -24,9 +27,6 @@ from anabranch.protocol.records.message_set import (
     open_wrapper,
     read_message,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.broker.test_bad_input import METADATA_VERSION, RSS_GROWTH_BYTES_MAX, Victim, fuzz
 from tests.broker.test_bad_input import victim as victim
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+
 from anabranch.broker.client_quotas import CLIENT_ID, IP, USER, desanitized, sanitized
 from anabranch.broker.config_changes import read_config
 from anabranch.clients.connection import Connection
@@ -22,7 +23,6 @@ from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.wire import ZERO_UUID
-
 from tests.broker.replication.replica_cluster import until
 
 Entity = dict[str, str | None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+
 from anabranch.broker.broker_properties import broker_properties
 from anabranch.broker.config import (
     BrokerSettings,

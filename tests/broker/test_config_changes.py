@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from anabranch.broker import config_changes, registration
 from anabranch.broker.config_changes import ConfigChanges, change_config, number_of, read_config
 from anabranch.controller.zk import paths
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.controller.zk.session import ZkSession
-
 from tests.broker.serving import until
 
 

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
+
 from anabranch.broker.client_quotas import IP
 from anabranch.broker.config import BrokerSettings
 from anabranch.broker.connection import BrokerConnection
@@ -19,7 +20,6 @@ from anabranch.protocol.apis.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-
 from tests.broker.serving import Peer, peer, request_frame, serving, until
 from tests.broker.test_client_quotas import alter, connect
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from anabranch.broker.controller_link import ControllerLink
 from anabranch.controller.zk import paths
 from anabranch.controller.zk.memory import MemoryZooKeeper

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+
 from anabranch.broker.app import Node
 from anabranch.broker.connection import BrokerConnection
 from anabranch.broker.dispatch import HANDLERS, Served
@@ -29,7 +30,6 @@ from anabranch.protocol import codec
 from anabranch.protocol.connection import ClientConnection, decode_request
 from anabranch.protocol.errors import DecodeError
 from benchmarks.request_path import Sink
-
 from tests.protocol.crowded import Path, arrays_of, crowded, smallest
 
 LIMIT = 8000

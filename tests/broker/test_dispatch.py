@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
+
 from anabranch.broker.api import version_range
 from anabranch.broker.dispatch import HANDLERS, Served, refusal_or_none
 from anabranch.protocol import codec

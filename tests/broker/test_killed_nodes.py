@@ -7,9 +7,9 @@ import contextlib
 from collections import Counter
 
 import pytest
-from anabranch.processes import ProcessCluster
 
 from anabranch import Admin, Consumer, NewTopic, Producer
+from anabranch.processes import ProcessCluster
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 PARTITIONS = 3

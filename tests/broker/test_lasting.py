@@ -13,6 +13,8 @@ import sys
 from typing import Any
 
 import pytest
+
+from anabranch import Admin, NewTopic
 from anabranch.broker.app import Node
 from anabranch.broker.config_changes import ConfigChanges
 from anabranch.broker.features import FinalizedFeatures
@@ -24,8 +26,6 @@ from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_manager import LogManager
 from anabranch.cluster import Cluster
 from anabranch.controller.zk.session import SessionEvent
-
-from anabranch import Admin, NewTopic
 
 
 def test_only_a_bug_is_told_of(caplog: pytest.LogCaptureFixture) -> None:

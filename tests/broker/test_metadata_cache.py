@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from anabranch.broker.metadata_cache import (
     LEADER_DURING_DELETE,
     ClusterImage,
@@ -22,8 +25,6 @@ from anabranch.protocol.apis.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 ID_A = bytes([1]) * 16
 ID_B = bytes([2]) * 16

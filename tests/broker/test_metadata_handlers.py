@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from anabranch.broker.api import RequestContext
 from anabranch.broker.config import BrokerSettings
 from anabranch.broker.handlers.describe_cluster import describe_cluster
@@ -28,7 +29,6 @@ from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTop
 from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.hashing import partition_of_group
-
 from tests.broker.serving import lone_services
 
 ID = bytes([7]) * 16

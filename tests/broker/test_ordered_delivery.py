@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.broker.config_requests import SET, TOPIC
 from anabranch.clients.metadata import Topic
 from anabranch.cluster import Cluster
 from anabranch.controller.zk import paths, znodes
 from anabranch.protocol.errors import ErrorCode
-
-from anabranch import Admin, Consumer, NewTopic, Producer
 from tests.anabranch.test_cluster import story
 from tests.broker.handlers.test_alter_configs import alter, one, resource
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from anabranch.broker.quotas import ANONYMOUS, DEFAULT, FETCH, IDLE_MS, PRODUCE, RATES_MAX, ClientQuotas, Entity, Rate
 from hypothesis import given
 from hypothesis import strategies as st
+
+from anabranch.broker.quotas import ANONYMOUS, DEFAULT, FETCH, IDLE_MS, PRODUCE, RATES_MAX, ClientQuotas, Entity, Rate
 
 
 def quotas(limits: dict[Entity, float], what: str = PRODUCE) -> ClientQuotas:

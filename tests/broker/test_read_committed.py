@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from anabranch.clients.connection import Connection
-from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
-from anabranch.protocol.errors import ErrorCode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anabranch.clients.connection import Connection
+from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
+from anabranch.protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import ReplicaCluster, batch, replica_cluster, topic_id_of, until
 from tests.broker.storage.test_read_committed import committed
 from tests.broker.transactions import coordinate_transactions, end, marker, produce, transactional_batch

@@ -8,6 +8,8 @@ import random
 from collections.abc import AsyncIterator
 
 import pytest
+
+from anabranch import Admin, NewTopic
 from anabranch.broker import config_changes
 from anabranch.broker.app import Node
 from anabranch.broker.config import BrokerSettings
@@ -16,8 +18,6 @@ from anabranch.clients.clock import follow_loop_ms
 from anabranch.clients.config_admin import ALL_BROKERS
 from anabranch.controller.zk import paths
 from anabranch.controller.zk.kazoo_session import open_kazoo
-
-from anabranch import Admin, NewTopic
 from tests.broker.serving import until
 
 

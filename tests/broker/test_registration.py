@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 
 import pytest
+
 from anabranch.broker import registration
 from anabranch.broker.config import BrokerSettings
 from anabranch.broker.producer_ids import ProducerIds
@@ -13,7 +14,6 @@ from anabranch.broker.topic_configs import TopicConfigs
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol.errors import ErrorCode, KafkaError
-
 from tests.broker.serving import claims
 
 SETTINGS = BrokerSettings(node_id=3, host="0.0.0.0", advertised_host="broker-3", rack="r1")

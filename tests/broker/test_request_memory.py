@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+
 from anabranch.broker import request_memory
 from anabranch.broker.api import RequestContext
 from anabranch.broker.config import BrokerSettings, ConfigError, with_properties
@@ -20,7 +21,6 @@ from anabranch.broker.request_memory import FREE_BYTES
 from anabranch.broker.server import Server
 from anabranch.protocol.apis.heartbeat import HeartbeatResponse
 from anabranch.protocol.framing import READ_BYTES_MAX
-
 from tests.broker.serving import Peer, peer, request_frame, serving, until
 
 BOUND = 4 << 20

@@ -6,10 +6,9 @@ one (K704). What stays there is one old value of each key that moved, and whoeve
 
 from __future__ import annotations
 
+from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.cluster import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
-
-from anabranch import Admin, Consumer, NewTopic, Producer
 from tests.anabranch.test_cluster import story
 
 TOPIC = "compacted"

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from anabranch.cluster import Cluster
-from anabranch.protocol.topic_partition import TopicPartition
 
 from anabranch import Admin, Consumer, NewTopic, Producer
+from anabranch.cluster import Cluster
+from anabranch.protocol.topic_partition import TopicPartition
 
 TOPIC = "t"
 KEYS = [b"k%d" % number for number in range(16)]

@@ -9,6 +9,7 @@ import hmac
 from typing import Any
 
 import pytest
+
 from anabranch.broker.config_changes import read_config
 from anabranch.broker.scram import Upsertion, credential, iterations_in
 from anabranch.clients.connection import Connection
@@ -19,7 +20,6 @@ from anabranch.protocol.apis.alter_user_scram_credentials import (
 )
 from anabranch.protocol.apis.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.serving import serving
 
 SHA_256, SHA_512 = 1, 2

@@ -10,6 +10,7 @@ import struct
 from typing import Any
 
 import pytest
+
 from anabranch.broker.api import CloseConnection, RequestContext
 from anabranch.controller.zk.session import ConnectionLoss
 from anabranch.protocol import codec
@@ -17,7 +18,6 @@ from anabranch.protocol.apis.api_versions import ApiVersionsResponse
 from anabranch.protocol.apis.heartbeat import HeartbeatResponse
 from anabranch.protocol.apis.metadata import MetadataResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
-
 from tests.broker.serving import peer, request_frame, serving, until
 
 API_VERSIONS_V0 = request_frame(18, 0)

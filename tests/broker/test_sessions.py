@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from anabranch.cluster import Cluster
 from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.controller.zk.session import ZkSession
 from anabranch.protocol.errors import ErrorCode
-
 from tests.anabranch.test_cluster import active_controller, create, describe, fetch, leader, produce, story
 from tests.controller.test_sessions import expire
 

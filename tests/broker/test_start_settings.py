@@ -6,6 +6,7 @@ import dataclasses
 import logging
 
 import pytest
+
 from anabranch.broker.broker_properties import broker_properties, has_effect
 from anabranch.broker.config import BrokerSettings, ConfigError, property_name
 from anabranch.broker.start_settings import check_reachable, refuse_twice, start_settings

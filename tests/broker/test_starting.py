@@ -14,12 +14,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
+
 from anabranch.broker.app import Node
 from anabranch.cluster import Cluster
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.controller.zk.session import NobodyListens
 from anabranch.zookeeper import LocalZooKeeper
-
 from tests.broker.test_sessions import Ensemble
 
 T = TypeVar("T")

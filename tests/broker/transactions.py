@@ -35,7 +35,6 @@ from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.registry import BY_NAME
-
 from tests.broker.replication.replica_cluster import NOW_MS, Assigned, ReplicaCluster
 
 TRANSACTIONAL_ID = "tx"

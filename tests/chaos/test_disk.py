@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from anabranch.chaos import disk
 
 SMALL = "mount -t tmpfs -o size=256k none {0} && exec {1} -c '{2}' {0}"

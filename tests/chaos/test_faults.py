@@ -7,10 +7,10 @@ import random
 from pathlib import Path
 
 import pytest
+
 from anabranch.chaos.cluster import ChaosCluster
 from anabranch.chaos.faults import freeze_zookeeper, kill_zookeeper
 from anabranch.chaos.scene import Scene
-
 from tests.conftest import run_strictly
 
 pytestmark = [pytest.mark.zookeeper]

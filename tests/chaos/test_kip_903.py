@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.chaos.cluster import ChaosCluster
 from anabranch.chaos.proxy import LinkFault
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.kazoo_session import open_kazoo
-
-from anabranch import Admin, Consumer, NewTopic, Producer
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.chaos.ledger import Ledger
 
 KEY = b"k"

@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+
+from anabranch import Admin, NewTopic, Producer
 from anabranch.chaos import nodes
 from anabranch.chaos.session import active_controller
 from anabranch.controller.zk import paths
 from anabranch.controller.zk.kazoo_session import open_kazoo
-
-from anabranch import Admin, NewTopic, Producer
 from tests.conftest import run_strictly
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]

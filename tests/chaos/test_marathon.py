@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 import pytest
+
 from anabranch.chaos.marathon import Course, marathon, report
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from anabranch.chaos.proxy import LinkFault, Proxy, sender_of
 
+from anabranch.chaos.proxy import LinkFault, Proxy, sender_of
 from tests.conftest import run_strictly
 
 PRODUCE, FETCH, ALTER_PARTITION = 0, 1, 56

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
 from anabranch.chaos.cluster import ChaosCluster
 from anabranch.chaos.faults import FAULTS
 from anabranch.chaos.run import ChaosRun, Fired, Plan, chaos, report

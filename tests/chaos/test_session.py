@@ -6,11 +6,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
+
 from anabranch.chaos.session import NoSession, expire, password_of, session_of
 from anabranch.controller.zk.kazoo_session import KazooSession, open_kazoo
 from anabranch.controller.zk.session import SessionEvent
 from anabranch.ensemble import LocalEnsemble
-
 from tests.conftest import run_strictly
 
 pytestmark = [pytest.mark.zookeeper]

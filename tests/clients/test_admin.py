@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+
+from anabranch import Admin, NewTopic
 from anabranch.cluster import Cluster
 from anabranch.protocol.apis.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from anabranch.protocol.apis.metadata import (
@@ -17,8 +19,6 @@ from anabranch.protocol.apis.metadata import (
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.peer import Peer, serve
-
-from anabranch import Admin, NewTopic
 
 
 def against_a_cluster(story: Callable[[Cluster, Admin], Awaitable[None]], *, brokers: int = 2) -> None:

@@ -4,10 +4,10 @@ import asyncio
 import time
 
 import pytest
-from anabranch.clients.clock import follow_loop_ms, wall_clock_ms
-from anabranch.cluster import Cluster
 
 from anabranch import Admin, Consumer, NewTopic, Producer
+from anabranch.clients.clock import follow_loop_ms, wall_clock_ms
+from anabranch.cluster import Cluster
 
 
 def test_it_is_the_time_of_day() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.clients.config import ProducerConfig, parse_acks, parse_servers
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
+from anabranch import Admin, NewTopic
 from anabranch.clients.config_admin import ALL_BROKERS
 from anabranch.cluster import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.test_admin import against_a_cluster
-
-from anabranch import Admin, NewTopic
 
 
 def test_settings_are_changed_and_told_with_their_origin() -> None:

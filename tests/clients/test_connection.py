@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest
 from anabranch.protocol.apis.fetch import FetchRequest

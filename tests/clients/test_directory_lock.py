@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from anabranch.clients.directory_lock import DirectoryInUse, DirectoryLock
 
 HOLD = """

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
+
+from anabranch import AbortableError, Admin, Consumer, NewTopic, Producer, ProducerFenced
 from anabranch.cluster import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
-
-from anabranch import AbortableError, Admin, Consumer, NewTopic, Producer, ProducerFenced
 
 Story = Callable[[Cluster, Admin], Awaitable[None]]
 

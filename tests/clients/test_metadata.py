@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.clients.metadata import NO_LEADER, ClusterMetadata
 from anabranch.protocol.apis.metadata import (
     GenerationStart,

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+
 from anabranch.clients.backoff import Backoff
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.network import Network

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
+from anabranch import Admin, NewTopic, Producer, TopicPartition
 from anabranch.broker.storage.files import MemoryFiles
 from anabranch.cluster import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.test_admin import against_a_cluster
-
-from anabranch import Admin, NewTopic, Producer, TopicPartition
 
 T0 = TopicPartition("t", 0)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from anabranch.clients.resharding import family, plan_resize, rewind_lineage
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.lineage import Lineage, Segment
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 @given(st.integers(1, 12), st.integers(1, 40), st.integers(1, 40))

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import uvloop
+
+from anabranch import Consumer, Producer
 from anabranch.broker.coordinators.background import Alarm
 from anabranch.broker.replication.waiting import WaitingRooms
 from anabranch.clients.admin import Admin, NewTopic
@@ -21,8 +23,6 @@ from anabranch.cluster import Cluster
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.clients.hasty import HastyLoop
 from tests.clients.peer import serve
-
-from anabranch import Consumer, Producer
 
 LOOPS = (asyncio.new_event_loop, HastyLoop, uvloop.new_event_loop)
 NEAR_S = 0.0004

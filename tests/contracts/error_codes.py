@@ -22,7 +22,6 @@ from anabranch.clients.connection import Connection
 from anabranch.cluster import Cluster
 from anabranch.protocol.apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.replication.replica_cluster import until
 
 ROOT: Final = Path(__file__).resolve().parents[2]

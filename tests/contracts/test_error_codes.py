@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from anabranch.protocol.errors import ErrorCode
 
+from anabranch.protocol.errors import ErrorCode
 from tests.contracts import error_codes
 from tests.contracts.error_codes import Case, World
 

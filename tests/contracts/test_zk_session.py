@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 
 import pytest
+
 from anabranch.controller.zk.session import (
     BadVersion,
     Check,
@@ -27,7 +28,6 @@ from anabranch.controller.zk.session import (
     WatchEvent,
 )
 from anabranch.controller.zk.sizes import REQUEST_BYTES_MAX, TRANSACTION_BYTES, bytes_of, multi_bytes, pieces
-
 from tests.contracts.zk_worlds import (
     PATIENCE_S,
     Seen,

@@ -11,7 +11,6 @@ from anabranch.controller.zk.session import (
     NoNode,
     WatchEvent,
 )
-
 from tests.contracts.zk_worlds import (
     Seen,
     World,

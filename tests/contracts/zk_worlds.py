@@ -11,6 +11,8 @@ import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
+from kazoo.client import KazooClient
+
 from anabranch.controller.zk.kazoo_session import KazooSession, open_kazoo
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.controller.zk.session import (
@@ -18,7 +20,6 @@ from anabranch.controller.zk.session import (
     ZkError,
     ZkSession,
 )
-from kazoo.client import KazooClient
 
 T = TypeVar("T")
 PATIENCE_S = 60.0

@@ -16,7 +16,6 @@ from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.controller.zk.session import ZkSession
 from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-
 from tests.controller.fake_broker import FakeBroker
 
 PATIENCE_S = 60

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from anabranch.controller import events
 from anabranch.controller.model import TopicPartition
 from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest
 from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
 from anabranch.protocol.errors import ErrorCode
-
 from tests.controller.world import Term, World, started
 
 T0 = TopicPartition("t", 0)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+
 from anabranch.controller.candidacy import Candidacy, Deposed, fenced
 from anabranch.controller.settings import ControllerSettings
 from anabranch.controller.zk import paths, znodes

@@ -11,7 +11,6 @@ from anabranch.controller.model import Broker, Endpoint
 from anabranch.controller.settings import ControllerSettings
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
-
 from tests.conftest import run_strictly
 from tests.controller.fake_broker import FakeBroker
 

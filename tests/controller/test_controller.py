@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from anabranch.controller import topic_admin
 from anabranch.controller.events import TimerFired
 from anabranch.controller.model import TopicPartition
@@ -23,7 +24,6 @@ from anabranch.protocol.apis.alter_partition_reassignments import (
 )
 from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownRequest
 from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-
 from tests.conftest import run_strictly
 from tests.controller.cluster import TestCluster
 

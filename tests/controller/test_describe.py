@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from anabranch.controller import describe, replicas
 
+from anabranch.controller import describe, replicas
 from tests.controller.world import started
 
 

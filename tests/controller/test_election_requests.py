@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from anabranch.controller import events
 from anabranch.controller.model import TopicPartition
 from anabranch.protocol.apis.elect_leaders import ElectLeadersRequest
-
 from tests.controller.world import Term, World, started
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from anabranch.controller.candidacy import Candidacy, Deposed
 from anabranch.controller.fenced_writes import FencedWrites
 from anabranch.controller.settings import ControllerSettings
@@ -13,7 +14,6 @@ from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.controller.zk.session import BadVersion, Create, Set
 from anabranch.protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
-
 from tests.conftest import run_strictly
 from tests.controller.cluster import TestCluster
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from anabranch.controller.events import TimerFired
-from anabranch.controller.model import TopicPartition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anabranch.controller.events import TimerFired
+from anabranch.controller.model import TopicPartition
 from tests.controller.test_resize import expect_finished
 from tests.controller.world import Crash, Term, World, started
 

@@ -9,6 +9,7 @@ import random
 from typing import Any
 
 import pytest
+
 from anabranch.broker.config_changes import change_config
 from anabranch.controller import candidacy, reassignment, resize, topic_admin, topic_size
 from anabranch.controller.candidacy import Term, fenced
@@ -19,7 +20,6 @@ from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.controller.zk.session import ConnectionLoss, Create, Delete, Op, Set, TooLarge
 from anabranch.controller.zk.sizes import REQUEST_BYTES_MAX, ZNODE_BYTES_MAX, bytes_of, multi_bytes, pieces
 from anabranch.protocol.errors import ErrorCode, KafkaError
-
 from tests.controller.cluster import TestCluster
 from tests.controller.test_resize_requests import ask, wish
 from tests.controller.test_znode_writer import desk, write

@@ -13,7 +13,6 @@ from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest
 from anabranch.protocol.apis.stop_replica import StopReplicaRequest
 from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
 from anabranch.protocol.errors import ErrorCode
-
 from tests.controller.world import Term, World, started
 
 T0 = TopicPartition("t", 0)

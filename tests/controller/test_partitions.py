@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 
 import pytest
+
 from anabranch.controller import partitions
 from anabranch.controller.model import PartitionPhase, TopicPartition
 from anabranch.controller.settings import ControllerSettings
 from anabranch.controller.state import ClusterState
-
 from tests.controller.world import Term, World, started
 
 P = PartitionPhase

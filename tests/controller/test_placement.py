@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+
 from anabranch.controller.placement import assign_replicas, interleaved
 from anabranch.protocol.errors import ErrorCode, KafkaError
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from anabranch.controller import events, resize
 from anabranch.controller.model import TopicPartition
 from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest
 from anabranch.protocol.apis.stop_replica import StopReplicaRequest
-
 from tests.controller.world import Crash, Term, World, started
 
 T0 = TopicPartition("t", 0)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from anabranch.controller import effects, resize
 from anabranch.controller.events import Answered, BrokersRead, Event, TimerFired
 from anabranch.controller.model import TopicPartition
@@ -23,7 +24,6 @@ from anabranch.protocol.apis.list_offsets import (
 )
 from anabranch.protocol.apis.stop_replica import StopReplicaRequest
 from anabranch.protocol.errors import ErrorCode
-
 from tests.controller.world import Crash, Term, World, broker, spread
 
 VICTIM = TopicPartition("t", 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+
 from anabranch.controller import replicas
 from anabranch.controller.model import ReplicaPhase, TopicPartition
 from anabranch.controller.settings import ControllerSettings

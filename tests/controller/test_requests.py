@@ -10,7 +10,6 @@ from anabranch.controller.requests import RequestBatch
 from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest
 from anabranch.protocol.apis.stop_replica import StopReplicaRequest
 from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
-
 from tests.controller.world import started
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+
 from anabranch.controller import resize
 from anabranch.controller.events import PartitionsAsked, TimerFired
 from anabranch.controller.model import TopicBody, TopicPartition
@@ -16,7 +17,6 @@ from anabranch.protocol.apis.create_partitions import (
 from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest
 from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
 from anabranch.protocol.linear_hashing import affected, base_of
-
 from tests.controller.world import Crash, Term, World, spread, started
 
 PATHS = [

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from anabranch.controller import events
 from anabranch.controller.features import RESHARD, SAFE_DOWNGRADE, Features
 from anabranch.protocol.apis.create_partitions import (
@@ -15,7 +16,6 @@ from anabranch.protocol.apis.create_partitions import (
 )
 from anabranch.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from anabranch.protocol.errors import ErrorCode
-
 from tests.controller.world import Term, World, broker, started
 
 

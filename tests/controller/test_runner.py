@@ -8,12 +8,12 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+
 from anabranch.controller.candidacy import Deposed
 from anabranch.controller.controller import Controller
 from anabranch.controller.runner import Runner
 from anabranch.controller.zk import paths
 from anabranch.controller.zk.session import SessionExpired
-
 from tests.conftest import run_strictly
 from tests.controller.cluster import TestCluster
 

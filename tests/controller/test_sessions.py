@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
+from kazoo.client import KazooClient
+
 from anabranch.controller import topic_admin
 from anabranch.controller.events import BrokersRead
 from anabranch.controller.zk import paths
 from anabranch.controller.zk.kazoo_session import KazooSession, open_kazoo
 from anabranch.controller.zk.session import ZkSession
 from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest
-from kazoo.client import KazooClient
-
 from tests.conftest import run_strictly
 from tests.controller.cluster import TestCluster
 from tests.controller.held_link import HeldLink

@@ -12,7 +12,6 @@ from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, Topic
 from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest
 from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
 from anabranch.protocol.errors import ErrorCode
-
 from tests.controller.test_alter_partition import TOPIC_ID
 from tests.controller.world import Crash, Term, World, started
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from anabranch.controller.model import Partition, TopicPartition
 
+from anabranch.controller.model import Partition, TopicPartition
 from tests.controller.world import started
 
 T0 = TopicPartition("t", 0)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+
 from anabranch.controller import topic_admin
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from anabranch.controller import events
 from anabranch.controller.model import TopicBody
 from anabranch.protocol.linear_hashing import base_of
 from anabranch.protocol.wire import ZERO_UUID
-
 from tests.controller.world import Term, started
 
 

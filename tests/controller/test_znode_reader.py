@@ -6,12 +6,12 @@ import asyncio
 import random
 
 import pytest
+
 from anabranch.controller import topic_admin
 from anabranch.controller.model import Broker, Endpoint
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.controller.znode_reader import Read, ZnodeReader
-
 from tests.conftest import run_strictly
 
 

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 
 import pytest
+
 from anabranch.controller import topic_admin
 from anabranch.controller.candidacy import Candidacy, Deposed
 from anabranch.controller.effects import PartitionWrite, WritePartitions, WriteTopic
@@ -17,7 +18,6 @@ from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.controller.znode_reader import ZnodeReader
 from anabranch.controller.znode_writer import ZnodeWriter
-
 from tests.conftest import run_strictly
 
 STATE = LeaderAndIsr(leader=1, leader_epoch=0, isr=(1,), controller_epoch=1, gen_start=((0, 0),))

@@ -30,7 +30,6 @@ from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTop
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.registry import BY_NAME, api_of
-
 from tests.differential.plain import Namer, plain
 
 NOW_MS: Final = int(time.time() * 1000) - 60_000

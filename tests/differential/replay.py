@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
-
 from tests.differential.case import Answer, Case, Run
 
 log: Final = logging.getLogger(__name__)

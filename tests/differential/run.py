@@ -6,10 +6,9 @@ import asyncio
 import dataclasses
 from collections.abc import Sequence
 
+import tests.differential.corpus  # noqa: F401  # fills CASES
 from anabranch.broker.config import BrokerSettings, property_name
 from anabranch.processes import ProcessCluster
-
-import tests.differential.corpus  # noqa: F401  # fills CASES
 from tests.differential.case import CASES, Answer, Case
 from tests.differential.compare import Comparison, compare
 from tests.differential.kafka_server import KafkaCluster

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from anabranch.broker.support import COMPARED
-
 from tests.differential.compare import Comparison
 from tests.differential.known import KNOWN_DIFFERENCES
 

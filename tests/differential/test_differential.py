@@ -62,9 +62,8 @@ def test_a_number_is_not_a_truth_value_and_silence_where_kafka_speaks_is_a_diffe
 
 
 def test_every_api_of_kafka_is_in_the_corpus() -> None:
-    from anabranch.protocol.registry import APIS
-
     import tests.differential.corpus  # noqa: F401  # fills CASES
+    from anabranch.protocol.registry import APIS
 
     missing = {api.name for api in APIS if api.key < 2530} - {case.api for case in CASES}
     assert not missing

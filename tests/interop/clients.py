@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from anabranch.spark_jobs import java
-
 from tests.interop.driving import Driver
 
 HERE = Path(__file__).parent

@@ -9,10 +9,10 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from anabranch.spark_jobs import java
-from anabranch.zookeeper import why_unavailable
 
 from anabranch import Producer
+from anabranch.spark_jobs import java
+from anabranch.zookeeper import why_unavailable
 from tests.differential.kafka_server import VARIABLE, why_absent
 from tests.interop.clients import CLIENTS
 from tests.interop.world import World

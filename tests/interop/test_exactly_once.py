@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from anabranch.zookeeper import why_unavailable
 
+from anabranch.zookeeper import why_unavailable
 from tests.interop.clients import CLIENTS
 from tests.interop.driving import PATIENCE_S
 from tests.interop.world import World

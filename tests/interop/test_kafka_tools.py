@@ -14,6 +14,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from anabranch.broker.coordinators.transaction_journal import record_of
 from anabranch.broker.coordinators.transactions import Transaction
 from anabranch.broker.storage.cleaner import Cleaning, dirt_of

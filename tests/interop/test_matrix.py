@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from anabranch.zookeeper import why_unavailable
 
+from anabranch.zookeeper import why_unavailable
 from tests.interop.capabilities import CAPABILITIES
 from tests.interop.clients import CLIENTS, Client
 from tests.interop.world import World

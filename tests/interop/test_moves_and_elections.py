@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from anabranch.cluster import Cluster
 from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from anabranch.cluster import Cluster
 
 pytestmark = [
     pytest.mark.interop,

@@ -13,8 +13,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from anabranch.spark_jobs import java
 
+from anabranch.spark_jobs import java
 from tests.interop.test_old_clients import CODECS, COUNT
 from tests.interop.test_old_clients import servers as servers
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import pytest
+
+from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.linear_hashing import address
 from examples.stock_producer import GrowingTopic
-
-from anabranch import Admin, Consumer, NewTopic, Producer
 from tests.interop.other_clients import within
 
 pytestmark = [

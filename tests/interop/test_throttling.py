@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from anabranch.clients.connection import Connection
 from anabranch.cluster import Cluster
 from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
-
 from tests.interop.other_clients import within
 
 pytestmark = [

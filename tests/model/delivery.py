@@ -18,7 +18,6 @@ from typing import Literal, NamedTuple
 from anabranch.clients.consumer.gate import PartitionView, TopicGate
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.lineage import Lineage, Segment
-
 from tests.model.explorer import Forbidden, replaced
 
 UNKNOWN = -1

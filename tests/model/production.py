@@ -16,7 +16,6 @@ from typing import Final, Literal, NamedTuple
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.lineage import Lineage, Segment
 from anabranch.protocol.linear_hashing import KeyClass
-
 from tests.model.explorer import replaced
 
 ABSENT: Final = -1

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from anabranch.protocol import linear_hashing
-
 from tests.model.explorer import replaced
 
 ABSENT = -1

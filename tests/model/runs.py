@@ -14,7 +14,6 @@ from typing import Final
 
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.linear_hashing import base_of
-
 from tests.model import delivery
 from tests.model.delivery import Delivery, Logs, in_transactions, logs_of, spread, with_tail
 from tests.model.explorer import Outcome, explore

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
+
 from anabranch.clients.consumer.gate import TopicGate
 from anabranch.protocol.lineage import Segment
-
 from tests.model.explorer import Forbidden, explore
 from tests.model.runs import ONE_KEY, RUNS, Run, deliver
 

@@ -22,7 +22,6 @@ from anabranch.cluster import Cluster
 from anabranch.protocol.framing import FrameReader
 from anabranch.protocol.registry import BY_KEY
 from anabranch.spark_jobs import java
-
 from tests.protocol.exchanges import Exchange, exchange_of, save
 
 FRAME_BYTES = 2000

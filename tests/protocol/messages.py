@@ -7,10 +7,11 @@ import dataclasses
 import os
 from typing import Any
 
-from anabranch.protocol.registry import APIS, api_of
-from anabranch.protocol.wire import ZERO_UUID, Kind, WireField, fields_of
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
+
+from anabranch.protocol.registry import APIS, api_of
+from anabranch.protocol.wire import ZERO_UUID, Kind, WireField, fields_of
 
 _phases = [Phase.explicit, Phase.generate, Phase.shrink]
 _quiet: Any = {"deadline": None, "suppress_health_check": list(HealthCheck), "phases": _phases}

@@ -4,11 +4,12 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from anabranch.protocol import audit
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.hashing import murmur2
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 u64 = st.integers(0, 2**64 - 1)
 u32 = st.integers(0, 2**32 - 1)

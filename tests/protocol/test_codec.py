@@ -7,6 +7,9 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from anabranch.protocol import codec, layout
 from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -15,9 +18,6 @@ from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.registry import api_of
 from anabranch.protocol.wire import ZERO_UUID, Kind, fields_of
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.protocol.messages import MESSAGES, VERSIONS, as_received, as_sent, values_of
 
 UNKNOWN_TAGS = {7000: b"", 7001: b"\x01\x02\x03", 300_000: bytes(200)}

@@ -7,11 +7,11 @@ import sys
 import traceback
 
 import pytest
+
 from anabranch.protocol import codec
 from anabranch.protocol.apis.fetch import FetchRequest
 from anabranch.protocol.compiler import source_of
 from anabranch.protocol.registry import api_of
-
 from tests.protocol.messages import MESSAGES
 
 

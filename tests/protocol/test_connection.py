@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from anabranch.protocol import codec
 from anabranch.protocol.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
@@ -14,9 +17,6 @@ from anabranch.protocol.apis.produce import ProduceRequest
 from anabranch.protocol.connection import ClientConnection, ServerConnection
 from anabranch.protocol.errors import DecodeError, ErrorCode
 from anabranch.protocol.registry import APIS
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.protocol.messages import settings
 
 assert settings

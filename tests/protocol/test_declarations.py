@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from anabranch.protocol.registry import APIS, Api
 from anabranch.protocol.wire import LAST_VERSION, ZERO_UUID, Kind, WireField, fields_of
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from anabranch.protocol.apis.heartbeat import HeartbeatResponse
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
@@ -18,7 +19,6 @@ from anabranch.protocol.describe import (
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.control import build_end_transaction
 from anabranch.protocol.registry import BY_NAME
-
 from tests.broker.storage.unreadable import UNREADABLE
 from tests.protocol.messages import MESSAGES
 from tests.protocol.test_codec import smallest

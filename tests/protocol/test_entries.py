@@ -10,6 +10,7 @@ import struct
 import tracemalloc
 
 import pytest
+
 from anabranch.protocol import codec
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics

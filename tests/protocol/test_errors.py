@@ -1,4 +1,5 @@
 import pytest
+
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError, hex_excerpt
 
 

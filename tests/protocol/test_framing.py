@@ -5,11 +5,11 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
-from anabranch.protocol.errors import DecodeError
-from anabranch.protocol.framing import BUFFER_BYTES, FrameReader
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.framing import BUFFER_BYTES, FrameReader
 from tests.protocol.messages import settings
 
 assert settings  # its profile keeps these tests quick

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from anabranch.protocol import codec, layout
 from anabranch.protocol.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest

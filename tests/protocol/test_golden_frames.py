@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 
 import pytest
+
 from anabranch.protocol import codec, layout
 from anabranch.protocol.connection import ServerConnection, decode_request, decode_response, encode_response
-
 from tests.protocol.exchanges import EVERYTHING, Exchange, load, plain, response_head
 
 EXCHANGES = load()

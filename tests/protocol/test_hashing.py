@@ -1,4 +1,5 @@
 import pytest
+
 from anabranch.protocol.hashing import murmur2
 
 

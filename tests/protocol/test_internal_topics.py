@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.protocol import internal_topics as topics
 from anabranch.protocol.errors import DecodeError
 

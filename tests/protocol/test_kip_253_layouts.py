@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from anabranch.protocol.apis import consumer_group_position as position
 from anabranch.protocol.apis import partition_leader_epochs_for_partitions as epochs
 from anabranch.protocol.codec import decode, encode

@@ -3,10 +3,11 @@
 import itertools
 
 import pytest
-from anabranch.protocol import linear_hashing
-from anabranch.protocol.lineage import Lineage, Segment
 from hypothesis import given
 from hypothesis import strategies as st
+
+from anabranch.protocol import linear_hashing
+from anabranch.protocol.lineage import Lineage, Segment
 
 
 def lineage(*counts: int, base: int = 1) -> Lineage:

@@ -4,9 +4,10 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from anabranch.protocol import linear_hashing as lh
 from hypothesis import given
 from hypothesis import strategies as st
+
+from anabranch.protocol import linear_hashing as lh
 
 bases = st.integers(1, 40)
 hashes = st.integers(0, 2**31 - 1)

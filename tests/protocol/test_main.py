@@ -3,8 +3,8 @@ from __future__ import annotations
 import io
 
 import pytest
-from anabranch.protocol.__main__ import main
 
+from anabranch.protocol.__main__ import main
 from tests.protocol.test_golden import CAPTURED
 
 

@@ -1,8 +1,9 @@
 import pytest
-from anabranch.protocol.errors import DecodeError
-from anabranch.protocol.varint import decode_uvarint, decode_varint, decode_varlong, encode_uvarint, encode_varint
 from hypothesis import given
 from hypothesis import strategies as st
+
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.varint import decode_uvarint, decode_varint, decode_varlong, encode_uvarint, encode_varint
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 
 import pytest
+
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from anabranch.protocol.wire import Int32, Kind, Text, always, fields_of, message, since, tagged
 

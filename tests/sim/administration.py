@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from anabranch import Admin
 from anabranch.protocol.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -16,8 +17,6 @@ from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest
 from anabranch.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
-
-from anabranch import Admin
 
 TIMEOUT_MS = 2000
 

@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 from typing import Any, Final
 
-from anabranch.controller.zk import paths
-
 from anabranch import Admin, NewTopic
+from anabranch.controller.zk import paths
 from tests.sim import administration
 from tests.sim.aims import aim, calm
 from tests.sim.chores import SIDE, Caretaker, make_or_unmake

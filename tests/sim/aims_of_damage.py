@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from anabranch.protocol.records.batch import iter_batches
-
 from tests.sim.aims import aim, calm
 from tests.sim.aims_of_disks import BUSY, SHORT_SEGMENTS, within
 from tests.sim.clients import TOPIC

@@ -8,7 +8,6 @@ from typing import Any, Final
 from anabranch.broker.replication.partition import Role
 from anabranch.broker.storage.checkpoints import RECOVERY_POINTS, decode_checkpoint
 from anabranch.controller.zk import paths
-
 from tests.sim.aims import aim, calm
 from tests.sim.clients import TOPIC
 from tests.sim.cluster import SimCluster

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
+from anabranch import Admin
 from anabranch.clients.consumer.membership import Membership
 from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequest,
@@ -15,8 +16,6 @@ from anabranch.protocol.apis.offset_commit import (
     OffsetCommitResponse,
 )
 from anabranch.protocol.errors import ErrorCode
-
-from anabranch import Admin
 from tests.sim.aims import aim
 from tests.sim.aims_of_disks import within
 from tests.sim.clients import CLIENT_FAILURES, GROUP, TOPIC

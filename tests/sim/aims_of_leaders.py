@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from anabranch.protocol.topic_partition import TopicPartition
-
 from anabranch import Consumer
+from anabranch.protocol.topic_partition import TopicPartition
 from tests.sim.aims import aim, calm
 from tests.sim.aims_of_disks import BUSY, within
 from tests.sim.clients import CLIENT_FAILURES, TOPIC

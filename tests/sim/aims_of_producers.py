@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from anabranch.protocol.errors import ErrorCode, KafkaError
-
 from anabranch import Producer
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.sim.aims import aim, calm
 from tests.sim.clients import CLIENT_FAILURES, note_outcome
 from tests.sim.history import Send

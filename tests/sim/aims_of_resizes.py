@@ -8,7 +8,6 @@ from typing import Any
 from anabranch.controller.zk import paths
 from anabranch.protocol.apis.fetch import FetchRequest
 from anabranch.protocol.registry import api_of
-
 from tests.sim.aims import aim, calm
 from tests.sim.clients import TOPIC
 from tests.sim.loop import Process

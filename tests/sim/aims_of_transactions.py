@@ -10,7 +10,6 @@ from anabranch.protocol.apis.end_txn import EndTxnRequest
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC
 from anabranch.protocol.registry import api_of
-
 from tests.sim.aims import aim
 from tests.sim.connections import RESET
 from tests.sim.copiers import OUT

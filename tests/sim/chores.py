@@ -14,9 +14,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from anabranch.protocol.errors import ErrorCode, KafkaError
-
 from anabranch import Admin, NewTopic, Producer
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.sim import administration
 from tests.sim.clients import CLIENT_FAILURES, TOPIC, Application, note_outcome
 from tests.sim.cluster import SimCluster

@@ -12,13 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
+from anabranch import Admin, Consumer, NewTopic, PartitionKeyRebalanceListener, Producer
 from anabranch.clients.consumer.assignors import ASSIGNORS
 from anabranch.clients.metadata import Topic
 from anabranch.clients.producer.queues import RecordMetadata
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
-
-from anabranch import Admin, Consumer, NewTopic, PartitionKeyRebalanceListener, Producer
 from tests.sim.cluster import SimCluster
 from tests.sim.history import Begun, Callback, Commit, Delivery, Died, Send
 from tests.sim.loop import Process

@@ -22,7 +22,6 @@ from anabranch.broker.replication.partition import Partition
 from anabranch.controller.failpoints import step_of
 from anabranch.controller.model import TopicBody
 from anabranch.controller.zk import paths, znodes
-
 from tests.sim.files import DiskView, SimDisk
 from tests.sim.history import EpochWritten, History, Published, StateWritten, ZnodeWritten
 from tests.sim.loop import Process, ProcessKilled, SimLoop, outside

@@ -12,12 +12,11 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any, Final
 
+from anabranch import AbortableError, Consumer, FatalError, Producer
 from anabranch.chaos.checkers.transactions import COPIERS
 from anabranch.clients.consumer.delivery import ConsumerRecord
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.protocol.topic_partition import TopicPartition
-
-from anabranch import AbortableError, Consumer, FatalError, Producer
 from tests.sim.clients import CLIENT_FAILURES, EAGER, TOPIC, Application
 from tests.sim.cluster import SimCluster
 from tests.sim.history import Commit, CommittedRead, Copy, History, Place, ProducerBegun, Transaction

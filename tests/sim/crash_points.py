@@ -30,7 +30,6 @@ from anabranch.controller.events import Answered
 from anabranch.controller.runner import Runner
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
-
 from tests.sim import probes, resize_probes
 from tests.sim.clients import TOPIC, Reader, Writer
 from tests.sim.cluster import Machine, SimCluster

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from anabranch.protocol.errors import ErrorCode, KafkaError
-
 from tests.sim.defects import defect
 from tests.sim.planted import Planter
 

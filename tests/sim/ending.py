@@ -16,7 +16,6 @@ from anabranch.chaos.replication_events import Stray
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.control import ControlType, read_control
-
 from tests.sim.clients import TOPIC, Application, Reader, Writer
 from tests.sim.cluster import SimCluster
 from tests.sim.copiers import OUT, Copier, uncopied

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable
 
 from anabranch.broker.storage.files import Buffer, File
-
 from tests.sim.loop import Process, SimLoop
 
 WRITE_BACK_S = 5.0

@@ -20,7 +20,6 @@ from anabranch.clients.consumer.membership import Fate, Membership
 from anabranch.clients.consumer.progress import PartitionProgress
 from anabranch.controller import alter_partition
 from anabranch.protocol.errors import ErrorCode, KafkaError
-
 from tests.sim.cluster import SimCluster
 from tests.sim.history import Assigned, OffsetsFetched, Seen
 from tests.sim.loop import PROCESS

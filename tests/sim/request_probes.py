@@ -18,7 +18,6 @@ from anabranch.broker.services import ControllerFence
 from anabranch.chaos.replication_events import Admitted, EndTold, IsrAnswered, IsrAsked, IsrVersion
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.wire import fields_of
-
 from tests.sim.cluster import SimCluster
 from tests.sim.loop import PROCESS
 from tests.sim.probes import wrap

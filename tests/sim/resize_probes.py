@@ -18,7 +18,6 @@ from anabranch.clients.metadata import ClusterMetadata
 from anabranch.controller.model import TopicBody
 from anabranch.controller.zk import paths, znodes
 from anabranch.protocol.errors import ErrorCode, KafkaError
-
 from tests.sim.cluster import SimCluster
 from tests.sim.history import Seen
 from tests.sim.loop import PROCESS

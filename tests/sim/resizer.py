@@ -13,12 +13,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
+from anabranch import Admin, NewTopic
 from anabranch.chaos.resize_events import TopicWritten
 from anabranch.draining import delete_read, draining
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.errors import ErrorCode, KafkaError
-
-from anabranch import Admin, NewTopic
 from tests.sim.clients import CLIENT_FAILURES, GROUP, TOPIC, Operator
 from tests.sim.cluster import SimCluster
 from tests.sim.history import History

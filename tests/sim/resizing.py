@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from anabranch import Admin
 from anabranch.broker.app import Node
 from anabranch.chaos.checkers.invariants import INVARIANTS
 from anabranch.chaos.checkers.transactions import COPIERS
@@ -21,8 +22,6 @@ from anabranch.controller.failpoints import STEPS
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.errors import KafkaError
 from anabranch.rewinding import new_offsets
-
-from anabranch import Admin
 from tests.sim import resize_probes, stock
 from tests.sim.aims import Aim
 from tests.sim.chores import Caretaker

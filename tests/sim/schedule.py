@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from anabranch.chaos import checkers
-
 from tests.sim import probes, request_probes
 from tests.sim.aims import Aim
 from tests.sim.chores import CHORES, Caretaker

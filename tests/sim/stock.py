@@ -12,11 +12,10 @@ import asyncio
 import random
 from typing import Final
 
+from anabranch import NewTopic, Producer
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.linear_hashing import address
-
-from anabranch import NewTopic, Producer
 from tests.sim.clients import CLIENT_FAILURES, Application, Operator, Writer, note_outcome
 from tests.sim.cluster import SimCluster
 from tests.sim.history import Send

@@ -24,12 +24,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from anabranch import Consumer, Producer
 from anabranch.clients.producer.queues import RecordMetadata
 from anabranch.clients.streams.config import StreamsConfig
 from anabranch.clients.streams.streams import Streams
 from anabranch.clients.streams.topology import Topology
-
-from anabranch import Consumer, Producer
 from tests.sim.clients import CLIENT_FAILURES, Application, Operator
 from tests.sim.cluster import SimCluster
 from tests.sim.loop import Process, SimulationStuck

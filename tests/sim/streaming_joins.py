@@ -18,12 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from anabranch import Producer
 from anabranch.clients.metadata import Topic
 from anabranch.clients.producer.queues import RecordMetadata
 from anabranch.clients.streams.serdes import JSON
 from anabranch.clients.streams.topology import Topology
-
-from anabranch import Producer
 from tests.sim.clients import Operator
 from tests.sim.streaming import INPUT, OUTPUT, Feeder, Streaming
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
+from anabranch import Admin, NewTopic, Producer
 from anabranch.clients.producer.queues import RecordMetadata
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.record import iter_records
-
-from anabranch import Admin, NewTopic, Producer
 from tests.sim import resize_probes
 from tests.sim.cluster import SimCluster
 from tests.sim.loop import Process

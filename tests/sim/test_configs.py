@@ -12,12 +12,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
+
+from anabranch import Admin, NewTopic
 from anabranch.broker.config_changes import DEFAULT_ENTITY
 from anabranch.clients.config_admin import ALL_BROKERS
 from anabranch.controller.zk import paths, znodes
 from anabranch.protocol.errors import KafkaError
-
-from anabranch import Admin, NewTopic
 from tests.sim.cluster import SimCluster
 from tests.sim.loop import Process
 

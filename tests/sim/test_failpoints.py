@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+
+from anabranch import Admin, NewTopic, Producer
 from anabranch.chaos.checkers import CHECKERS
 from anabranch.controller.failpoints import STEPS
 from anabranch.controller.features import RESHARD
 from anabranch.controller.zk import paths, znodes
 from anabranch.protocol.errors import ErrorCode, KafkaError
-
-from anabranch import Admin, NewTopic, Producer
 from tests.sim import probes
 from tests.sim.administration import elect, producer_id, reassign, update_feature
 from tests.sim.clients import CLIENT_FAILURES

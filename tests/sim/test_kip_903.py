@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from anabranch import Admin, NewTopic, Producer
 from anabranch.broker.controller_link import ControllerLink
 from anabranch.broker.replication.partition import Partition
 from anabranch.chaos.archive import records
@@ -19,8 +21,6 @@ from anabranch.chaos.checkers import data_plane
 from anabranch.controller import alter_partition
 from anabranch.controller.zk import paths
 from anabranch.protocol.apis.alter_partition import AlterPartitionRequest
-
-from anabranch import Admin, NewTopic, Producer
 from tests.chaos.without_kip_903 import live_is_enough, seen_is_enough
 from tests.sim.cluster import SimCluster
 from tests.sim.files import SimDisk

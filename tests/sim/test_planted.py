@@ -7,9 +7,9 @@ import dataclasses
 from functools import partial
 
 import pytest
+
 from anabranch.broker.coordinators import transaction_requests
 from anabranch.broker.replication.partition import Partition
-
 from tests.sim.aims import AIMS
 from tests.sim.planted import AIMED_AT, PLANTS, Planter, catch, planted
 from tests.sim.scenarios import SCENARIOS, Scenario

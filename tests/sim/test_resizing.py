@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+
 from anabranch.broker.replication.partition import Partition
 from anabranch.chaos.checkers.invariants import INVARIANTS
 from anabranch.clients.consumer.gate import TopicGate
-
 from tests.sim import crash_points
 from tests.sim.command import Result, run_many
 from tests.sim.defects import DEFECTS, SCENARIO

@@ -10,14 +10,14 @@ from collections import Counter
 from typing import Any
 
 import pytest
+
+from anabranch import Admin, NewTopic, Producer
 from anabranch.broker.coordinators.failpoints import STEPS
 from anabranch.broker.replication.partition import Partition
 from anabranch.clients.producer.verdicts import AbortableError, TransactionError
 from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.control import ControlType, read_control
 from anabranch.protocol.records.record import iter_records
-
-from anabranch import Admin, NewTopic, Producer
 from tests.sim.clients import CLIENT_FAILURES
 from tests.sim.cluster import SimCluster
 from tests.sim.loop import Process

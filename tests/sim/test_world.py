@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from anabranch.controller.zk.session import ConnectionLoss, SessionExpired
 
+from anabranch.controller.zk.session import ConnectionLoss, SessionExpired
 from tests.sim import loop
 from tests.sim.files import DiskView, SimDisk
 from tests.sim.loop import Process, ProcessKilled, SimulationStuck

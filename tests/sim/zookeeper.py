@@ -27,7 +27,6 @@ from anabranch.controller.zk.session import (
     WatchEvent,
     ZkError,
 )
-
 from tests.sim.loop import PROCESS, Process, SimLoop, outside
 
 T = TypeVar("T")

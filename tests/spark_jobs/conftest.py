@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
+
 from anabranch.spark_jobs import audit
 from anabranch.spark_jobs.java import why_missing
 from anabranch.spark_jobs.session import AuditSpark
-from pyspark.sql import SparkSession
-
 from tests.spark_jobs.live import LiveCluster
 
 

@@ -25,7 +25,6 @@ from anabranch.spark_jobs.verdict import (
     UNAUDITED,
     WRONG_PAYLOAD,
 )
-
 from tests.spark_jobs import histories
 from tests.spark_jobs.histories import Audited, Handed, History, Record
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from anabranch.clients.metadata import ClusterMetadata
-
 from anabranch import Admin, Producer
+from anabranch.clients.metadata import ClusterMetadata
 from tests.spark_jobs.live import LiveCluster
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+
 from anabranch.protocol import audit as wire
 from anabranch.protocol.audit import Delivery
 from anabranch.protocol.lineage import Lineage

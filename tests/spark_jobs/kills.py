@@ -32,7 +32,6 @@ from anabranch.spark_jobs.audit import Target
 from anabranch.spark_jobs.scope import Scope
 from anabranch.spark_jobs.session import AuditSpark
 from anabranch.spark_jobs.tallies import Tallies
-
 from tests.spark_jobs import faults, histories
 from tests.spark_jobs.live import LiveCluster
 

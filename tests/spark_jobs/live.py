@@ -9,12 +9,11 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
+from anabranch import Admin, NewTopic, Producer
 from anabranch.cluster import Cluster
 from anabranch.protocol import audit
 from anabranch.protocol.audit import Delivery
 from anabranch.protocol.audit import bucket_key as wire_key
-
-from anabranch import Admin, NewTopic, Producer
 from tests.spark_jobs.histories import History, runs
 
 T = TypeVar("T")

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator
 
 from anabranch.spark_jobs.verdict import clean
-
 from tests.spark_jobs import faults, histories
 from tests.spark_jobs.faults import CONTEXTS, FAULTS, PLACES, Case, Misfit
 

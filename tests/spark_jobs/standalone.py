@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Self
 
 import pyspark
+
 from anabranch.spark_jobs import java
 
 HOME = Path(pyspark.__file__).parent

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
 from anabranch.protocol import audit as wire
 from anabranch.spark_jobs import audit, backfill, inputs, service, violations
 from anabranch.spark_jobs.audit import Target
 from anabranch.spark_jobs.scope import Scope
 from anabranch.spark_jobs.service import AuditService, CannotAudit, claim
 from anabranch.spark_jobs.verdict import KINDS, clean
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
-
 from tests.spark_jobs import faults, histories
 from tests.spark_jobs.histories import Audited
 from tests.spark_jobs.live import DELIVERY, LiveCluster, deliveries

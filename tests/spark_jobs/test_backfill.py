@@ -11,13 +11,13 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
+
 from anabranch.protocol.audit import HEADER
 from anabranch.spark_jobs import backfill, stages
 from anabranch.spark_jobs.bucket import Bucket
 from anabranch.spark_jobs.pending import Pending
 from anabranch.spark_jobs.scope import Scope
 from anabranch.spark_jobs.stages import BESIDE, COUNT, VIOLATION
-
 from tests.spark_jobs import faults, histories
 
 COLUMNS = ("key", "value", "mark", "stored", "partition", "offset", "time_ms")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from anabranch.protocol import audit as wire
 from anabranch.spark_jobs.bucket import Bucket
 from anabranch.spark_jobs.checks import check
 from anabranch.spark_jobs.verdict import BEFORE_GATE, KINDS, LATE, LOST, OUT_OF_ORDER, REPEATED, UNAUDITED, clean
-
 from tests.spark_jobs import faults, histories
 from tests.spark_jobs.faults import Case, Misfit
 from tests.spark_jobs.histories import Handed

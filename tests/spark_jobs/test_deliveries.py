@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+
+from anabranch import Consumer, Producer
 from anabranch.clients.consumer.delivery import ConsumerRecord
 from anabranch.protocol import audit as wire
 from anabranch.protocol.errors import KafkaError
@@ -22,8 +24,6 @@ from anabranch.spark_jobs.pending import Stored
 from anabranch.spark_jobs.stages import tallies_of
 from anabranch.spark_jobs.verdict import Violation
 from anabranch.spark_jobs.verdict import judge as verdict_of
-
-from anabranch import Consumer, Producer
 from tests.spark_jobs.live import LiveCluster
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import struct
 
 import pytest
-from anabranch.protocol import audit
-from anabranch.protocol.errors import DecodeError
-from anabranch.spark_jobs import events
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anabranch.protocol import audit
+from anabranch.protocol.errors import DecodeError
+from anabranch.spark_jobs import events
 from tests.protocol.test_audit import about, deliveries, runs
 from tests.spark_jobs.live import DELIVERY
 

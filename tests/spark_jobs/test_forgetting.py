@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+
 from anabranch.spark_jobs.bucket import PATIENCE_MS, QUIET_MS, Bucket
 from anabranch.spark_jobs.checks import check
 from anabranch.spark_jobs.scope import Scope
 from anabranch.spark_jobs.verdict import LOST, clean
-
 from tests.spark_jobs import faults, histories
 from tests.spark_jobs.histories import Handed, History, Record
 

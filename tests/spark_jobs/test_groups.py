@@ -6,12 +6,12 @@ import random
 from dataclasses import replace
 
 import pytest
+
 from anabranch.spark_jobs.bucket import Bucket
 from anabranch.spark_jobs.checks import check
 from anabranch.spark_jobs.pending import LateGroup
 from anabranch.spark_jobs.scope import Scope
 from anabranch.spark_jobs.verdict import LOST, WRONG_PAYLOAD, clean
-
 from tests.spark_jobs import histories
 from tests.spark_jobs.histories import ANOTHER, GROUP, Handed, History, Record, bucket_of
 

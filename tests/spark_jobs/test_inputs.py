@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
+
 from anabranch.commands.audit import command
 from anabranch.spark_jobs import backfill, inputs
 from anabranch.spark_jobs.scope import Scope
 from anabranch.spark_jobs.service import AuditService, CannotAudit
 from anabranch.spark_jobs.source import FORMAT
 from anabranch.spark_jobs.verdict import clean
-from pyspark.sql import SparkSession
-
 from tests.spark_jobs import faults, histories, kills
 from tests.spark_jobs.conftest import kafka_jars
 from tests.spark_jobs.happenings import expire

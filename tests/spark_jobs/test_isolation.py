@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
+
 from anabranch.protocol import audit as wire
 from anabranch.spark_jobs import backfill, inputs
 from anabranch.spark_jobs.scope import READ_UNCOMMITTED, Scope
 from anabranch.spark_jobs.service import AuditService, CannotAudit
 from anabranch.spark_jobs.source import FORMAT
 from anabranch.spark_jobs.verdict import clean
-from pyspark.sql import SparkSession
-
 from tests.spark_jobs.happenings import begin_transaction
 from tests.spark_jobs.live import DELIVERY, LiveCluster, deliveries
 from tests.spark_jobs.test_inputs import needs_connector

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from anabranch.spark_jobs import java
 from anabranch.spark_jobs.java import JavaMissing, find, why_missing
 

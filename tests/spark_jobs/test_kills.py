@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from pyspark.sql import SparkSession
+
 from anabranch.spark_jobs import audit, violations
 from anabranch.spark_jobs.audit import Target
 from anabranch.spark_jobs.java import why_missing
 from anabranch.spark_jobs.scope import Scope
 from anabranch.spark_jobs.service import AuditService
 from anabranch.spark_jobs.session import TASK_FAILURES
-from pyspark.sql import SparkSession
-
 from tests.spark_jobs import kills
 from tests.spark_jobs.live import LiveCluster
 

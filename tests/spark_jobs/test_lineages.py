@@ -6,7 +6,6 @@ from pathlib import Path
 
 from anabranch.protocol.lineage import Lineage
 from anabranch.spark_jobs import lineages
-
 from tests.spark_jobs.live import LiveCluster
 
 

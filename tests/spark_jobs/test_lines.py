@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+
 from anabranch.spark_jobs import columns
 from anabranch.spark_jobs.columns import ForeignState, Ragged
 from anabranch.spark_jobs.lines import PLACE, SKIPPED, HashCollision, Lines, hashes, line_hash

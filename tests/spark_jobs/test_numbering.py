@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 
 import numpy as np
-from anabranch.spark_jobs.numbering import AGAIN, BEHIND, NEW, Numbers
 from hypothesis import given
 from hypothesis import strategies as st
+
+from anabranch.spark_jobs.numbering import AGAIN, BEHIND, NEW, Numbers
 
 
 def admit(numbers: Numbers, *them: int, incarnation: int = 1) -> list[int]:

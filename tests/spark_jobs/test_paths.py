@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
+
 from anabranch.protocol import audit as wire
 from anabranch.spark_jobs import paths
 from anabranch.spark_jobs.verdict import Event
-from pyspark.sql import SparkSession
-
 from tests.spark_jobs.live import DELIVERY
 
 BATCH_COLUMNS = ("key", "value", "partition", "offset")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+
 from anabranch.spark_jobs import columns
 from anabranch.spark_jobs.pending import HANDED_FIELDS, Pending, Stored
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
+
 from anabranch.spark_jobs.positions import Positions
 from anabranch.spark_jobs.reader import TopicReader
 from anabranch.spark_jobs.source_options import EARLIEST, LATEST, Options
-
 from tests.spark_jobs.happenings import delete
 from tests.spark_jobs.live import LiveCluster
 

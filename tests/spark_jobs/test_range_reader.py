@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 
 import pytest
+from confluent_kafka import Consumer
+
 from anabranch.chaos.proxy import Direction, Link, LinkFault, Proxy
 from anabranch.protocol.records.control import build_end_transaction
 from anabranch.spark_jobs import range_reader
 from anabranch.spark_jobs.range_reader import LostRecords, RangeReader
 from anabranch.spark_jobs.ranges import OffsetRange
-from confluent_kafka import Consumer
-
 from tests.spark_jobs.happenings import begin_transaction, expire
 from tests.spark_jobs.live import LiveCluster
 

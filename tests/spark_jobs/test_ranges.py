@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from anabranch.spark_jobs.ranges import OffsetRange, admit, losses, ranges, split
-from anabranch.spark_jobs.source_options import Offsets
 from hypothesis import given
 from hypothesis import strategies as st
+
+from anabranch.spark_jobs.ranges import OffsetRange, admit, losses, ranges, split
+from anabranch.spark_jobs.source_options import Offsets
 
 Backlogs = st.dictionaries(
     st.sampled_from(["t", "u"]), st.dictionaries(st.sampled_from("0123"), st.integers(0, 50), max_size=4), max_size=2

@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 
 import pytest
+
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.spark_jobs.reader import EARLIEST, LATEST, PartitionGone, TopicReader
-
 from tests.spark_jobs.happenings import begin_transaction, expire
 from tests.spark_jobs.live import LiveCluster
 

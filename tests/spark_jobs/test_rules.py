@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from anabranch.spark_jobs.rules import Line
 from anabranch.spark_jobs.verdict import (
     BEFORE_GATE,
@@ -17,8 +20,6 @@ from anabranch.spark_jobs.verdict import (
     Event,
     Violation,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 Spot = tuple[int, int, int]
 """(sequence, partition, offset) of a delivery."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.spark_jobs.service import cause
 
 WRAPPED = """\

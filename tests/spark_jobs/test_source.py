@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
 from anabranch.spark_jobs import source
 from anabranch.spark_jobs.range_reader import LostRecords
 from anabranch.spark_jobs.source import AnabranchSource, _StreamReader
 from anabranch.spark_jobs.source_options import Options
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.datasource import ReadMaxRows
-
 from tests.spark_jobs.happenings import expire, resize, wait_for
 from tests.spark_jobs.live import LiveCluster
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.spark_jobs.source_options import EARLIEST, LATEST, Options, Position
 
 MINIMAL = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from anabranch.spark_jobs import shipping, violations
 from anabranch.spark_jobs.java import why_missing
 from anabranch.spark_jobs.verdict import OUT_OF_ORDER
-
 from tests.spark_jobs.live import LiveCluster, deliveries
 from tests.spark_jobs.standalone import HOME, QUICK, TIMEOUT_S, StandaloneCluster, child, environment
 

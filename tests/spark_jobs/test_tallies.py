@@ -7,6 +7,7 @@ import random
 
 import numpy as np
 import pytest
+
 from anabranch.protocol.lineage import Lineage, Segment
 from anabranch.spark_jobs import tallies
 from anabranch.spark_jobs.tallies import STORED, Handed, Ledger, Tallies

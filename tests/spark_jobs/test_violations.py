@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+
 from anabranch.spark_jobs import verdict, violations
 from anabranch.spark_jobs.range_reader import RangeReader
 from anabranch.spark_jobs.ranges import OffsetRange
@@ -16,7 +17,6 @@ from anabranch.spark_jobs.reader import EARLIEST, LATEST, TopicReader
 from anabranch.spark_jobs.verdict import Event, Violation
 from anabranch.spark_jobs.violations import Violations, batch_name
 from anabranch.spark_jobs.writer import TopicWriter
-
 from tests.spark_jobs.live import LiveCluster
 
 EVENT = Event("readers", "flights", 1 << 63, b"N123", 7, 2, 900, 1, 1_700_000_000_000, 99, "r1", 1 << 63, 4)

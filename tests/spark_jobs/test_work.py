@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anabranch.audit.findings import Findings
-from anabranch.audit.wish import Wish
-from anabranch.spark_jobs import audit, session, verdict, violations
-from anabranch.spark_jobs.reader import EARLIEST, LATEST, TopicReader
-from anabranch.spark_jobs.service import CannotAudit
 from pyspark.sql import SparkSession
 from rich.console import Console
 
 from anabranch.audit import gather, report, work
+from anabranch.audit.findings import Findings
+from anabranch.audit.wish import Wish
 from anabranch.commands import audit as command
+from anabranch.spark_jobs import audit, session, verdict, violations
+from anabranch.spark_jobs.reader import EARLIEST, LATEST, TopicReader
+from anabranch.spark_jobs.service import CannotAudit
 from tests.spark_jobs.live import DELIVERY, LiveCluster, deliveries
 
 pytestmark = [pytest.mark.spark]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from anabranch.audit.findings import Findings
 from anabranch.protocol.lineage import Lineage
 from anabranch.spark_jobs import verdict

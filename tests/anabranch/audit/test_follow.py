@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from anabranch.audit import gather
 from anabranch.audit.follow import Follower
 from anabranch.audit.sight import Sight
 from anabranch.protocol.lineage import Lineage
 from anabranch.spark_jobs.audit import Target
 from anabranch.spark_jobs.scope import Scope
 from anabranch.spark_jobs.tallies import Ledger
-
-from anabranch.audit import gather
 from tests.anabranch.audit.made import BEGAN_MS, counted, rows
 from tests.spark_jobs.live import LiveCluster
 

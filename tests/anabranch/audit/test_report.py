@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from anabranch.audit import report
 from anabranch.audit.findings import BadEvents, Findings, read_events, write_events
 from anabranch.report.timeline import Moment
 from anabranch.spark_jobs import verdict
 from anabranch.spark_jobs.verdict import Violation
-
-from anabranch.audit import report
 from tests.anabranch.audit import made
 from tests.anabranch.audit.made import BEGAN_MS, EARLY, EVENT, LOST, findings, rows
 

@@ -6,15 +6,15 @@ import io
 import threading
 import urllib.request
 
+from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
+
+from anabranch.audit import metrics, view
 from anabranch.audit.findings import in_words
 from anabranch.audit.sight import HEARD_MAX, Sight
 from anabranch.audit.view import View
 from anabranch.spark_jobs.progress import Progress
 from anabranch.spark_jobs.verdict import UNAUDITED, Violation
-from prometheus_client.parser import text_string_to_metric_families
-from rich.console import Console
-
-from anabranch.audit import metrics, view
 from tests.anabranch.audit.made import BEGAN_MS, EARLY, LOST, findings
 
 NOW_S = BEGAN_MS / 1000 + 4

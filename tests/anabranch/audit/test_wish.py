@@ -6,8 +6,9 @@ import shlex
 from pathlib import Path
 
 import pytest
-from anabranch.commands.audit import ALWAYS_TOLD, OF_SUBMISSION, command
 from click.testing import CliRunner
+
+from anabranch.commands.audit import ALWAYS_TOLD, OF_SUBMISSION, command
 
 
 def refused(*words: str) -> str:

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from anabranch.main import cli
 from click.testing import CliRunner, Result
+
+from anabranch.main import cli
 
 Command = Callable[..., Result]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 
 import pytest
-from anabranch.zookeeper import LocalZooKeeper
 
+from anabranch.zookeeper import LocalZooKeeper
 from tests.anabranch.commands.conftest import Command, healthy
 
 

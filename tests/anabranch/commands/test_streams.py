@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from anabranch.commands.streams import command, load_topology
 from click.testing import CliRunner
+
+from anabranch.commands.streams import command, load_topology
 
 
 def invoke(*words: str) -> str:

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from anabranch.zookeeper import why_unavailable
 
+from anabranch.zookeeper import why_unavailable
 from tests.anabranch.commands.conftest import Command, healthy
 
 

@@ -2,10 +2,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anabranch.demo.scenario import failures
-from anabranch.demo.story import Story
 
 from anabranch.demo import report
+from anabranch.demo.scenario import failures
+from anabranch.demo.story import Story
 
 
 def judged(topic: str, **changes: int) -> Story:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from anabranch.report.page import BAD, Card
-
 from anabranch.report import page
+from anabranch.report.page import BAD, Card
 
 EVIL = "<script>alert('1')</script>"
 

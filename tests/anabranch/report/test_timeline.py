@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from anabranch.report.timeline import Moment, Offence, Span, Timeline, middle, percentile, rates, waiting
-
 from anabranch.report import plots
+from anabranch.report.timeline import Moment, Offence, Span, Timeline, middle, percentile, rates, waiting
 
 
 def test_a_rate_is_taken_between_reports_that_are_far_enough_apart() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.broker.coordinators import answers
 from anabranch.broker.coordinators.events import Join, Leave, Tick
 from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from anabranch.protocol.codec import decode, encode
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.coordinators.driver import Driver
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from anabranch.broker.coordinators.deadlines import Deadlines
 from hypothesis import given
 from hypothesis import strategies as st
+
+from anabranch.broker.coordinators.deadlines import Deadlines
 
 
 def test_the_earliest_comes_first() -> None:

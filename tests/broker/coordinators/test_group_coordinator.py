@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from anabranch.broker.coordinators.group_state import STABLE
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest
@@ -14,7 +15,6 @@ from anabranch.protocol.apis.list_groups import ListGroupsRequest
 from anabranch.protocol.apis.update_metadata import UpdateMetadataPartitionState, UpdateMetadataTopicState
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
-
 from tests.broker.coordinators.world import (
     TOPIC,
     GroupWorld,

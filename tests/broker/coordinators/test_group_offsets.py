@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.broker.coordinators.group_offsets import utf16_length
 from anabranch.broker.coordinators.group_state import EMPTY
 from anabranch.broker.storage.cleaner import Cleaning, dirt_of
@@ -17,7 +18,6 @@ from anabranch.protocol.apis.offset_delete import (
 from anabranch.protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
-
 from tests.broker.coordinators.world import (
     TOPIC,
     GroupWorld,

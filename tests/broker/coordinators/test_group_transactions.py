@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from anabranch.broker.coordinators.offsets import CommittedOffset
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
-
 from tests.broker.coordinators.world import (
     GroupWorld,
     commit_request,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+
 from anabranch.broker.coordinators.group_state import (
     COMPLETING,
     DEAD,
@@ -17,7 +18,6 @@ from anabranch.broker.coordinators.group_state import (
 )
 from anabranch.broker.coordinators.groups import Group
 from anabranch.protocol.errors import ErrorCode, KafkaError
-
 from tests.broker.coordinators.driver import SESSION_MS, Driver, new_group, static_pair
 
 PAIRS = list(itertools.product(GroupState, GroupState))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 
 import pytest
+
 from anabranch.broker.coordinators.group_state import COMPLETING, EMPTY, PREPARING, STABLE
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.coordinators.driver import REBALANCE_MS, SESSION_MS, Driver, new_group
 
 

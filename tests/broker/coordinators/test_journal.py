@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.broker.coordinators.journal import COMMIT_ERRORS, GROUP_ERRORS, Journal, Put, Settle, entries_of
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_key
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.control import build_end_transaction
-
 from tests.broker.coordinators.world import GroupWorld, run
 from tests.broker.storage.unreadable import UNREADABLE, stored_at
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.broker.coordinators.members import Member, Members
 from anabranch.protocol.errors import ErrorCode, KafkaError
 

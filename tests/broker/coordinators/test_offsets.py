@@ -5,14 +5,15 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from anabranch.broker.coordinators.journal import entries_of
 from anabranch.broker.coordinators.offsets import CommittedOffset, Offsets, TopicPartition
 from anabranch.broker.coordinators.shards import Replay
 from anabranch.protocol.internal_topics import OffsetCommitKey, encode_key, encode_offset
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.control import build_end_transaction
-from hypothesis import given
-from hypothesis import strategies as st
 
 P0: TopicPartition = ("t", 0)
 P1: TopicPartition = ("t", 1)

@@ -10,7 +10,6 @@ from anabranch.broker.coordinators.journal import Put, Settle
 from anabranch.broker.coordinators.offsets import CommittedOffset
 from anabranch.broker.coordinators.shards import Replay, Slot
 from anabranch.protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_group, encode_offset
-
 from tests.broker.coordinators.driver import Driver
 
 

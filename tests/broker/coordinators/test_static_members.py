@@ -5,7 +5,6 @@ from __future__ import annotations
 from anabranch.broker.coordinators.group_state import COMPLETING, PREPARING, STABLE, GroupLimits
 from anabranch.broker.coordinators.groups import Group
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.coordinators.driver import REBALANCE_MS, SESSION_MS, Driver, static_pair
 
 

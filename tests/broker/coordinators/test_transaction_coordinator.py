@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from anabranch.broker.coordinators.transactions import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -18,7 +19,6 @@ from anabranch.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.coordinators.transaction_world import TransactionWorld, run
 from tests.broker.replication.replica_cluster import until
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from anabranch.broker.coordinators import journal, marker_sender
 from anabranch.broker.coordinators.transactions import COMPLETE_ABORT, COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT
 from anabranch.clients.backoff import Backoff
 from anabranch.controller.zk import paths
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC
-
 from tests.broker.coordinators.transaction_world import Identity, TransactionWorld, run
 from tests.broker.replication.replica_cluster import Assigned, until
 

@@ -19,7 +19,6 @@ from anabranch.protocol.apis.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.coordinators.test_transactions import transaction
 
 T0, T1, U0 = ("t", 0), ("t", 1), ("u", 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.broker.coordinators import transaction_requests as requests
 from anabranch.broker.coordinators.transaction_requests import Producer
 from anabranch.broker.coordinators.transactions import (
@@ -21,7 +22,6 @@ from anabranch.broker.coordinators.transactions import (
     Transition,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
-
 from tests.broker.coordinators.test_transactions import transaction
 
 ME = Producer(1000, 3)

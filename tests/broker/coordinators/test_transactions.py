@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 
 import pytest
+
 from anabranch.broker.coordinators.transactions import (
     AT_REST,
     COMPLETE_ABORT,

@@ -28,7 +28,6 @@ from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC, decode_t
 from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.control import ControlType, read_control
 from anabranch.protocol.records.record import iter_records
-
 from tests.broker.coordinators.steady_clock import SteadyClock
 from tests.broker.replication.replica_cluster import Assigned, ReplicaCluster, TestBroker, topic_id_of, until
 

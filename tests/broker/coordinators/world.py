@@ -34,7 +34,6 @@ from anabranch.protocol.apis.offset_fetch import (
 from anabranch.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
-
 from tests.broker.coordinators.steady_clock import SteadyClock
 from tests.broker.replication.replica_cluster import Assigned, ReplicaCluster, TestBroker, until
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from anabranch.broker.config_requests import APPEND, BROKER, BROKER_LOGGER, DELETE, SET, SUBTRACT, TOPIC
 from anabranch.broker.replication.partition import Partition
 from anabranch.cluster import Cluster
@@ -16,7 +17,6 @@ from anabranch.protocol.apis import alter_configs as old
 from anabranch.protocol.apis import incremental_alter_configs as new
 from anabranch.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from anabranch.protocol.errors import ErrorCode
-
 from tests.anabranch.test_cluster import active_controller, ask, create, describe, story
 
 

@@ -6,13 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
+
+from anabranch import Admin, NewTopic
 from anabranch.clients.connection import Connection
 from anabranch.cluster import Cluster
 from anabranch.controller.zk import paths
 from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from anabranch.protocol.errors import ErrorCode
-
-from anabranch import Admin, NewTopic
 from tests.conftest import run_strictly
 
 LEADER, FOLLOWER = 1, 2

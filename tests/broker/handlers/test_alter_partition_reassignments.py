@@ -12,7 +12,6 @@ from anabranch.protocol.apis.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from anabranch.protocol.apis.list_partition_reassignments import ListPartitionReassignmentsRequest
-
 from tests.anabranch.test_cluster import active_controller, ask, create, describe, fetch, leader, produce, story
 
 

@@ -8,7 +8,6 @@ from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.consumer_group_describe import ConsumerGroupDescribeRequest
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.serving import serving
 
 

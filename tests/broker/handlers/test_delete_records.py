@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from anabranch.protocol.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, run, until
 
 

@@ -10,7 +10,6 @@ from anabranch.controller.zk import paths
 from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.wire import ZERO_UUID
-
 from tests.anabranch.test_cluster import active_controller, ask, create, describe, story
 
 

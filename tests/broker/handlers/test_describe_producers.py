@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from anabranch.protocol.apis.describe_producers import DescribeProducersRequest, DescribeProducersResponse, TopicRequest
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, run, until
 from tests.broker.transactions import coordinate_transactions, end, marker, produce, transactional_batch
 

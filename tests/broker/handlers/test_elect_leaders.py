@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from anabranch.cluster import Cluster
 from anabranch.protocol.apis.elect_leaders import ElectLeadersRequest, TopicPartitions
-
 from tests.anabranch.test_cluster import active_controller, ask, create, describe, leader, story
 
 

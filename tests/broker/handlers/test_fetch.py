@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from anabranch.broker.replication.replica_selector import RACK_AWARE, preferred_replica
 from anabranch.broker.storage.files import MemoryFiles
 from anabranch.protocol.apis.fetch import (
@@ -17,7 +18,6 @@ from anabranch.protocol.apis.fetch import (
     ReplicaState,
 )
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.replication.replica_cluster import (
     ReplicaCluster,
     batch,

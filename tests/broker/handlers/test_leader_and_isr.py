@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.replication.replica_cluster import ReplicaCluster, run
 
 

@@ -8,6 +8,7 @@ import logging
 from typing import Any
 
 import pytest
+
 from anabranch.broker.handlers import generations
 from anabranch.broker.replication import legacy_producers
 from anabranch.controller.zk.session import NodeExists
@@ -17,7 +18,6 @@ from anabranch.protocol.linear_hashing import address
 from anabranch.protocol.records.batch import seal
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.message_set import Message, build_message
-
 from tests.broker.handlers.test_produce import PRODUCER, resized
 from tests.broker.replication.replica_cluster import (
     NOW_MS,

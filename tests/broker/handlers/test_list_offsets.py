@@ -6,7 +6,6 @@ from typing import Any
 
 from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, run
 from tests.broker.transactions import coordinate_transactions, end, marker, produce, transactional_batch
 

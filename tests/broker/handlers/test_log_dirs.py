@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
+
+from anabranch import Consumer, Producer
 from anabranch.broker.replication import housekeeping
 from anabranch.broker.storage.files import MemoryFiles, OsFiles
 from anabranch.cluster import Cluster
@@ -20,8 +22,6 @@ from anabranch.protocol.apis.describe_log_dirs import (
     DescribeLogDirsResult,
 )
 from anabranch.protocol.errors import ErrorCode
-
-from anabranch import Consumer, Producer
 from tests.anabranch.test_cluster import ask, create, story
 
 

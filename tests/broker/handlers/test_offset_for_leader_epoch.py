@@ -8,7 +8,6 @@ from anabranch.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.replication.replica_cluster import ReplicaCluster, batch, run
 
 

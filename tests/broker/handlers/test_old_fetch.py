@@ -6,6 +6,7 @@ import errno
 from typing import Any
 
 import pytest
+
 from anabranch.broker.handlers.old_fetch import INCOMPLETE, converted
 from anabranch.broker.storage.segments import Segments
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -14,7 +15,6 @@ from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.control import build_end_transaction
 from anabranch.protocol.records.message_set import Message, check_crc, iter_headers, open_wrapper, read_message
 from anabranch.protocol.records.record import iter_records
-
 from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, run, values
 from tests.broker.storage.unreadable import FAR_TIMESTAMPS, UNREADABLE, stored_at
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.message_set import Message, build_message
-
 from tests.broker.replication.replica_cluster import (
     NOW_MS,
     ReplicaCluster,

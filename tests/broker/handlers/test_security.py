@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.create_acls import AclCreation, CreateAclsRequest
 from anabranch.protocol.apis.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
@@ -19,7 +20,6 @@ from anabranch.protocol.apis.renew_delegation_token import RenewDelegationTokenR
 from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
 from anabranch.protocol.apis.sasl_handshake import SaslHandshakeRequest
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.serving import serving
 
 ACL = {"principal": "User:x", "host": "*", "operation": 3, "permission_type": 3}

@@ -7,7 +7,6 @@ from typing import Any
 
 from anabranch.protocol.apis.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.replication.replica_cluster import ReplicaCluster, batch, run
 
 

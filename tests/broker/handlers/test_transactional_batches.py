@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, run, until
 from tests.broker.transactions import (
     TRANSACTIONAL_ID,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
+from anabranch import Admin, NewTopic
 from anabranch.broker.config import ConfigError
 from anabranch.cluster import Cluster
 from anabranch.controller import features
@@ -12,8 +14,6 @@ from anabranch.controller.zk import paths, znodes
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest
 from anabranch.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
-
-from anabranch import Admin, NewTopic
 from tests.anabranch.test_cluster import active_controller, ask, story
 
 NAME = "test.feature"

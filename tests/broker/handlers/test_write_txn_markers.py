@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from anabranch.broker.handlers.list_offsets import CONSUMER, LATEST
 from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from anabranch.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.control import ControlType, read_control
-
 from tests.broker.replication.replica_cluster import ReplicaCluster, batch, run, until, values
 from tests.broker.transactions import (
     PRODUCER,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.controller.zk.session import ConnectionLoss
 from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequest,
@@ -11,7 +12,6 @@ from anabranch.protocol.apis.offset_commit import (
 )
 from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.replication.replica_cluster import ReplicaCluster, run
 
 

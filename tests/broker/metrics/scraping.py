@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from anabranch.broker.metrics.endpoint import Endpoint
 from prometheus_client.parser import text_string_to_metric_families
+
+from anabranch.broker.metrics.endpoint import Endpoint
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ import contextlib
 import logging
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
 from anabranch.broker.metrics import endpoint as module
 from anabranch.broker.metrics.endpoint import HEAD_BYTES_MAX, Endpoint
 from anabranch.broker.metrics.readings import FAMILIES, GAUGE, Family, Reading
 from anabranch.cluster import Cluster
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
-
 from tests.broker.metrics.scraping import exchange, get, scrape
 
 

@@ -7,13 +7,12 @@ import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.broker.metrics.endpoint import Endpoint
 from anabranch.broker.metrics.readings import COUNTER, FAMILIES
 from anabranch.broker.quotas import PRODUCE
 from anabranch.cluster import Cluster
 from anabranch.protocol import linear_hashing
-
-from anabranch import Admin, Consumer, NewTopic, Producer
 from tests.broker.metrics.scraping import Scrape, scrape
 
 DESIGN = Path(__file__).parents[3] / "DESIGN.md"

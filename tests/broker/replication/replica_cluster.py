@@ -58,7 +58,6 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.record import iter_records
-
 from tests.broker.serving import claims
 
 NOW_MS = 1_700_000_000_000

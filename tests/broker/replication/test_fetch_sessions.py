@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
+
 from anabranch.broker.replication.fetch_sessions import (
     EPOCH_MAX,
     EVICTION_MS,

@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 import pytest
+
 from anabranch.broker.config import BrokerSettings
 from anabranch.broker.lasting import NodeBug
 from anabranch.broker.replication import fetcher
@@ -21,7 +22,6 @@ from anabranch.protocol.apis.fetch import EpochEndOffset, PartitionData
 from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
 from anabranch.protocol.apis.list_offsets import ListOffsetsResponse
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, run, until
 from tests.clients.peer import serve
 

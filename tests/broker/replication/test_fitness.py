@@ -6,6 +6,7 @@ import errno
 from typing import Any
 
 import pytest
+
 from anabranch.broker.replication import fitness
 from anabranch.broker.replication.partition import Partition, ReplicaRules, Role
 from anabranch.broker.storage.durability import Durability
@@ -16,7 +17,6 @@ from anabranch.protocol.apis.alter_partition import AlterPartitionRequest
 from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import HEADER_BYTES
-
 from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, run, until
 
 LOG = f"t-0/{0:020d}.log"

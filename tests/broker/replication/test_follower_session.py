@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from anabranch.broker.config import BrokerSettings
 from anabranch.broker.replication.follower_session import FollowerSession, Following
 from anabranch.broker.replication.partition import Partition, ReplicaRules
@@ -14,7 +15,6 @@ from anabranch.broker.storage.settings import LogSettings
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.fetch import FetchRequest, FetchResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
-
 from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, run, until
 
 ID = b"0123456789abcdef"

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+
 from anabranch.broker.config import WEEK_MS
 from anabranch.broker.replication.housekeeping import in_steps, periodically
 from anabranch.broker.storage.files import MemoryFiles
-
 from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, run
 from tests.broker.storage.faulty_files import FaultyFiles
 

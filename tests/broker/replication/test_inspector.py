@@ -7,6 +7,7 @@ import time
 from itertools import pairwise
 
 import pytest
+
 from anabranch.broker.replication.inspector import is_long
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.errors import ErrorCode
@@ -15,7 +16,6 @@ from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.compression import Compression
 from anabranch.protocol.records.message_set import Message, build_message, build_wrapper
 from anabranch.protocol.records.record import iter_records
-
 from tests.broker.replication.replica_cluster import (
     NOW_MS,
     ReplicaCluster,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
 from anabranch.broker.config import BrokerSettings, TopicConfig
 from anabranch.broker.replication import log_moves
 from anabranch.broker.replication.log_moves import LogMoves, copy_piece
@@ -13,7 +14,6 @@ from anabranch.broker.storage.files import Files, MemoryFiles
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_manager import LogManager
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.storage.batches import NOW_MS, batch
 from tests.broker.storage.faulty_files import FaultyFiles
 from tests.broker.storage.logs import append, code_of, everything, opened

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from anabranch.broker.replication.follower import NO_EPOCH
 from anabranch.broker.replication.partition import IsrChange, Partition, ReplicaRules, Role, Verdict
 from anabranch.broker.storage.files import MemoryFiles

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from anabranch.broker.replication.partition import Role
 from anabranch.broker.replication.waiting import ReplicationWait
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.replication.replica_cluster import (
     ReplicaCluster,
     batch,

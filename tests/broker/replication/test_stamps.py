@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from anabranch.protocol.errors import ErrorCode
 
+from anabranch.protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, produce_request, run, until
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, run, until
 from tests.broker.storage.unreadable import FAR_OFFSETS, FAR_TIMESTAMPS, UNREADABLE, stored_at, with_max_timestamp
 

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Iterable
 
 import pytest
+
 from anabranch.broker.api import RequestContext
 from anabranch.broker.replication.verification import Transaction, Verified
 from anabranch.protocol.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.registry import BY_NAME
-
 from tests.broker.replication.replica_cluster import ReplicaCluster, run, until
 from tests.broker.transactions import coordinate_transactions
 

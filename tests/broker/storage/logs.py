@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.log import AppendInfo, LogSettings, PartitionLog
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import BatchHeader, iter_batches
-
 from tests.broker.storage.batches import NOW_MS, batch
 
 SMALL = LogSettings(segment_bytes=1000, index_interval_bytes=200)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from anabranch.broker.storage.checkpoints import (
     OffsetCheckpoint,
     decode_checkpoint,

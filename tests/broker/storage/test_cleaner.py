@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
+
 from anabranch.broker.storage.cleaner import Cleaning, dirt_of, is_worth_cleaning
 from anabranch.broker.storage.files import Files, MemoryFiles
 from anabranch.broker.storage.log import LogSettings, PartitionLog
@@ -14,7 +15,6 @@ from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.control import build_end_transaction
 from anabranch.protocol.records.record import iter_records
-
 from tests.broker.storage.batches import NOW_MS
 from tests.broker.storage.faulty_files import Crash, FaultyFiles
 from tests.broker.storage.logs import append, code_of

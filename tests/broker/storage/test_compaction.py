@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.broker.storage.compaction import BatchFilter, OffsetMap
 from anabranch.broker.storage.transactions import AbortedTransaction, CleanedTransactions
 from anabranch.protocol.records.batch import BatchHeader, check_crc, read_header, stamp

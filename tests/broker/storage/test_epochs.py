@@ -3,9 +3,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from anabranch.broker.storage.epochs import EpochEntry, LeaderEpochCache, format_checkpoint, parse_checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
+
+from anabranch.broker.storage.epochs import EpochEntry, LeaderEpochCache, format_checkpoint, parse_checkpoint
 
 
 def cache(*entries: tuple[int, int]) -> LeaderEpochCache:

@@ -5,10 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
-from anabranch.broker.storage.files import Files, MemoryFiles, OsFiles
-from anabranch.clients.directory_lock import DirectoryInUse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from anabranch.broker.storage.files import Files, MemoryFiles, OsFiles
+from anabranch.clients.directory_lock import DirectoryInUse
 
 
 def test_append_and_read(files: Files) -> None:

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import struct
 
-from anabranch.broker.storage.index import OffsetIndex, TimeIndex
 from hypothesis import given
 from hypothesis import strategies as st
+
+from anabranch.broker.storage.index import OffsetIndex, TimeIndex
 
 # batches as (offsets in it, bytes); entries are made for the marked ones
 batches = st.lists(st.tuples(st.integers(1, 20), st.integers(61, 5000), st.booleans()), max_size=60)

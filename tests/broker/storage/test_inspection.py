@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from anabranch.broker.storage.files import MemoryFiles
 from anabranch.broker.storage.inspection import RECORD_ERRORS_MAX, RecordsRefused
 from anabranch.broker.storage.settings import LogSettings
@@ -11,9 +14,6 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import HEADER_BYTES, iter_batches
 from anabranch.protocol.records.compression import compress
 from anabranch.protocol.records.record import iter_records
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.broker.storage.batches import NOW_MS, batch, batch_of
 from tests.broker.storage.logs import append, code_of, opened
 from tests.broker.storage.test_validation import changed

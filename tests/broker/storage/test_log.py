@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.broker.storage.files import Files, MemoryFiles
 from anabranch.broker.storage.log import AppendInfo, LogSettings, PartitionLog
 from anabranch.protocol.errors import ErrorCode
@@ -8,7 +9,6 @@ from anabranch.protocol.records.batch import check_crc, iter_batches, read_heade
 from anabranch.protocol.records.compression import Compression
 from anabranch.protocol.records.control import build_end_transaction
 from anabranch.protocol.records.record import iter_records
-
 from tests.broker.storage.batches import NOW_MS, batch
 from tests.broker.storage.faulty_files import FaultyFiles
 from tests.broker.storage.logs import append, code_of, everything, opened

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 
 import pytest
+
 from anabranch.broker.storage.files import Files, MemoryFiles
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_loader import snapshot_offsets
 from anabranch.broker.storage.segment import Segment
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.control import build_end_transaction
-
 from tests.broker.storage.batches import NOW_MS, batch
 from tests.broker.storage.logs import SMALL, append, code_of, everything
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+
 from anabranch.broker.config import BrokerSettings, TopicConfig
 from anabranch.broker.storage.files import Files, MemoryFiles
 from anabranch.broker.storage.log import PartitionLog
@@ -12,7 +13,6 @@ from anabranch.broker.storage.log_directory import read_topic_id
 from anabranch.broker.storage.log_manager import LogManager
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch_builder import BatchBuilder
-
 from tests.broker.storage.faulty_files import FaultyFiles
 
 TOPIC_ID = bytes(range(16))

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from anabranch.broker.storage.files import Files, MemoryFile, MemoryFiles, OsFiles
 from anabranch.broker.storage.log import LogSettings, PartitionLog
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch import iter_batches, read_header
-
 from tests.broker.storage.batches import NOW_MS, batch
 from tests.broker.storage.logs import append, code_of, everything, opened
 from tests.sim.files import DiskView, SimDisk

@@ -4,6 +4,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
+
 from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.log import LogSettings, PartitionLog
 from anabranch.broker.storage.old_formats import converted
@@ -12,7 +13,6 @@ from anabranch.protocol.records.batch import check_crc, read_header, stamp_log_a
 from anabranch.protocol.records.compression import Compression, compress
 from anabranch.protocol.records.message_set import Message, build_message, build_wrapper
 from anabranch.protocol.records.record import iter_records
-
 from tests.broker.storage.batches import batch
 from tests.broker.storage.logs import opened
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+
 from anabranch.broker.storage.producer_snapshot import decode_snapshot, encode_snapshot, snapshot_path
 from anabranch.broker.storage.producer_state import BatchMetadata, ProducerEntry
 from anabranch.protocol.records.crc32c import crc32c

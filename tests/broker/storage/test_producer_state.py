@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.broker.storage.producer_state import BATCHES_REMEMBERED, ProducerStates
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import BatchHeader, read_header
 from anabranch.protocol.records.control import ControlRecord, ControlType
-
 from tests.broker.storage.batches import NOW_MS, batch
 
 PID = 42

@@ -11,15 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
 from anabranch.broker.storage.files import MemoryFiles
 from anabranch.broker.storage.log import LogSettings, PartitionLog
 from anabranch.protocol.records.batch import Buffer, iter_batches
 from anabranch.protocol.records.control import ControlType, build_end_transaction, read_control
 from anabranch.protocol.records.record import iter_records
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-
 from tests.broker.storage.batches import NOW_MS, batch
 from tests.broker.storage.logs import append
 

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.broker.storage.files import Files, MemoryFiles
 from anabranch.broker.storage.segment import Segment, segment_path
 from anabranch.protocol.records.batch import iter_batches, read_header
-
 from tests.broker.storage.batches import NOW_MS, batch
 
 BATCHES = 40

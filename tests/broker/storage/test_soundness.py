@@ -5,12 +5,12 @@ from __future__ import annotations
 import struct
 
 import pytest
+
 from anabranch.broker.storage.files import MemoryFiles
 from anabranch.broker.storage.log import LogSettings, PartitionLog
 from anabranch.broker.storage.soundness import sound_prefix
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch import iter_batches
-
 from tests.broker.storage.batches import NOW_MS, batch
 from tests.broker.storage.logs import append, code_of
 

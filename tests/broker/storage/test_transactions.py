@@ -3,6 +3,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+
 from anabranch.broker.storage.transactions import (
     AbortedTransaction,
     CleanedTransactions,
@@ -13,7 +14,6 @@ from anabranch.broker.storage.transactions import (
 )
 from anabranch.protocol.records.batch import BatchHeader, read_header
 from anabranch.protocol.records.control import ControlRecord, ControlType
-
 from tests.broker.storage.batches import batch
 
 ABORTED = [AbortedTransaction(7, 10, 14, 15), AbortedTransaction(8, 11, 20, 21)]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 
 import pytest
+
 from anabranch.broker.storage.cleaner import Cleaning, dirt_of
 from anabranch.broker.storage.files import MemoryFiles
 from anabranch.broker.storage.log import LogSettings, PartitionLog
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.batch import iter_batches, read_header
 from anabranch.protocol.records.record import iter_records
-
 from tests.broker.storage.batches import NOW_MS, batch
 from tests.broker.storage.logs import append, everything
 from tests.broker.storage.unreadable import FAR_OFFSETS, FAR_TIMESTAMPS, UNREADABLE, stored_at, with_max_timestamp

@@ -4,6 +4,7 @@ import struct
 from typing import Any
 
 import pytest
+
 from anabranch.broker.storage.inspection import RecordsRefused
 from anabranch.broker.storage.settings import LogSettings
 from anabranch.broker.storage.validation import Origin, check_produced, check_replicated
@@ -11,7 +12,6 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import read_header, stamp_log_append_time
 from anabranch.protocol.records.control import build_end_transaction
 from anabranch.protocol.records.crc32c import crc32c
-
 from tests.broker.storage.batches import NOW_MS, batch
 
 GOOD = batch(3)

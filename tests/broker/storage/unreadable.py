@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 
 from anabranch.protocol.records.batch import HEADER_BYTES, seal, stamp
-
 from tests.broker.storage.batches import NOW_MS, batch, batch_of
 
 RECORD = batch()[HEADER_BYTES:]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.chaos.checkers.answers import ALLOWED, CHECKERS
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.registry import BY_NAME
-
 from tests.chaos.checkers.story import Build, Cases
 
 case = Cases(CHECKERS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from anabranch.chaos.checkers.brokers import CHECKERS
 from anabranch.chaos.replication_events import (
     Acked,
@@ -18,7 +19,6 @@ from anabranch.chaos.replication_events import (
     Truncated,
 )
 from anabranch.controller.zk import paths
-
 from tests.chaos.checkers.story import Build, Cases, P, Story
 
 case = Cases(CHECKERS)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.chaos.checkers.data_plane import CHECKERS
 from anabranch.chaos.replication_events import EndTold
-
 from tests.chaos.checkers.story import Build, Cases, P, Q, Story
 
 case = Cases(CHECKERS)

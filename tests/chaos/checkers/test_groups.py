@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from anabranch.chaos.checkers.groups import CHECKERS
 
+from anabranch.chaos.checkers.groups import CHECKERS
 from tests.chaos.checkers.story import Build, Cases, P, Q, Story, twice
 
 case = Cases(CHECKERS)

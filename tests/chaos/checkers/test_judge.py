@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from anabranch.chaos.checkers import judge
 from anabranch.chaos.replication_events import HighWatermark
-
 from tests.chaos.checkers.story import P, Q, Story, split
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from anabranch.chaos.checkers.order import CHECKERS
 from anabranch.chaos.history import Died, Seen
-
 from tests.chaos.checkers.story import MOVED, Build, Cases, P, Q, Story, split, twice
 
 case = Cases(CHECKERS)

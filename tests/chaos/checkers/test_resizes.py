@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.chaos.checkers import CHECKERS as ALL
 from anabranch.chaos.checkers.invariants import INVARIANTS, PROGRESS
 from anabranch.chaos.checkers.resizes import CHECKERS
 from anabranch.chaos.resize_events import BoundaryTold, Gated, LetIn, Refused, Retired, Shown, TopicWritten
 from anabranch.protocol.lineage import Segment
-
 from tests.chaos.checkers.story import MOVED, Build, Cases, P, Q, Story, split
 
 case = Cases(CHECKERS)

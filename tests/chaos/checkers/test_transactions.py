@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from anabranch.chaos.checkers.transactions import CHECKERS, decisions
 
+from anabranch.chaos.checkers.transactions import CHECKERS, decisions
 from tests.chaos.checkers.story import OUT, Build, Cases, P, Q, R, Story
 
 case = Cases(CHECKERS)

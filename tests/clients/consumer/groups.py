@@ -19,14 +19,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from anabranch import Admin, Consumer, ConsumerRecord, NewTopic, PartitionKeyRebalanceListener, Producer, TopicPartition
 from anabranch.clients.network import Network
 from anabranch.cluster import Cluster
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from anabranch.protocol.audit import HEADER, decode_header
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import Lineage, Segment
-
-from anabranch import Admin, Consumer, ConsumerRecord, NewTopic, PartitionKeyRebalanceListener, Producer, TopicPartition
 
 GROUP = "readers"
 TOPIC = "t"

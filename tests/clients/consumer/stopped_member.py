@@ -10,9 +10,8 @@ import os
 import signal
 import sys
 
-from tests.clients.consumer.groups import GROUP, TOPIC
-
 from anabranch import Consumer
+from tests.clients.consumer.groups import GROUP, TOPIC
 
 
 async def main(bootstrap_servers: str, strategy: str, session_timeout_ms: int) -> int:

@@ -1,12 +1,13 @@
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from anabranch.clients.consumer.assignors import assign_cooperatively, assign_lineage, assign_range, assign_round_robin
 from anabranch.clients.consumer.consumer_partition_assignor import MemberView, TopicView
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.topic_partition import TopicPartition
-from hypothesis import given
-from hypothesis import strategies as st
 
 Assign = Callable[[Sequence[MemberView], Mapping[str, TopicView]], dict[str, list[TopicPartition]]]
 

@@ -10,6 +10,8 @@ import asyncio
 from typing import Any
 
 import pytest
+
+from anabranch import Admin, Consumer, Producer, TopicPartition
 from anabranch.cluster import Cluster
 from anabranch.protocol.apis.metadata import (
     MetadataRequest,
@@ -20,8 +22,6 @@ from anabranch.protocol.apis.metadata import (
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.consumer.groups import TOPIC, History, against_a_cluster, make_topic, readers, resize, send
 from tests.clients.peer import Peer, serve
-
-from anabranch import Admin, Consumer, Producer, TopicPartition
 
 
 def test_without_a_group_order_is_kept_among_what_is_read() -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from anabranch import Admin, Consumer, ConsumerMetrics, Producer, TopicPartition
 from anabranch.cluster import Cluster
 from tests.clients.consumer.groups import TOPIC, against_a_cluster, make_topic, resize, send
-
-from anabranch import Admin, Consumer, ConsumerMetrics, Producer, TopicPartition
 
 BEFORE = 30
 AFTER = 20

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+
+from anabranch import Admin, Consumer, Producer
 from anabranch.clients.consumer.consumer_partition_assignor import (
     REJOIN_NOW,
     MemberAssignment,
@@ -34,8 +36,6 @@ from tests.clients.consumer.groups import (
     resize,
     send,
 )
-
-from anabranch import Admin, Consumer, Producer
 
 STRATEGY = "cooperative-sticky"
 

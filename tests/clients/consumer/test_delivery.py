@@ -7,6 +7,8 @@ import random
 from pathlib import Path
 
 import pytest
+
+from anabranch import Admin, Consumer, Producer, TopicPartition
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.delivery import Deliveries
 from anabranch.clients.consumer.gatekeeper import Gatekeeper
@@ -18,8 +20,6 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.storage.unreadable import UNREADABLE, stored_at
 from tests.clients.consumer.groups import TOPIC, make_topic
 from tests.clients.consumer.test_progress import batch
-
-from anabranch import Admin, Consumer, Producer, TopicPartition
 
 
 @pytest.mark.parametrize("second", ["damaged here", "damaged there"])

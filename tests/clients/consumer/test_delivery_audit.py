@@ -6,6 +6,8 @@ import asyncio
 import random
 
 import pytest
+
+from anabranch import Admin, Consumer, Producer
 from anabranch.clients.consumer import delivery_audit as written
 from anabranch.clients.consumer.delivery import ConsumerRecord
 from anabranch.clients.consumer.delivery_audit import DeliveryAudit
@@ -15,8 +17,6 @@ from anabranch.cluster import Cluster
 from anabranch.protocol import audit
 from anabranch.protocol.hashing import murmur2
 from tests.clients.consumer.groups import TOPIC, against_a_cluster, make_topic, send, throw_out
-
-from anabranch import Admin, Consumer, Producer
 
 OWNER = ConsumerGroupMetadata("g", 3, "m")
 

@@ -6,12 +6,13 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from anabranch.clients.consumer.assignors import assign_cooperatively
 from anabranch.clients.consumer.consumer_partition_assignor import MemberView, TopicView
 from anabranch.clients.consumer.even_spread import Spread, last_owners
 from anabranch.protocol.topic_partition import TopicPartition
-from hypothesis import given
-from hypothesis import strategies as st
 
 Assigned = dict[str, set[TopicPartition]]
 TOPICS = ("t", "u", "v")

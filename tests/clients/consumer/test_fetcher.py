@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from anabranch.clients.config import NetworkConfig
 from anabranch.clients.consumer.fetcher import Fetcher
 from anabranch.clients.consumer.progress import Assignment, PartitionProgress

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+
+from anabranch import Admin, NewTopic, Producer
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.gate import UNKNOWN, TopicGate
 from anabranch.clients.consumer.gatekeeper import Gatekeeper
@@ -14,8 +16,6 @@ from anabranch.clients.network import Network, make_rng
 from anabranch.cluster import Cluster
 from anabranch.protocol.lineage import Segment
 from tests.clients.consumer.groups import TOPIC, History, Reader, against_a_cluster, make_topic, readers, resize, send
-
-from anabranch import Admin, NewTopic, Producer
 
 
 @asynccontextmanager

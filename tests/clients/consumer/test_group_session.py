@@ -9,6 +9,8 @@ import asyncio
 from typing import Any
 
 import pytest
+
+from anabranch import Admin, Consumer, Producer, TopicPartition
 from anabranch.clients.consumer.group_session import GroupSession
 from anabranch.clients.consumer.membership import State
 from anabranch.cluster import Cluster
@@ -26,8 +28,6 @@ from tests.clients.consumer.groups import (
     send,
     throw_out,
 )
-
-from anabranch import Admin, Consumer, Producer, TopicPartition
 
 WHERE = TopicPartition(TOPIC, 0)
 

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Collection
 
 import pytest
-from anabranch.cluster import Cluster
-from tests.clients.consumer.groups import TOPIC, History, Reader, against_a_cluster, make_topic, readers, resize, send
 
 from anabranch import Admin, Consumer, PartitionKeyRebalanceListener, Producer, TopicPartition
+from anabranch.cluster import Cluster
+from tests.clients.consumer.groups import TOPIC, History, Reader, against_a_cluster, make_topic, readers, resize, send
 
 WHERE = TopicPartition(TOPIC, 0)
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from anabranch.clients.consumer.assignors import make_assignors
 from anabranch.clients.consumer.consumer_partition_assignor import MemberAssignment
 from anabranch.clients.consumer.membership import NO_GENERATION, Fate, Membership, State

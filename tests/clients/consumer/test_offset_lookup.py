@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
+from anabranch import Admin, Consumer, Producer, TopicPartition
 from anabranch.clients.consumer.offset_lookup import OffsetAndTimestamp
 from anabranch.cluster import Cluster
 from anabranch.protocol.errors import KafkaError
 from tests.clients.consumer.groups import TOPIC, against_a_cluster, make_topic
-
-from anabranch import Admin, Consumer, Producer, TopicPartition
 
 BOTH = [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
 MINUTE_MS = 60_000

@@ -6,6 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
+
+from anabranch import Admin, Consumer, Producer, TopicPartition
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.offset_lookup import OffsetResets
 from anabranch.clients.consumer.ownership import Ownership
@@ -14,8 +16,6 @@ from anabranch.cluster import Cluster
 from anabranch.controller.settings import ControllerSettings
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.consumer.groups import TOPIC, History, against_a_cluster, make_topic, readers, resize, send
-
-from anabranch import Admin, Consumer, Producer, TopicPartition
 
 WHERE = TopicPartition(TOPIC, 0)
 

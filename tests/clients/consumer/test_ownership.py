@@ -6,11 +6,11 @@ import asyncio
 import threading
 
 import pytest
+
+from anabranch import Admin, Producer
 from anabranch.cluster import Cluster
 from anabranch.controller.settings import ControllerSettings
 from tests.clients.consumer.groups import TOPIC, History, against_a_cluster, make_topic, readers, resize, send
-
-from anabranch import Admin, Producer
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from anabranch.cluster import Cluster
-from tests.clients.consumer.groups import TOPIC, against_a_cluster, make_topic
 
 from anabranch import Admin, Consumer, Producer, TopicPartition
+from anabranch.cluster import Cluster
+from tests.clients.consumer.groups import TOPIC, against_a_cluster, make_topic
 
 
 def test_records_one_by_one_as_in_batches() -> None:

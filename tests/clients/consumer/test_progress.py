@@ -1,14 +1,15 @@
 """Progress in a partition against a model that knows nothing of batches: a list of records and an index."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from anabranch.clients.consumer.progress import UNKNOWN, Assignment, PartitionProgress
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import Segment
 from anabranch.protocol.records.batch import stamp
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.topic_partition import TopicPartition
-from hypothesis import given
-from hypothesis import strategies as st
 
 WHERE = TopicPartition("t", 0)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from anabranch.clients.consumer.progress import PartitionProgress
 from anabranch.protocol.apis.fetch import AbortedTransaction
 from anabranch.protocol.records.batch import stamp

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.broker.replication.replica_selector import RACK_AWARE
 from anabranch.clients.consumer.read_replica import ReadReplicas
 from anabranch.clients.metadata import Node, Partition
@@ -15,8 +16,6 @@ from anabranch.cluster import Cluster
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.conftest import run_strictly
-
-from anabranch import Admin, Consumer, NewTopic, Producer
 
 WHERE = TopicPartition("t", 0)
 NODES = {node_id: Node(node_id, "127.0.0.1", 9090 + node_id) for node_id in (1, 2)}

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from anabranch import Admin, Consumer, ConsumerRecord, Producer
 from anabranch.cluster import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.consumer.groups import GROUP, TOPIC, History, Reader, against_a_cluster, make_topic, resize, send
-
-from anabranch import Admin, Consumer, ConsumerRecord, Producer
 
 SLEEPER_SESSION_MS = 1000
 RECORDS = 200

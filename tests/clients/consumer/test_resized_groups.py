@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
+from anabranch import Admin, Producer, TopicPartition
 from anabranch.clients.consumer.delivery import Deliveries
 from anabranch.clients.consumer.gate import TopicGate
 from anabranch.clients.consumer.handover import HandOver
@@ -25,8 +27,6 @@ from tests.clients.consumer.groups import (
     resize,
     send,
 )
-
-from anabranch import Admin, Producer, TopicPartition
 
 
 async def lineage_of(admin: Admin) -> Lineage:

@@ -6,14 +6,15 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from anabranch.clients.consumer import runs
 from anabranch.clients.consumer.delivery import ConsumerRecord
 from anabranch.clients.consumer.runs import EventRuns
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.protocol import audit
 from anabranch.protocol.audit import Delivery
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 GROUP = "readers"
 INCARNATION = 9

@@ -6,6 +6,7 @@ The switch to another generation has its own file; here the topic stands still.
 from __future__ import annotations
 
 import pytest
+
 from anabranch.clients.producer.queues import PRODUCER_EPOCH_MAX
 from anabranch.clients.producer.routes import explicit_route
 from anabranch.protocol.errors import ErrorCode, KafkaError

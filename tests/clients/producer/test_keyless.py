@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.hashing import murmur2
 from tests.clients.producer.bench import RECORD_BYTES, Bench

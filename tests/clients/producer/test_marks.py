@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
+
 from anabranch.clients.backoff import Backoff
 from anabranch.clients.config import ProducerConfig
 from anabranch.clients.producer.accumulator import Accumulator

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from anabranch import Admin, ClusterView, NewTopic, Partitioner, Producer, StickyPartitioner
 from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.partitioner import PartitionerFunction
 from anabranch.clients.producer.own_partitioner import OwnPartitioner
@@ -17,8 +19,6 @@ from anabranch.clients.producer.routes import explicit_route
 from anabranch.cluster import Cluster as Brokers
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.lineage import Lineage
-
-from anabranch import Admin, ClusterView, NewTopic, Partitioner, Producer, StickyPartitioner
 
 KEY = next(b"%d" % n for n in range(100) if murmur2(b"%d" % n) % 3 == 1)
 """Belongs in partition 1 of 3."""

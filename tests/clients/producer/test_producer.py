@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
+
+from anabranch import Admin, NewTopic, Producer
 from anabranch.cluster import Cluster
 from anabranch.controller.settings import ControllerSettings
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.hashing import murmur2
 from tests.clients.cluster_log import disorders, dump
-
-from anabranch import Admin, NewTopic, Producer
 
 Story = Callable[[Cluster, Admin], Awaitable[None]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.producer import questions
 from anabranch.clients.producer.questions import GROUP_KEY, TRANSACTION_KEY, Asker, Question

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from anabranch.clients.producer.queues import (
     Batch,
     PartitionQueue,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.clients.producer.queues import TopicQueues
 from anabranch.clients.producer.routes import (
     UNKEYED,

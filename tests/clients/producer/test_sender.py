@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+
+from anabranch import Producer
 from anabranch.clients.producer import sender
 from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from anabranch.protocol.apis.metadata import (
@@ -29,8 +31,6 @@ from anabranch.protocol.apis.produce import (
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch import read_header
 from tests.clients.peer import Peer, serve
-
-from anabranch import Producer
 
 PARTITIONS = 4
 

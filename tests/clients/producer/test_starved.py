@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
+from anabranch import Admin, NewTopic, Producer
 from anabranch.cluster import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.hashing import murmur2
-
-from anabranch import Admin, NewTopic, Producer
 
 KEYS = {index: next(b"key-%d" % n for n in range(100) if murmur2(b"key-%d" % n) % 2 == index) for index in (0, 1)}
 """A key of partition 0, whose follower stops, and one of partition 1, which keeps its own."""

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 
 import pytest
+
 from anabranch.clients.producer import queues, switch, turns
 from anabranch.clients.producer.queues import TopicQueues
 from anabranch.protocol.errors import ErrorCode, KafkaError

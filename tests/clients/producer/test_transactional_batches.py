@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from anabranch.clients.backoff import Backoff
 from anabranch.clients.config import ProducerConfig
 from anabranch.clients.producer.accumulator import Accumulator

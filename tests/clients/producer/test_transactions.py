@@ -11,6 +11,7 @@ from collections.abc import Callable
 from itertools import product
 
 import pytest
+
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.producer.transactions import LEGAL, UNKNOWN_ATTEMPTS, State, Transactions
 from anabranch.clients.producer.verdicts import (

@@ -6,6 +6,7 @@ Method: through the accumulator, with a clock that the test turns; what a resize
 from __future__ import annotations
 
 import pytest
+
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch import read_header
 from tests.clients.producer.bench import RECORD_BYTES, Bench

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 
 import click
+
 from tests.clients.streams.group_simulation import Violation, play
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
+from anabranch import Admin
 from anabranch.clients.clock import follow_loop_ms
 from anabranch.clients.consumer.offset_lookup import READ_COMMITTED, READ_UNCOMMITTED, OffsetResets
 from anabranch.clients.group_admin import committed_offsets, describe_group
@@ -21,8 +22,6 @@ from anabranch.protocol import linear_hashing
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.topic_partition import TopicPartition
 from benchmarks.instances import Instance, Output
-
-from anabranch import Admin
 
 EXAMPLES: Final = 5
 PATIENCE_S: Final = 15

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from anabranch.spark_jobs import java
 
 VARIABLE = "ANABRANCH_KAFKA_JARS"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from anabranch.clients.streams.high_availability import assign_highly_available
 from anabranch.clients.streams.sticky import assign_as_before, assign_sticky
 from anabranch.clients.streams.task import TaskId

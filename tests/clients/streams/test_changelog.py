@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from anabranch.clients.streams.changelog import (
     MARK_HEADERS,
     Checkpoint,
@@ -11,8 +14,6 @@ from anabranch.clients.streams.changelog import (
     departed_mark,
     is_mark,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def test_names_are_those_of_kafka_streams() -> None:

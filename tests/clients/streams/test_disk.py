@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from anabranch.clients.streams import disk as disk_module
 from anabranch.clients.streams.disk import OPEN_MARK, TaskDisk, Write, checkpoints_on_disk
 

@@ -13,6 +13,9 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from anabranch.clients.streams.assignment_info import (
     AssignmentInfo,
     Host,
@@ -31,8 +34,6 @@ from anabranch.protocol import codec, layout, streams_protocol
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.streams_protocol import LATEST_VERSION, StreamsAssignment, StreamsSubscription
 from anabranch.protocol.topic_partition import TopicPartition
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.clients.streams.oracle import GOLDEN, ask, jars_or_skip
 from tests.protocol.messages import as_received, as_sent, values_of
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from anabranch.clients.streams import group_assignment, partition_assignor
 from anabranch.clients.streams.client_state import ClientState
 from anabranch.clients.streams.group import Process

@@ -11,6 +11,7 @@ import random
 from collections import Counter, defaultdict
 
 import pytest
+
 from anabranch.clients.streams import handover
 from anabranch.clients.streams.changelog import Marks, arrived_mark, departed_mark
 from anabranch.protocol import linear_hashing

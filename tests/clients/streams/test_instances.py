@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from anabranch import Admin, NewTopic, Producer
 from anabranch.clients.streams.config import AT_LEAST_ONCE
 from anabranch.cluster import Cluster
 from anabranch.demo.flights import DataMissing, Flight, load
@@ -24,8 +26,6 @@ from examples import flights as example
 from tests.clients.streams import itineraries
 from tests.clients.streams.inquest import inquest
 from tests.conftest import run_strictly
-
-from anabranch import Admin, NewTopic, Producer
 
 FLIGHTS = 9000
 SETTINGS = {"heartbeat_interval_ms": 100}

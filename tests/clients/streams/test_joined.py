@@ -10,6 +10,7 @@ import random
 from collections import Counter, defaultdict
 
 import pytest
+
 from anabranch.clients.streams import handover, joined
 from anabranch.clients.streams.changelog import Marks, arrived_mark, departed_mark
 from anabranch.clients.streams.joined import Reading

@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from anabranch import Admin, NewTopic, Producer
 from anabranch.clients.streams.streams import Streams
 from anabranch.clients.streams.tasks import State
 from anabranch.cluster import Cluster
 from tests.clients.streams.world import World, counts, until
 from tests.conftest import run_strictly
-
-from anabranch import Admin, NewTopic, Producer
 
 RACK_OF = {0: "a", 1: "a", 2: "b", 3: "b"}
 

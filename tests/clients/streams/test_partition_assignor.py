@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
+
 from anabranch.clients.consumer.consumer_partition_assignor import (
     REJOIN_NOW,
     MemberAssignment,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.clients.streams.partition_grouper import (
     MissingSourceTopic,
     TaskAssignmentError,

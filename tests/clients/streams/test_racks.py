@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Mapping
 
 import pytest
+
 from anabranch.clients.streams.high_availability import NON_OVERLAP_COST, TRAFFIC_COST, assign_highly_available
 from anabranch.clients.streams.sticky import assign_sticky
 from anabranch.clients.streams.task import TaskId

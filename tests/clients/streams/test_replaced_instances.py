@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from anabranch import Consumer
 from anabranch.clients.streams.config import AT_LEAST_ONCE, EXACTLY_ONCE
 from anabranch.clients.streams.streams import Streams
 from anabranch.clients.streams.topology import Topology
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.clients.streams.world import PARTITIONS, World, counts, story, until
-
-from anabranch import Consumer
 
 SESSION_MS = 1000
 CHANGELOG = "app-counts-changelog"

@@ -14,6 +14,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+
+from anabranch import Consumer
 from anabranch.clients.network import GROUP
 from anabranch.clients.streams import group_member, partition_assignor
 from anabranch.clients.streams.partition_assignor import StreamsMember
@@ -32,8 +34,6 @@ from anabranch.protocol.streams_protocol import LATEST_VERSION
 from anabranch.spark_jobs.java import COMPILER, find
 from tests.clients.streams.oracle import jars_or_skip
 from tests.clients.streams.world import PARTITIONS, World, story
-
-from anabranch import Consumer
 
 pytestmark = [pytest.mark.kafka_jars]
 

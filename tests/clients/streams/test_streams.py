@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from anabranch import Consumer, Producer
 from anabranch.clients.directory_lock import DirectoryInUse
 from anabranch.clients.streams import committer as committer_module
 from anabranch.clients.streams.committer import TasksMigrated
@@ -26,8 +28,6 @@ from anabranch.clients.streams.topology import Topology
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.hashing import murmur2
 from tests.clients.streams.world import World, counts, story, until
-
-from anabranch import Consumer, Producer
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import pytest
+
 from anabranch.clients.streams.high_availability import assign_highly_available
 from anabranch.clients.streams.sticky import assign_as_before, assign_sticky
 from anabranch.clients.streams.subscription_info import RUNNING

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from anabranch.clients.consumer.delivery import ConsumerRecord
 from anabranch.clients.streams.changelog import MARK_HEADERS, Marks, arrived_mark
 from anabranch.clients.streams.disk import TaskDisk

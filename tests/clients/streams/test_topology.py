@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from anabranch.clients.streams.serdes import JSON, TEXT
 from anabranch.clients.streams.topology import INTERNAL, Context, Handler, Stream, Topology
 

@@ -10,13 +10,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.clients.streams.config import StreamsConfig
 from anabranch.clients.streams.streams import Streams
 from anabranch.clients.streams.topology import Topology
 from anabranch.cluster import Cluster
 from tests.conftest import run_strictly
-
-from anabranch import Admin, Consumer, NewTopic, Producer
 
 PARTITIONS = 4
 

@@ -39,7 +39,6 @@ from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTop
 from anabranch.protocol.apis.sasl_handshake import SaslHandshakeRequest
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.wire import ZERO_UUID
-
 from tests.broker.replication.replica_cluster import until
 from tests.contracts.error_codes import World, case
 

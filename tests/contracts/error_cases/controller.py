@@ -15,7 +15,6 @@ from anabranch.protocol.apis.leader_and_isr import (
 )
 from anabranch.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from anabranch.protocol.errors import ErrorCode
-
 from tests.contracts.error_codes import World, case
 
 

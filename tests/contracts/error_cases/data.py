@@ -19,7 +19,6 @@ from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.crc32c import crc32c
-
 from tests.broker.replication.replica_cluster import until
 from tests.contracts.error_codes import World, case
 

@@ -31,7 +31,6 @@ from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetch
 from anabranch.protocol.apis.sync_group import SyncGroupRequest
 from anabranch.protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from anabranch.protocol.errors import ErrorCode
-
 from tests.broker.replication.replica_cluster import until
 from tests.contracts.error_codes import World, case
 

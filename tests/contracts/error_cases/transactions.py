@@ -15,7 +15,6 @@ from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
 from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest
 from anabranch.protocol.apis.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from anabranch.protocol.errors import ErrorCode
-
 from tests.contracts.error_cases.data import batch, produce
 from tests.contracts.error_codes import World, case
 

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+
 from anabranch.controller.zk.journal import JournaledZooKeeper
 from anabranch.controller.zk.session import BadVersion, Check, Create, Delete, Set
 from anabranch.controller.zk.tree import ZnodeTree

@@ -12,11 +12,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
+
 from anabranch.controller.candidacy import persistently
 from anabranch.controller.zk.kazoo_session import KazooSession, open_kazoo
 from anabranch.controller.zk.session import ConnectionLoss, SessionEvent, WatchEvent
 from anabranch.zookeeper import free_port
-from kazoo.client import KazooClient
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.controller.zk.session import ConnectionLoss, SessionEvent, SessionExpired, WatchEvent
 

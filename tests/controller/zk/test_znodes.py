@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from anabranch.controller.model import Broker, Endpoint, LeaderAndIsr, Plan, Retired, TopicBody
 from anabranch.controller.zk import znodes
 from anabranch.controller.zk.body import MalformedZnode

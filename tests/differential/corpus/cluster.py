@@ -8,7 +8,6 @@ from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from anabranch.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from anabranch.protocol.wire import ZERO_UUID
-
 from tests.differential.case import Run, case
 
 

@@ -9,7 +9,6 @@ from anabranch.protocol.apis.describe_configs import DescribeConfigsRequest, Des
 from anabranch.protocol.apis.incremental_alter_configs import AlterableConfig as Change
 from anabranch.protocol.apis.incremental_alter_configs import AlterConfigsResource as ChangeResource
 from anabranch.protocol.apis.incremental_alter_configs import IncrementalAlterConfigsRequest
-
 from tests.differential.case import Run, case
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32

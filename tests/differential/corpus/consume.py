@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
-
 from tests.differential.case import Run, batch, case
 
 

@@ -24,7 +24,6 @@ from anabranch.protocol.apis.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-
 from tests.differential.case import Run, case
 from tests.differential.corpus.members import Member
 

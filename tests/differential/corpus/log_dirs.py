@@ -8,7 +8,6 @@ from anabranch.protocol.apis.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from anabranch.protocol.apis.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-
 from tests.differential.case import Run, batch, case
 
 

@@ -12,7 +12,6 @@ from anabranch.protocol.apis.heartbeat import HeartbeatRequest
 from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from anabranch.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-
 from tests.differential.case import Run, case
 
 MEMBER_ID_REQUIRED = 79

@@ -8,7 +8,6 @@ from anabranch.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-
 from tests.differential.case import NOW_MS, Run, batch, case
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from anabranch.protocol.records.compression import Compression, compress
 from anabranch.protocol.records.message_set import Message, build_message, build_wrapper
-
 from tests.differential.case import NOW_MS, Run, batch, case, produce
 from tests.differential.corpus.consume import fetch, id_of
 

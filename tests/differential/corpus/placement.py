@@ -18,7 +18,6 @@ from anabranch.protocol.apis.list_partition_reassignments import (
 )
 from anabranch.protocol.apis.stop_replica import StopReplicaRequest
 from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
-
 from tests.differential.case import Run, case
 from tests.differential.corpus.consume import id_of
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-
 from tests.differential.case import NOW_MS, Run, batch, case, produce
 
 HOUR_MS = 3_600_000
@@ -114,7 +113,6 @@ async def odd_headers(run: Run) -> None:
 async def odd_records(run: Run) -> None:
     """The header and the checksum are right, the records are not what they say."""
     from anabranch.protocol.records.batch import HEADER_BYTES
-
     from tests.broker.storage.batches import batch_of
 
     await run.create(name := run.name())
@@ -148,7 +146,6 @@ async def odd_records(run: Run) -> None:
 async def odd_offsets(run: Run) -> None:
     """Records that do not count from 0: Kafka lets them in, or fails where they are compressed."""
     from anabranch.protocol.records.batch import HEADER_BYTES
-
     from tests.broker.storage.batches import batch_of
 
     await run.create(name := run.name())

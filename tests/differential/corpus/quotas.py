@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from anabranch.protocol.apis.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-
 from tests.differential.case import Run, case
 
 EXACT, DEFAULT, ANY = 0, 1, 2

@@ -21,7 +21,6 @@ from anabranch.protocol.apis.expire_delegation_token import ExpireDelegationToke
 from anabranch.protocol.apis.renew_delegation_token import RenewDelegationTokenRequest
 from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
 from anabranch.protocol.apis.sasl_handshake import SaslHandshakeRequest
-
 from tests.differential.case import Run, case
 
 

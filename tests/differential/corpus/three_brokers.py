@@ -12,7 +12,6 @@ from anabranch.protocol.apis.elect_leaders import ElectLeadersRequest, TopicPart
 from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
 from anabranch.protocol.apis.list_partition_reassignments import ListPartitionReassignmentsRequest
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
-
 from tests.differential.case import Run, batch, case, produce
 from tests.differential.corpus.consume import fetch, id_of
 from tests.differential.corpus.groups import commit

@@ -20,7 +20,6 @@ from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTop
 from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from anabranch.protocol.wire import ZERO_UUID
-
 from tests.differential.case import Run, batch, case
 
 

@@ -27,7 +27,6 @@ from anabranch.protocol.apis.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-
 from tests.differential.case import Run, batch, case, produce
 from tests.differential.corpus.consume import fetch, id_of
 from tests.differential.corpus.groups import coordinator

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
+from hypothesis import given
+from hypothesis import strategies as st
+
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.batch import (
     HEADER_BYTES,
@@ -21,8 +24,6 @@ from anabranch.protocol.records.batch import (
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.compression import Compression
 from anabranch.protocol.records.record import NAME_BYTES_MAX, NAMES_MAX, Record, _names, iter_records
-from hypothesis import given
-from hypothesis import strategies as st
 
 NAMES = [codec.name.lower() for codec in Compression]
 

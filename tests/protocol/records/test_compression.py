@@ -7,10 +7,11 @@ import tracemalloc
 
 import cramjam
 import pytest
-from anabranch.protocol.errors import DecodeError
-from anabranch.protocol.records.compression import Compression, TooMuchError, compress, decompress
 from hypothesis import given
 from hypothesis import strategies as st
+
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.records.compression import Compression, TooMuchError, compress, decompress
 
 CODECS = list(Compression)
 REAL_CODECS = CODECS[1:]

@@ -4,6 +4,7 @@ import pytest
 from aiokafka.record.control_record import ABORT_MARKER, COMMIT_MARKER
 from aiokafka.record.control_record import ControlRecord as AioControl
 from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
+
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.batch import check_crc, iter_batches
 from anabranch.protocol.records.batch_builder import BatchBuilder

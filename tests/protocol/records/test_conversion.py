@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.batch import read_header, stamp, stamp_log_append_time
 from anabranch.protocol.records.batch_builder import BatchBuilder, with_records

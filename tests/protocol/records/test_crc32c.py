@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+
 from anabranch.protocol.records.crc32c import crc32c
 
 

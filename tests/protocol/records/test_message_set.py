@@ -9,6 +9,9 @@ import warnings
 import zlib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.compression import Compression, lz4_with_broken_checksum, lz4_with_checksum
 from anabranch.protocol.records.message_set import (
@@ -21,8 +24,6 @@ from anabranch.protocol.records.message_set import (
     open_wrapper,
     read_message,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of its own imports

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.batch import HEADER, HEADER_BYTES, MAGIC
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.record import Record, iter_records
 from anabranch.protocol.records.walk import STEP_RECORDS, RecordLengthError, Walked, iter_outlines, iter_walk, walk
 from anabranch.protocol.varint import encode_varint
-from hypothesis import given
-from hypothesis import strategies as st
 
 Fields = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
 
