@@ -20,22 +20,22 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker import registration
+from anabranch.broker.assembly import assemble
+from anabranch.broker.attachment import Attachment
 from anabranch.broker.config import BrokerSettings, ConfigError
 from anabranch.broker.config_changes import DEFAULT_ENTITY, read_config
-from anabranch.broker.controller_link import ControllerLink
+from anabranch.broker.coordinators.failpoints import crashing_at
 from anabranch.broker.dispatch import Dispatcher
-from anabranch.broker.features import FinalizedFeatures
 from anabranch.broker.lasting import lasting
-from anabranch.broker.metadata_cache import ClusterImage, MetadataCache
-from anabranch.broker.producer_ids import ProducerIds, from_controller
+from anabranch.broker.metadata_cache import ClusterImage
 from anabranch.broker.server import Server
 from anabranch.broker.services import Services
-from anabranch.broker.topic_configs import TopicConfigs
 from anabranch.controller.zk.session import ConnectionLoss, NobodyListens, SessionEvent, SessionExpired, ZkError
 from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from anabranch.broker.client_quotas import QuotaWatch
+    from anabranch.broker.quotas import ClientQuotas
     from anabranch.broker.storage.files import Files
     from anabranch.controller.controller import Controller
     from anabranch.controller.runner import ControllerEvent
@@ -74,6 +74,7 @@ class Node:
         self._clock_ms = clock_ms
         self._failpoint = failpoint
         self._on_controller_event: list[Callable[[ControllerEvent], None]] = []
+        self._attachment: Attachment
         self._quota_watch: QuotaWatch | None = None
         self._renewal: asyncio.Task[None] | None = None
         self._joined: ZkSession | None = None
@@ -153,10 +154,10 @@ class Node:
         await services.features.stop()
         await self._give_time_to(services.session.close(), "closing the ZooKeeper session")
         await services.controller_link.close()
-        if self.settings.is_broker:
+        if services.broker is not None:
             await services.groups.stop()
-            if services.transactions_if_any is not None:
-                await services.transactions_if_any.stop()
+            if services.broker.transactions.built is not None:
+                await services.broker.transactions.built.stop()
             await services.replicas.stop()
         await self.server.stop(drain_s=0.5 if controlled else 0)
 
@@ -196,78 +197,34 @@ class Node:
                 await asyncio.sleep(RENEWAL_PAUSE_S)
 
     def _assemble(self, session: ZkSession, cluster_id: str) -> Services:
-        settings = self.settings
-
-        def current() -> ZkSession:
-            return self.services.session
-
-        link = ControllerLink(
-            current, client_id=f"broker-{settings.node_id}", request_timeout_ms=settings.request_timeout_ms
-        )
-        services = Services(
-            settings=settings,
-            metadata=MetadataCache(),
-            topic_configs=TopicConfigs(settings, current),
-            controller_link=link,
-            producer_ids=ProducerIds(from_controller(link, settings.node_id, lambda: self.services.fence.broker_epoch)),
-            session=session,
-            features=FinalizedFeatures(settings.withheld_features),
-            clock_ms=self._clock_ms,
-            rng=self._rng,
-            cluster_id=cluster_id,
-        )
-        services.metadata.on_change(lambda before, after: _forget_configs(services.topic_configs, before, after))
-        services.features.too_old = self._too_old
-        services.features.died = services.config_changes.died = self._give_up
-        services.config_changes.on_change("topics", services.topic_configs.changed)
-        services.config_changes.on_change("brokers", self._broker_config_changed)
-        if settings.is_broker:
-            services.fence.await_registration()
-            self._add_broker_parts(services)
-        return services
-
-    def _add_broker_parts(self, services: Services) -> None:
-        from anabranch.broker.client_quotas import QuotaWatch
-        from anabranch.broker.coordinators.failpoints import crashing_at
-        from anabranch.broker.coordinators.group_coordinator import GroupCoordinator
-        from anabranch.broker.quotas import ClientQuotas
-        from anabranch.broker.replication.replica_manager import ReplicaManager
-        from anabranch.broker.throttling import Throttling
-
-        quotas = ClientQuotas(
-            window_ms=self.settings.quota_window_size_seconds * 1000, samples=self.settings.quota_window_num
-        )
-        services.throttling_if_broker = Throttling(
-            quotas,
-            clock_ms=self._clock_ms,
-            clock_s=asyncio.get_running_loop().time,
-            request_longest_ms=self.settings.quota_window_size_seconds * 1000,
-        )
-        self._quota_watch = QuotaWatch(quotas, lambda: self.server.connection_quotas, lambda: self.services.session)
-        services.config_changes.on_change("users", self._quota_watch.load)
-        services.config_changes.on_change("clients", self._quota_watch.load)
-        services.config_changes.on_change("ips", self._quota_watch.load)
-        services.replicas_if_broker = ReplicaManager(
+        self._attachment = Attachment(session)
+        services = assemble(
             self.settings,
-            self._files,
-            metadata=services.metadata,
-            topic_config=services.topic_configs.get,
-            alter_partition=services.controller_link.call,
-            broker_epoch=lambda: services.fence.broker_epoch,
+            self._attachment,
+            files=self._files,
+            cluster_id=cluster_id,
+            rng=self._rng,
             clock_ms=self._clock_ms,
+            failpoint=self._failpoint or crashing_at(self.settings.crash_at),
             died=self._give_up,
         )
-        services.topic_configs.on_change(services.replicas.config_changed)
-        services.replicas.on_leader(services.on_leader)
-        services.coordinator_failpoint = self._failpoint or crashing_at(self.settings.crash_at)
-        services.groups_if_broker = GroupCoordinator(
-            self.settings, services.replicas, services.metadata, clock_ms=self._clock_ms, rng=self._rng
-        )
+        services.features.too_old = self._too_old
+        services.config_changes.on_change("brokers", self._broker_config_changed)
+        if services.throttling is not None:
+            self._watch_quotas(services, services.throttling.quotas)
+        return services
+
+    def _watch_quotas(self, services: Services, quotas: ClientQuotas) -> None:
+        from anabranch.broker.client_quotas import QuotaWatch
+
+        self._quota_watch = QuotaWatch(quotas, lambda: self.server.connection_quotas, lambda: services.session)
+        for entity_type in ("users", "clients", "ips"):
+            services.config_changes.on_change(entity_type, self._quota_watch.load)
 
     async def _join(self, session: ZkSession) -> None:
         """Register, and become a controller candidate, under this session. `SessionExpired` if it has not lasted."""
         services = self.services
-        services.session = session
+        self._attachment.session = session
         session.on_session(lambda event: self._on_session(session, event))
         await self._take_up_configs(session)
         if self.settings.is_broker:
@@ -275,8 +232,8 @@ class Node:
             services.fence.register(await registration.register(session, self.settings, port, self._clock_ms()))
             log.info("broker %d registered with epoch %d", self.settings.node_id, services.fence.broker_epoch)
         if self.settings.is_controller:
-            services.controller = self._candidate(session)
-            await services.controller.start()
+            self._attachment.controller = self._candidate(session)
+            await self._attachment.controller.start()
         if self._expired is session:
             raise SessionExpired
         self._joined = session
@@ -327,11 +284,12 @@ class Node:
         """Under a new session: watch for changes first, then read what may have changed unnoticed."""
         services = self.services
         await services.config_changes.watch(session)
-        services.dynamic.update(
+        changed = services.dynamic.update(
             default=await read_config(session, f"brokers/{DEFAULT_ENTITY}"),
             own=await read_config(session, f"brokers/{self.settings.node_id}"),
         )
-        self._apply_settings()
+        if changed:
+            self._apply_settings()
         await services.topic_configs.reload()
         if self._quota_watch is not None:
             await self._quota_watch.load()
@@ -349,10 +307,7 @@ class Node:
     def _apply_settings(self) -> None:
         """Hand the settings, as they are now, to everything that works by them."""
         services = self.services
-        settings = services.dynamic.current
-        if settings == services.settings:
-            return
-        services.settings = settings
+        settings = services.settings
         services.topic_configs.adopt(settings)
         self.server.adopt(settings)
         if self.settings.is_broker:
@@ -454,11 +409,3 @@ class Node:
             if attempt + 1 < settings.controlled_shutdown_max_retries:
                 await asyncio.sleep(settings.controlled_shutdown_retry_backoff_ms / 1000)
         log.warning("broker %d stops without a controlled shutdown", settings.node_id)
-
-
-def _forget_configs(configs: TopicConfigs, before: ClusterImage, after: ClusterImage) -> None:
-    """A topic that is gone, or was created anew, has no configuration that we know."""
-    for name, topic in before.topics.items():
-        now = after.topics.get(name)
-        if now is None or now.topic_id != topic.topic_id:
-            configs.forget(name)

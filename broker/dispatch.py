@@ -139,7 +139,7 @@ class Dispatcher:
         """API key -> the version range that ApiVersions tells."""
         self.requests: dict[int, int] = dict.fromkeys(self._rows, 0)
         """API key -> how many requests were taken up."""
-        self.throttling = services.throttling_if_broker
+        self.throttling = services.throttling
         self.long_polls: frozenset[int] = frozenset(row.api.key for row in mine if row.long_poll)
 
     async def answer(self, request: Request, peer: str) -> Any:

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from anabranch.protocol.errors import ErrorCode, KafkaError
-
 if TYPE_CHECKING:
-    from anabranch.broker.api import RequestContext
     from anabranch.broker.quotas import ClientQuotas, Entity
 
 MUTATIONS: Final = "controller_mutation_rate"
@@ -55,24 +52,3 @@ class MutationQuotas:
             return False, bucket.wait_ms(limit)
         bucket.tokens -= partitions
         return True, 0 if strict else bucket.wait_ms(limit)
-
-
-class Spending:
-    """What one request changes. `wait_ms` belongs into its answer."""
-
-    def __init__(self, ctx: RequestContext, *, strict: bool) -> None:
-        throttling = ctx.services.throttling_if_broker
-        self._quotas = None if throttling is None or not throttling.active else throttling.mutations
-        self._client_id = ctx.client_id
-        self._now_ms = ctx.services.now_ms
-        self._strict = strict
-        self.wait_ms = 0
-
-    def spend(self, partitions: int) -> None:
-        """Raise THROTTLING_QUOTA_EXCEEDED if the client has changed too much already."""
-        if self._quotas is None:
-            return
-        allowed, wait_ms = self._quotas.spend(self._client_id, partitions, self._now_ms(), strict=self._strict)
-        self.wait_ms = max(self.wait_ms, wait_ms)
-        if not allowed:
-            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")

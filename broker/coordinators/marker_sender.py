@@ -12,6 +12,7 @@ Source: kafka.coordinator.transaction.TransactionMarkerChannelManager.
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -31,9 +32,11 @@ from anabranch.controller.zk.session import NoNode, ZkError
 from anabranch.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
+    from anabranch.broker.attachment import Attachment
     from anabranch.broker.coordinators.background import Background
     from anabranch.broker.coordinators.transaction_journal import TransactionShard
-    from anabranch.broker.services import Services
+    from anabranch.broker.dynamic_config import DynamicConfig
+    from anabranch.broker.metadata_cache import MetadataCache
 
 log: Final = logging.getLogger(__name__)
 
@@ -46,14 +49,20 @@ class MarkerSender:
 
     def __init__(
         self,
-        services: Services,
+        config: DynamicConfig,
+        metadata: MetadataCache,
+        attachment: Attachment,
         background: Background,
         *,
+        rng: random.Random,
         is_current: Callable[[TransactionShard], bool],
         on_progress: Callable[[DecidedTransaction], None],
     ) -> None:
         """`on_progress` is called whenever partitions of a transaction are done, the last of them included."""
-        self._services = services
+        self._config = config
+        self._metadata = metadata
+        self._attachment = attachment
+        self._rng = rng
         self._background = background
         self._is_current = is_current
         self._on_progress = on_progress
@@ -80,7 +89,7 @@ class MarkerSender:
             await connection.close()
 
     def _leader_of(self, partition: TopicPartition) -> int:
-        image = self._services.metadata.image
+        image = self._metadata.image
         known = image.partition(*partition)
         return known.leader if known is not None and known.leader in image.brokers else NOWHERE
 
@@ -101,7 +110,7 @@ class MarkerSender:
         """Send one request and act on its answer."""
         try:
             connection = await self._connected(node)
-            response = await connection.call(request_of(load), timeout_ms=self._services.settings.request_timeout_ms)
+            response = await connection.call(request_of(load), timeout_ms=self._config.current.request_timeout_ms)
         except (ConnectionError, TimeoutError, KafkaError) as error:
             if node not in self._failures:
                 log.info("%d transactions wait with their markers for broker %d: %s", len(load), node, error)
@@ -161,16 +170,15 @@ class MarkerSender:
 
     async def pause(self, failures: int) -> None:
         """Wait after so many failures in a row, but no longer than until the metadata changes."""
-        metadata, wait_ms = self._services.metadata, RETRY.wait_ms(failures, self._services.rng)
-        before = metadata.image
-        await metadata.wait_until(lambda image: image is not before, wait_ms)
+        wait_ms, before = RETRY.wait_ms(failures, self._rng), self._metadata.image
+        await self._metadata.wait_until(lambda image: image is not before, wait_ms)
 
     async def _is_gone(self, partition: TopicPartition) -> bool:
         """Whether a partition exists no longer, asking whoever knows best."""
         topic, index = partition
-        if self._services.metadata.partition(topic, index) is not None:
+        if self._metadata.partition(topic, index) is not None:
             return False
-        session = self._services.session
+        session = self._attachment.session
         try:
             path = paths.topic(topic)
             data, _ = await session.get(path)
@@ -184,7 +192,7 @@ class MarkerSender:
             return False
 
     async def _connected(self, node: int) -> Connection:
-        broker = self._services.metadata.broker(node)
+        broker = self._metadata.broker(node)
         if broker is None:
             raise ConnectionError(f"broker {node} is not alive")
         connection = self._connections.get(node)
@@ -193,6 +201,6 @@ class MarkerSender:
         if connection is not None:
             connection.abort("another connection takes its place")
         self._connections[node] = connection = await Connection.open(
-            broker.host, broker.port, client_id=f"transaction-coordinator-{self._services.settings.node_id}"
+            broker.host, broker.port, client_id=f"transaction-coordinator-{self._config.current.node_id}"
         )
         return connection

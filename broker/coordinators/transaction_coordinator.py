@@ -15,6 +15,7 @@ Source: kafka.coordinator.transaction.TransactionCoordinator and TransactionStat
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -38,7 +39,11 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC, decode_transaction_key, encode_transaction_key
 
 if TYPE_CHECKING:
-    from anabranch.broker.services import Services
+    from anabranch.broker.attachment import Attachment
+    from anabranch.broker.dynamic_config import DynamicConfig
+    from anabranch.broker.metadata_cache import MetadataCache
+    from anabranch.broker.producer_ids import ProducerIds
+    from anabranch.broker.replication.replica_manager import ReplicaManager
 
 log: Final = logging.getLogger(__name__)
 
@@ -50,16 +55,29 @@ EXPIRY: Final = "expiry"
 class TransactionCoordinator:
     """All transactional ids whose partition of `__transaction_state` this broker leads."""
 
-    def __init__(self, services: Services, *, failpoint: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        config: DynamicConfig,
+        replicas: ReplicaManager,
+        metadata: MetadataCache,
+        producer_ids: ProducerIds,
+        attachment: Attachment,
+        *,
+        clock_ms: Callable[[], int],
+        rng: random.Random,
+        failpoint: Callable[[str], None] | None = None,
+    ) -> None:
         """`failpoint` is told of every step of `failpoints.STEPS` that was taken."""
-        self._services = services
-        self._clock_ms = services.clock_ms
+        self._config = config
+        self._metadata = metadata
+        self._producer_ids = producer_ids
+        self._clock_ms = clock_ms
         self._failpoint = failpoint
         self._background = Background("the transaction coordinator")
         self._journal = Journal(
-            services.replicas,
-            timeout_ms=services.settings.request_timeout_ms,
-            clock_ms=services.clock_ms,
+            replicas,
+            timeout_ms=config.current.request_timeout_ms,
+            clock_ms=clock_ms,
             topic=TRANSACTION_STATE_TOPIC,
             read_key=decode_transaction_key,
         )
@@ -72,15 +90,18 @@ class TransactionCoordinator:
             on_closed=self._closed,
         )
         self._markers = MarkerSender(
-            services,
+            config,
+            metadata,
+            attachment,
             self._background,
+            rng=rng,
             is_current=self._is_current,
             on_progress=self._progressed,
         )
-        self._alarm: Alarm[str] = Alarm(services.clock_ms, self._ring)
-        services.replicas.on_leader(self._leadership.on_leader)
-        services.replicas.on_resign(self._leadership.on_resign)
-        for partition in services.replicas.partitions():
+        self._alarm: Alarm[str] = Alarm(clock_ms, self._ring)
+        replicas.on_leader(self._leadership.on_leader)
+        replicas.on_resign(self._leadership.on_resign)
+        for partition in replicas.partitions():
             if partition.topic == TRANSACTION_STATE_TOPIC and partition.is_leader:
                 self._leadership.on_leader(partition.topic, partition.index, partition.leader_epoch)
         now_ms = self._clock_ms()
@@ -97,8 +118,8 @@ class TransactionCoordinator:
 
     def partition_count(self) -> int:
         """How many partitions `__transaction_state` has, or will have."""
-        topic = self._services.metadata.topic(TRANSACTION_STATE_TOPIC)
-        return self._services.settings.transaction_state_log_num_partitions if topic is None else len(topic.partitions)
+        topic = self._metadata.topic(TRANSACTION_STATE_TOPIC)
+        return self._config.current.transaction_state_log_num_partitions if topic is None else len(topic.partitions)
 
     # --- what producers ask --------------------------------------------------------------------------------------
 
@@ -109,13 +130,13 @@ class TransactionCoordinator:
         """
         if transactional_id == "":
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id is null or has at least one character")
-        if not 0 < timeout_ms <= self._services.settings.transaction_max_timeout_ms:
+        if not 0 < timeout_ms <= self._config.current.transaction_max_timeout_ms:
             raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"{timeout_ms} ms")
         shard = self._leadership.shard_of(transactional_id)
         transaction = shard.transactions.get(transactional_id)
         drawn: int | None = None
         if transaction is None or requests.wants_new_producer_id(transaction, expected):
-            drawn = await self._services.producer_ids.draw()
+            drawn = await self._producer_ids.draw()
             shard = self._leadership.shard_of(transactional_id)  # it may be another one by now
             transaction = shard.transactions.get(transactional_id)
             if transaction is None:
@@ -256,7 +277,7 @@ class TransactionCoordinator:
     # --- time ----------------------------------------------------------------------------------------------------
 
     def _interval_ms(self, key: str) -> int:
-        settings = self._services.settings
+        settings = self._config.current
         if key == TIMEOUTS:
             return settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
         return settings.transaction_remove_expired_transaction_cleanup_interval_ms
@@ -286,7 +307,7 @@ class TransactionCoordinator:
 
     async def _remove_expired(self, now_ms: int) -> None:
         """Forget the ids that nobody has used for long."""
-        latest_ms = now_ms - self._services.settings.transactional_id_expiration_ms
+        latest_ms = now_ms - self._config.current.transactional_id_expiration_ms
         for shard in self._loaded_shards():
             expired = [
                 one

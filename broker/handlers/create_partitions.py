@@ -10,7 +10,7 @@ import dataclasses
 
 from anabranch.broker import admin
 from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.mutation_quotas import Spending
+from anabranch.broker.mutation_spending import Spending
 from anabranch.protocol.apis.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,

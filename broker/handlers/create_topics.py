@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from anabranch.broker import admin
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.described_configs import described_topic
-from anabranch.broker.mutation_quotas import Spending
+from anabranch.broker.mutation_spending import Spending
 from anabranch.broker.turns import Turns
 from anabranch.protocol.apis.create_topics import (
     CreatableTopic,

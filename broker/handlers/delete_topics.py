@@ -11,7 +11,7 @@ from __future__ import annotations
 from anabranch.broker import admin
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.metadata_cache import ClusterImage, TopicImage
-from anabranch.broker.mutation_quotas import Spending
+from anabranch.broker.mutation_spending import Spending
 from anabranch.broker.turns import Turns
 from anabranch.protocol.apis.delete_topics import (
     DeletableTopicResult,

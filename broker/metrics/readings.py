@@ -136,7 +136,8 @@ def groups(reading: Reading) -> Samples:
 
 def open_transactions(reading: Reading) -> Samples:
     """How many transactions are open in each state."""
-    coordinator = reading.services.transactions_if_any
+    broker = reading.services.broker
+    coordinator = None if broker is None else broker.transactions.built
     known = () if coordinator is None else coordinator.transactions()
     found = Counter(one.state for one in known)
     return [({"state": state.title}, found[state]) for state in (ONGOING, PREPARE_COMMIT, PREPARE_ABORT)]
@@ -184,13 +185,13 @@ def planned_topics(state: ClusterState) -> list[str]:
 
 def throttled_requests(reading: Reading) -> int:
     """How many answers told their client to wait; a node without quotas has none."""
-    throttling = reading.services.throttling_if_broker
+    throttling = reading.services.throttling
     return 0 if throttling is None else throttling.throttled_requests
 
 
 def throttled_s(reading: Reading) -> float:
     """For how long they told it to."""
-    throttling = reading.services.throttling_if_broker
+    throttling = reading.services.throttling
     return 0.0 if throttling is None else throttling.throttled_ms / 1000
 
 

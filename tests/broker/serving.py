@@ -9,9 +9,11 @@ import random
 import struct
 from collections.abc import AsyncIterator, Callable
 
+from anabranch.broker.attachment import Attachment
 from anabranch.broker.config import BrokerSettings
 from anabranch.broker.controller_link import ControllerLink
 from anabranch.broker.dispatch import HANDLERS, Dispatcher, Handler
+from anabranch.broker.dynamic_config import DynamicConfig
 from anabranch.broker.metadata_cache import MetadataCache
 from anabranch.broker.producer_ids import Claim, ProducerIds
 from anabranch.broker.server import Server
@@ -39,12 +41,12 @@ async def lone_services(settings: BrokerSettings = SETTINGS, zookeeper: MemoryZo
     """What handlers get on a broker that has not met its cluster yet."""
     session = await (zookeeper or MemoryZooKeeper()).connect()
     return Services(
-        settings=settings,
+        dynamic=DynamicConfig(settings),
         metadata=MetadataCache(),
         topic_configs=TopicConfigs(settings, lambda: session),
         controller_link=ControllerLink(lambda: session, client_id="test", request_timeout_ms=1000),
         producer_ids=ProducerIds(claims(session, settings.node_id)),
-        session=session,
+        attachment=Attachment(session),
         clock_ms=lambda: 0,
         rng=random.Random(0),
         cluster_id="test-cluster",

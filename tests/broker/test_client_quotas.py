@@ -77,7 +77,7 @@ async def describe(
 
 async def until_limited(cluster: Cluster, limited: bool = True) -> None:
     """Every broker has heard of it."""
-    throttlings = [node.services.throttling_if_broker for node in cluster.nodes.values()]
+    throttlings = [node.services.throttling for node in cluster.nodes.values()]
     await until(lambda: all(one is not None and one.active == limited for one in throttlings))
 
 

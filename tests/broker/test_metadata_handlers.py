@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -112,7 +113,7 @@ def test_a_broker_that_has_heard_nothing_yet_creates_nothing() -> None:
     """What it does not know may exist; INVALID_REPLICATION_FACTOR, for want of brokers, would end some clients."""
 
     async def scenario() -> None:
-        services = await lone_services(CREATING)
+        services = await lone_services(dataclasses.replace(CREATING, default_replication_factor=3))
         response = await metadata(context(services, 12), names("t", "no/topic"))
         assert [row.error_code for row in response.topics] == [
             ErrorCode.LEADER_NOT_AVAILABLE,
@@ -120,7 +121,6 @@ def test_a_broker_that_has_heard_nothing_yet_creates_nothing() -> None:
         ]
         assert response.brokers == []
         services.metadata.image = ClusterImage(brokers=IMAGE.brokers, controller_id=2)
-        services.settings = BrokerSettings(port=0, auto_create_topics_enable=True, default_replication_factor=3)
         (row,) = (await metadata(context(services, 12), names("t"))).topics
         assert row.error_code == ErrorCode.INVALID_REPLICATION_FACTOR, "as Kafka, once it knows"
 

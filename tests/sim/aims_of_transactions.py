@@ -38,7 +38,7 @@ async def _within(schedule: Any, limit_s: float, condition: Any) -> bool:
 def _epoch_of_open(schedule: Any, node: int, transactional_id: str) -> int:
     """The epoch of the producer whose transaction is open and undecided, by the word of its coordinator; -1 if not."""
     running = schedule.cluster.machines[node].node
-    coordinator = running.services.transactions_if_any if schedule.cluster.machines[node].up else None
+    coordinator = running.services.broker.transactions.built if schedule.cluster.machines[node].up else None
     if coordinator is None:
         return -1
     try:

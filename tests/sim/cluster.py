@@ -318,8 +318,8 @@ class SimCluster:
         machine = self.machines.get(node_id)
         if machine is None or machine.node is None or not machine.up or not hasattr(machine.node, "services"):
             return None
-        replicas = machine.node.services.replicas_if_broker
-        return None if replicas is None else replicas._partitions.get((topic, index))
+        broker = machine.node.services.broker
+        return None if broker is None else broker.replicas._partitions.get((topic, index))
 
     def topics(self) -> Iterator[tuple[str, TopicBody]]:
         """Every topic's znode."""

@@ -21,7 +21,7 @@ def unfenced(planter: Planter) -> None:
 
 @plant("requests of a deposed controller accepted")
 def stale_controller(planter: Planter) -> None:
-    from anabranch.broker.services import ControllerFence
+    from anabranch.broker.controller_fence import ControllerFence
 
     def admit(fence: Any, *, controller_epoch: int, broker_epoch: int) -> None:
         fence.controller_epoch = min(fence.controller_epoch, controller_epoch)
@@ -32,7 +32,7 @@ def stale_controller(planter: Planter) -> None:
 
 @plant("requests for an earlier life of a broker accepted")
 def earlier_life(planter: Planter) -> None:
-    from anabranch.broker.services import ControllerFence
+    from anabranch.broker.controller_fence import ControllerFence
 
     async def at_once(fence: Any) -> None:
         return

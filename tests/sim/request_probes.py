@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
+from anabranch.broker.controller_fence import ControllerFence
 from anabranch.broker.dispatch import Dispatcher
 from anabranch.broker.handlers import list_offsets
 from anabranch.broker.replication.isr_changes import IsrChanges
 from anabranch.broker.replication.partition import Partition
-from anabranch.broker.services import ControllerFence
 from anabranch.chaos.replication_events import Admitted, EndTold, IsrAnswered, IsrAsked, IsrVersion
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.wire import fields_of

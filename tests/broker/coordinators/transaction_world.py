@@ -10,7 +10,6 @@ from typing import Any
 
 from anabranch.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from anabranch.broker.coordinators.transactions import TransactionState
-from anabranch.broker.storage.files import MemoryFiles
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -29,7 +28,7 @@ from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.control import ControlType, read_control
 from anabranch.protocol.records.record import iter_records
 from tests.broker.coordinators.steady_clock import SteadyClock
-from tests.broker.replication.replica_cluster import Assigned, ReplicaCluster, TestBroker, topic_id_of, until
+from tests.broker.replication.replica_cluster import Assigned, ReplicaCluster, topic_id_of, until
 
 TOPIC = "t"
 Identity = tuple[int, int]
@@ -47,25 +46,6 @@ class TransactionWorld(ReplicaCluster):
 
     def clock_ms(self) -> int:
         return self.steady_ms() + self.late_ms
-
-    async def start(self, broker_id: int, files: MemoryFiles | None = None) -> TestBroker:
-        broker = await super().start(broker_id, files)
-        services = broker.services
-        services.clock_ms = self.clock_ms
-        services.coordinator_failpoint = self.reached
-        services.replicas.on_leader(services.on_leader)
-        return broker
-
-    async def kill(self, broker_id: int, *, clean: bool = False) -> MemoryFiles:
-        coordinator = self.brokers[broker_id].services.transactions_if_any
-        if coordinator is not None:
-            await coordinator.stop()
-        return await super().kill(broker_id, clean=clean)
-
-    steps: list[str]
-
-    def reached(self, step: str) -> None:
-        self.steps.append(step)
 
     def coordinator(self, broker_id: int = 1) -> TransactionCoordinator:
         return self.brokers[broker_id].services.transactions
@@ -219,7 +199,6 @@ class TransactionWorld(ReplicaCluster):
 async def transaction_world(brokers: int, partitions: int, **settings: Any) -> AsyncIterator[TransactionWorld]:
     session = await MemoryZooKeeper().connect()
     world = TransactionWorld(session, {"transaction_state_log_num_partitions": 1} | settings)
-    world.steps = []
     try:
         for broker_id in range(1, brokers + 1):
             await world.start(broker_id)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import Any
 
 from anabranch.broker.coordinators.group_coordinator import GroupCoordinator
-from anabranch.broker.storage.files import MemoryFiles
 from anabranch.clients.connection import Connection
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol.apis.consumer_group_position import (
@@ -35,7 +33,7 @@ from anabranch.protocol.apis.sync_group import SyncGroupRequest, SyncGroupReques
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 from tests.broker.coordinators.steady_clock import SteadyClock
-from tests.broker.replication.replica_cluster import Assigned, ReplicaCluster, TestBroker, until
+from tests.broker.replication.replica_cluster import Assigned, ReplicaCluster, until
 
 TOPIC = "t"
 FOR_EVER_MS = 600_000
@@ -54,23 +52,6 @@ class GroupWorld(ReplicaCluster):
 
     def clock_ms(self) -> int:
         return self.steady_ms() + self.late_ms
-
-    async def start(self, broker_id: int, files: MemoryFiles | None = None) -> TestBroker:
-        broker = await super().start(broker_id, files)
-        services = broker.services
-        services.clock_ms = self.clock_ms
-        services.groups_if_broker = GroupCoordinator(
-            services.settings,
-            services.replicas,
-            services.metadata,
-            clock_ms=self.clock_ms,
-            rng=random.Random(broker_id),
-        )
-        return broker
-
-    async def kill(self, broker_id: int, *, clean: bool = False) -> MemoryFiles:
-        await self.groups(broker_id).stop()
-        return await super().kill(broker_id, clean=clean)
 
     def groups(self, broker_id: int) -> GroupCoordinator:
         return self.brokers[broker_id].services.groups

@@ -237,7 +237,7 @@ def test_groups_transactions_and_quotas() -> None:
             endpoint, lambda seen: not any(seen.total("anabranch_transactions_open", state=one) for one in STATES)
         )
         assert (seen.total("anabranch_groups", state="Stable"), seen.total("anabranch_groups", state="Empty")) == (0, 1)
-        throttling = cluster.nodes[1].services.throttling_if_broker
+        throttling = cluster.nodes[1].services.throttling
         assert throttling is not None
         throttling.quotas.set_limits((None, "greedy"), {PRODUCE: 10_000.0})
         async with Producer(servers, client_id="greedy", batch_bytes=1 << 20) as producer:

@@ -13,9 +13,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from anabranch.broker.assembly import assemble_broker
+from anabranch.broker.attachment import Attachment
 from anabranch.broker.config import BrokerSettings
+from anabranch.broker.controller_fence import ControllerFence
 from anabranch.broker.controller_link import ControllerLink
 from anabranch.broker.dispatch import Dispatcher
+from anabranch.broker.dynamic_config import DynamicConfig
 from anabranch.broker.metadata_cache import MetadataCache
 from anabranch.broker.producer_ids import ProducerIds
 from anabranch.broker.replication.partition import Partition
@@ -98,7 +102,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @dataclass
 class TestBroker:
-    """One broker without a controller and without groups."""
+    """One broker without a controller."""
 
     __test__ = False
 
@@ -120,7 +124,12 @@ class TestBroker:
         if not clean:
             self.replicas.logs.close = lambda: None  # type: ignore[method-assign]
             self.replicas.housekeeping.checkpoint = lambda: None  # type: ignore[method-assign]
-        await self.replicas.stop()
+        broker = self.services.broker
+        assert broker is not None
+        await broker.groups.stop()
+        if broker.transactions.built is not None:
+            await broker.transactions.built.stop()
+        await broker.replicas.stop()
         await self.server.stop(drain_s=0)
 
 
@@ -161,33 +170,52 @@ class ReplicaCluster:
     """What the next `publish` says of each broker."""
     bugs: list[str] = field(default_factory=list)
     """What tasks have ended by; a story that expects some takes them away."""
+    steps: list[str] = field(default_factory=list)
+    """The steps that the transaction coordinators have taken."""
     _epochs: int = 100
+
+    def clock_ms(self) -> int:
+        """The brokers' time of day."""
+        return NOW_MS
+
+    def reached(self, step: str) -> None:
+        """A transaction coordinator has taken a step."""
+        self.steps.append(step)
 
     async def start(self, broker_id: int, files: MemoryFiles | None = None) -> TestBroker:
         self._epochs += 1
         settings = BrokerSettings(node_id=broker_id, port=0, **self.settings)
-        metadata = MetadataCache()
-        services = Services(
-            settings=settings,
-            metadata=metadata,
-            topic_configs=TopicConfigs(settings, lambda: self.session),
-            controller_link=ControllerLink(lambda: self.session, client_id="test", request_timeout_ms=1000),
-            producer_ids=ProducerIds(claims(self.session, broker_id)),
-            session=self.session,
-            clock_ms=lambda: NOW_MS,
-            rng=random.Random(broker_id),
-        )
-        services.fence.broker_epoch = self._epochs
         files = files or MemoryFiles()
-        services.replicas_if_broker = ReplicaManager(
-            settings,
-            files,
+        rng = random.Random(broker_id)
+        dynamic, attachment, metadata = DynamicConfig(settings), Attachment(self.session), MetadataCache()
+        topic_configs = TopicConfigs(settings, lambda: self.session)
+        producer_ids = ProducerIds(claims(self.session, broker_id))
+        fence = ControllerFence()
+        fence.broker_epoch = self._epochs
+        services = Services(
+            dynamic=dynamic,
             metadata=metadata,
-            topic_config=services.topic_configs.get,
-            alter_partition=self.alter_partition,
-            broker_epoch=lambda: services.fence.broker_epoch,
-            clock_ms=lambda: NOW_MS,
-            died=lambda bug: self.bugs.append(str(bug)),
+            topic_configs=topic_configs,
+            controller_link=ControllerLink(lambda: self.session, client_id="test", request_timeout_ms=1000),
+            producer_ids=producer_ids,
+            attachment=attachment,
+            clock_ms=self.clock_ms,
+            rng=rng,
+            fence=fence,
+            broker=assemble_broker(
+                dynamic,
+                attachment,
+                files=files,
+                metadata=metadata,
+                topic_configs=topic_configs,
+                producer_ids=producer_ids,
+                fence=fence,
+                alter_partition=self.alter_partition,
+                rng=rng,
+                clock_ms=self.clock_ms,
+                failpoint=self.reached,
+                died=lambda bug: self.bugs.append(str(bug)),
+            ),
         )
         server = Server(settings, Dispatcher(services))
         await server.start()

@@ -268,7 +268,7 @@ async def create_more_than_the_quota(world: World) -> Any:
         ops=[OpData(key="controller_mutation_rate", value=0.1, remove=False)],
     )
     await world.call(AlterClientQuotasRequest(entries=[entry], validate_only=False))
-    throttling = world.cluster.nodes[world.controller].services.throttling_if_broker
+    throttling = world.cluster.nodes[world.controller].services.throttling
     await until(lambda: throttling is not None and throttling.active)
     await world.call(creating(world.fresh(), partitions=9))
     return await world.call(creating(world.fresh()))
