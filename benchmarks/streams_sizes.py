@@ -21,11 +21,11 @@ from typing import Final
 from anabranch.clients.consumer.consumer_partition_assignor import MemberView
 from anabranch.clients.streams.group import Group
 from anabranch.clients.streams.group_assignment import assign_group
-from anabranch.clients.streams.high_availability import assign_highly_available
+from anabranch.clients.streams.high_availability_task_assignor import assign_highly_available
 from anabranch.clients.streams.partition_grouper import TopicsInfo, changelogs_of_tasks, partitions_of_tasks
 from anabranch.clients.streams.subscription_info import RUNNING, SubscriptionInfo, encode_subscription_info
-from anabranch.clients.streams.task import TaskId
 from anabranch.clients.streams.task_assignor import AssignorConfig
+from anabranch.clients.streams.task_id import TaskId
 from anabranch.protocol.streams_protocol import LATEST_VERSION, UNKNOWN_VERSION
 from anabranch.protocol.topic_partition import TopicPartition
 from benchmarks.report import Figure, summary, table, working

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_id import TaskId
 from anabranch.protocol import streams_protocol as wire
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.streams_protocol import LATEST_VERSION, NO_REBALANCE_MS

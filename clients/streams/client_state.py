@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from anabranch.clients.streams.subscription_info import RUNNING
-from anabranch.clients.streams.task import TaskId
 from anabranch.clients.streams.task_assignor import UNBOUNDED_LAG, Client, Placement, process_order
+from anabranch.clients.streams.task_id import TaskId
 
 
 class ClientState:

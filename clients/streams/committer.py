@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from anabranch.clients.producer.verdicts import AbortableError, FatalError
-from anabranch.clients.streams import handover
+from anabranch.clients.streams import state_handover
 from anabranch.clients.streams.changelog import MARK_HEADERS, Marks, arrived_mark, changelog_topic, departed_mark
 from anabranch.clients.streams.tasks import Output, Task
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -296,11 +296,11 @@ class Committer:
     async def _pass_on(self, producer: Producer, departure: Departure, name: str, room: int) -> list[Delivery]:
         """At most `room` keys of one store on their way."""
         task, opened, store = departure.task, departure.opened, departure.task.stores[name]
-        targets = handover.receivers(departure.lineage, opened)
+        targets = state_handover.receivers(departure.lineage, opened)
         topic = changelog_topic(self._application_id, name)
         await self._prepare(topic, 1 + max(targets))
         await producer.wait_for_partitions(topic, 1 + max(targets))
-        ways, kept = handover.leaving(departure.lineage, opened, store.items(), murmur2, room)
+        ways, kept = state_handover.leaving(departure.lineage, opened, store.items(), murmur2, room)
         deliveries = [Delivery(name, task.id.subtopology, target, rows) for target, rows in ways.items()]
         for way in deliveries:
             for key, value in way.rows.items():

@@ -23,8 +23,8 @@ from anabranch.clients.streams.subscription_info import (
     SubscriptionInfo,
     decode_subscription_info,
 )
-from anabranch.clients.streams.task import TaskId
 from anabranch.clients.streams.task_assignor import Client
+from anabranch.clients.streams.task_id import TaskId
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.streams_protocol import LATEST_VERSION
 from anabranch.protocol.topic_partition import TopicPartition

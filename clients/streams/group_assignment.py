@@ -23,9 +23,9 @@ from anabranch.clients.streams.assignment_info import (
     write_hosts,
 )
 from anabranch.clients.streams.group import Group, Process, end_sums_of
-from anabranch.clients.streams.sticky import assign_as_before, assign_sticky
-from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.sticky_task_assignor import assign_as_before, assign_sticky
 from anabranch.clients.streams.task_assignor import AssignorConfig, Client, Placement, TaskAssignor, Tasks
+from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.threads import Shares, Threads
 from anabranch.protocol.streams_protocol import LATEST_VERSION, NO_REBALANCE_MS
 from anabranch.protocol.topic_partition import TopicPartition

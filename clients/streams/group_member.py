@@ -10,12 +10,12 @@ from anabranch.clients.consumer.consumer_partition_assignor import MemberAssignm
 from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.streams.changelog_reader import ChangelogReader
 from anabranch.clients.streams.config import StreamsConfig
-from anabranch.clients.streams.high_availability import assign_highly_available
-from anabranch.clients.streams.internal_topics import InternalTopics, topics_of
-from anabranch.clients.streams.partition_assignor import AssignedTasks, StreamsMember, StreamsPartitionAssignor
-from anabranch.clients.streams.sticky import assign_sticky
-from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.high_availability_task_assignor import assign_highly_available
+from anabranch.clients.streams.internal_topic_manager import InternalTopicManager, topics_of
+from anabranch.clients.streams.sticky_task_assignor import assign_sticky
+from anabranch.clients.streams.streams_partition_assignor import AssignedTasks, StreamsMember, StreamsPartitionAssignor
 from anabranch.clients.streams.task_assignor import AssignorConfig
+from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.topology import Built
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -36,7 +36,7 @@ class EagerStreamsAssignor(StreamsPartitionAssignor):
 class Leading:
     """What only the leader of the group does with the cluster (`LeaderTools`)."""
 
-    def __init__(self, topics: InternalTopics, reader: ChangelogReader) -> None:
+    def __init__(self, topics: InternalTopicManager, reader: ChangelogReader) -> None:
         self._topics = topics
         self._reader = reader
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from anabranch.clients.streams import handover, joined
+from anabranch.clients.streams import joined, state_handover
 from anabranch.clients.streams.joined import Reading
 from anabranch.protocol.lineage import Segment
 from anabranch.protocol.topic_partition import TopicPartition
@@ -68,7 +68,7 @@ class Inputs:
         known = self.read_to(task)
         if known is None:
             return not self.joined(task)
-        return not any(handover.missing(*known, marks) for marks in task.marks())
+        return not any(state_handover.missing(*known, marks) for marks in task.marks())
 
     def holds_back(self, task: Task, partition: TopicPartition, generation: int) -> bool:
         """Whether a segment of one of several topics has to wait for the others, or for the state of its keys."""
@@ -85,7 +85,7 @@ class Inputs:
             return True
         self._held.discard((partition, generation))
         segment = Segment(partition.partition, generation)
-        return any(handover.missing(known[0], segment, marks) for marks in task.marks())
+        return any(state_handover.missing(known[0], segment, marks) for marks in task.marks())
 
     def _reading(self, partition: TopicPartition) -> Reading | None:
         if partition in self.consumer.assignment() and self.is_there(partition):

@@ -10,7 +10,7 @@ generation cuts the same partitions at the same keys in each of them. One may be
     a segment waits for segments of older generations only, of whatever topic, so nobody waits for himself
 
 An input that is not there yet, because its topic is behind, holds everything up; one that was removed was drained, and
-is read to its end. Pure; the graph is `protocol/lineage.py`, and the rest of moving state is `handover.py`.
+is read to its end. Pure; the graph is `protocol/lineage.py`, and the rest of moving state is `state_handover.py`.
 """
 
 from __future__ import annotations

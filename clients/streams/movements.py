@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from anabranch.clients.streams.client_state import ClientState, least_loaded
-from anabranch.clients.streams.task import TaskId
 from anabranch.clients.streams.task_assignor import AssignorConfig
+from anabranch.clients.streams.task_id import TaskId
 
 
 class Movements:

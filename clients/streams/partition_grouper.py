@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from anabranch.clients.metadata import Topic
 from anabranch.clients.streams import joined
-from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_id import TaskId
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.topic_partition import TopicPartition

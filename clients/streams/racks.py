@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from anabranch.clients.streams.client_state import ClientState
-from anabranch.clients.streams.task import TaskId
 from anabranch.clients.streams.task_assignor import AssignorConfig, Tasks
+from anabranch.clients.streams.task_id import TaskId
 
 Costs = tuple[int, ...]
 """What a task costs on each client."""

@@ -22,15 +22,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from anabranch.clients.streams import handover, joined
+from anabranch.clients.streams import joined, state_handover
 from anabranch.clients.streams.joined import Reading
-from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_id import TaskId
 from anabranch.protocol.lineage import Segment
 
 if TYPE_CHECKING:
     from anabranch.clients.consumer.consumer import Consumer
     from anabranch.clients.group_metadata import ConsumerGroupMetadata
-    from anabranch.clients.streams.partition_assignor import AssignedTasks
+    from anabranch.clients.streams.streams_partition_assignor import AssignedTasks
     from anabranch.clients.streams.tasks import Task
     from anabranch.clients.streams.topology import Built
 
@@ -89,7 +89,7 @@ class RemovedTasks:
     def finished(self, task: Task) -> bool:
         """Whether everything was passed on; it need not be opened again then."""
         read_to = self.read_to(task.id)
-        if read_to is None or handover.due(*read_to, min(marks.departed for marks in task.marks())):
+        if read_to is None or state_handover.due(*read_to, min(marks.departed for marks in task.marks())):
             return False
         self._finished[task.id] = read_to[1]
         return True

@@ -16,7 +16,7 @@ from typing import Final
 from anabranch.clients.streams.changelog import changelog_topic
 from anabranch.clients.streams.changelog_reader import ChangelogReader
 from anabranch.clients.streams.committer import Delivery
-from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.tasks import State, Task
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.topic_partition import TopicPartition

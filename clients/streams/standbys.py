@@ -12,8 +12,8 @@ import logging
 from collections.abc import Sequence
 
 from anabranch.clients.streams.client_state import ClientState, least_loaded
-from anabranch.clients.streams.task import TaskId
 from anabranch.clients.streams.task_assignor import AssignorConfig
+from anabranch.clients.streams.task_id import TaskId
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ import shutil
 from pathlib import Path
 
 from anabranch.clients.directory_lock import DirectoryLock
-from anabranch.clients.streams.disk import TaskDisk, checkpoints_on_disk
-from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_disk import TaskDisk, checkpoints_on_disk
+from anabranch.clients.streams.task_id import TaskId
 
 
 class StateDirectory:

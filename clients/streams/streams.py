@@ -26,10 +26,10 @@ from anabranch.clients.streams.changelog_reader import ChangelogReader
 from anabranch.clients.streams.committer import Committer, Moves, TasksMigrated
 from anabranch.clients.streams.config import StreamsConfig
 from anabranch.clients.streams.group_member import Leading, make_assignor
-from anabranch.clients.streams.internal_topics import InternalTopics
+from anabranch.clients.streams.internal_topic_manager import InternalTopicManager
 from anabranch.clients.streams.restorer import Restorer
 from anabranch.clients.streams.state_directory import StateDirectory
-from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_manager import TaskManager
 from anabranch.clients.streams.tasks import Progress, Task
 from anabranch.clients.streams.topology import Topology
@@ -84,7 +84,7 @@ class Streams:
         admin = await self._exit.enter_async_context(
             Admin(config.bootstrap_servers, client_id=config.client_id, rng=self._rng)
         )
-        topics = InternalTopics(admin, config.application_id, self.built, config.replication_factor)
+        topics = InternalTopicManager(admin, config.application_id, self.built, config.replication_factor)
         if config.errors_dead_letter_queue_topic_name:
             await topics.must_exist(config.errors_dead_letter_queue_topic_name)
         await topics.prepare_repartition()

@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
-from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_id import TaskId
 from anabranch.protocol import streams_protocol as wire
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.streams_protocol import LATEST_VERSION, UNKNOWN_VERSION

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_id import TaskId
 from anabranch.protocol.values import value
 
 UNBOUNDED_LAG: Final = 2**63 - 1

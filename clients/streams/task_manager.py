@@ -14,19 +14,19 @@ from collections.abc import Collection
 
 from anabranch.clients.consumer.consumer import Consumer
 from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener
-from anabranch.clients.streams import handover
+from anabranch.clients.streams import state_handover
 from anabranch.clients.streams.assignment_info import AssignorError
 from anabranch.clients.streams.committer import LOST_MEMBERSHIP, Committer, Departure, TasksMigrated
 from anabranch.clients.streams.config import StreamsConfig
 from anabranch.clients.streams.failures import Failures
 from anabranch.clients.streams.inputs import Inputs, StreamsError
 from anabranch.clients.streams.joined import Reading
-from anabranch.clients.streams.partition_assignor import AssignedTasks
 from anabranch.clients.streams.removed_tasks import RemovedTasks
 from anabranch.clients.streams.restorer import Restorer
 from anabranch.clients.streams.state_directory import StateDirectory
+from anabranch.clients.streams.streams_partition_assignor import AssignedTasks
 from anabranch.clients.streams.subscription_info import RUNNING
-from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.tasks import State, Task
 from anabranch.clients.streams.topology import Built
 from anabranch.protocol.errors import KafkaError
@@ -201,11 +201,11 @@ class TaskManager(PartitionKeyRebalanceListener):
             if read_to is None:
                 continue
             lineage, segment = read_to
-            for generation in handover.due(lineage, segment, min(one.departed for one in marks)):
+            for generation in state_handover.due(lineage, segment, min(one.departed for one in marks)):
                 opened = Segment(task.id.partition, generation)
                 before = lineage.previous(opened)
                 assert before is not None, "keys leave where a segment ends"
-                if any(handover.missing(lineage, before, one) for one in marks):
+                if any(state_handover.missing(lineage, before, one) for one in marks):
                     break
                 found.append(Departure(task, lineage, opened))
         return found

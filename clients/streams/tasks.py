@@ -20,10 +20,10 @@ from typing import Final, NamedTuple
 
 from anabranch.clients.consumer.delivery import ConsumerRecord
 from anabranch.clients.streams.changelog import Checkpoint, Marks, is_mark
-from anabranch.clients.streams.disk import TaskDisk, Write
 from anabranch.clients.streams.failures import Failures
 from anabranch.clients.streams.serdes import Undecodable
-from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_disk import TaskDisk, Write
+from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.topology import INTERNAL, Subtopology, internal_name
 from anabranch.protocol.records.record import Headers, Record
 from anabranch.protocol.topic_partition import TopicPartition

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
-from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_id import TaskId
 
 Shares = dict[str, list[TaskId]]
 """Tasks by member."""

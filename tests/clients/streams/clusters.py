@@ -7,8 +7,8 @@ import random
 from dataclasses import dataclass
 
 from anabranch.clients.streams.subscription_info import RUNNING
-from anabranch.clients.streams.task import TaskId
 from anabranch.clients.streams.task_assignor import AssignorConfig, Client, Tasks
+from anabranch.clients.streams.task_id import TaskId
 
 ZONES = ("a", "b", "c")
 END_SUM = 50_000

@@ -20,13 +20,13 @@ from typing import Any
 from anabranch.clients.consumer.consumer_partition_assignor import MemberAssignment, MemberView
 from anabranch.clients.metadata import ClusterMetadata, Partition, Topic
 from anabranch.clients.streams.assignment_info import AssignorError
-from anabranch.clients.streams.high_availability import assign_highly_available
-from anabranch.clients.streams.partition_assignor import AssignedTasks, StreamsMember, StreamsPartitionAssignor
+from anabranch.clients.streams.high_availability_task_assignor import assign_highly_available
 from anabranch.clients.streams.partition_grouper import TopicsInfo
-from anabranch.clients.streams.sticky import assign_sticky
+from anabranch.clients.streams.sticky_task_assignor import assign_sticky
+from anabranch.clients.streams.streams_partition_assignor import AssignedTasks, StreamsMember, StreamsPartitionAssignor
 from anabranch.clients.streams.subscription_info import RUNNING
-from anabranch.clients.streams.task import TaskId
 from anabranch.clients.streams.task_assignor import AssignorConfig
+from anabranch.clients.streams.task_id import TaskId
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.streams_protocol import LATEST_VERSION
 from anabranch.protocol.topic_partition import TopicPartition

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from anabranch.clients.streams.high_availability import assign_highly_available
-from anabranch.clients.streams.sticky import assign_as_before, assign_sticky
-from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.high_availability_task_assignor import assign_highly_available
+from anabranch.clients.streams.sticky_task_assignor import assign_as_before, assign_sticky
 from anabranch.clients.streams.task_assignor import Placement
+from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.threads import Threads
 from tests.clients.streams.clusters import Cluster, a_cluster, with_racks
 from tests.clients.streams.oracle import ask, jars_or_skip

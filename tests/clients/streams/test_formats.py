@@ -29,7 +29,7 @@ from anabranch.clients.streams.subscription_info import (
     decode_subscription_info,
     encode_subscription_info,
 )
-from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_id import TaskId
 from anabranch.protocol import codec, layout, streams_protocol
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.streams_protocol import LATEST_VERSION, StreamsAssignment, StreamsSubscription

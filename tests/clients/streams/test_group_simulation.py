@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from anabranch.clients.streams import group_assignment, partition_assignor
+from anabranch.clients.streams import group_assignment, streams_partition_assignor
 from anabranch.clients.streams.client_state import ClientState
 from anabranch.clients.streams.group import Process
 from anabranch.clients.streams.movements import Movements
-from anabranch.clients.streams.partition_assignor import StreamsPartitionAssignor
+from anabranch.clients.streams.streams_partition_assignor import StreamsPartitionAssignor
 from tests.clients.streams.group_simulation import Violation, play
 
 SCHEDULES = 300
@@ -46,7 +46,7 @@ PLANTED: list[tuple[str, Any, str, Any, str]] = [
      "is given to"),
     ("warm-ups without end", Movements, "_warm_up", lambda _: True, "warm-ups, and no more than"),
     ("lags are ignored", ClientState, "is_caught_up", lambda *_: True, "is to move to where"),
-    ("nobody looks again", partition_assignor, "assign_group",
+    ("nobody looks again", streams_partition_assignor, "assign_group",
      without_probing(group_assignment.assign_group), "for nothing"),
     ("a version is kept for ever", StreamsPartitionAssignor, "_change_version", lambda *_: False, "speaks version"),
     ("unknown lags first, as in Kafka", Process, "had",

@@ -1,7 +1,7 @@
 """Goal: joined topics may be resized one after the other, and the one state of each key is complete and in one place.
 
-Method: the model of `test_handover.py` with two topics, which hear of the same resizes at different times. Tasks read
-them in any order that the rules allow.
+Method: the model of `test_state_handover.py` with two topics, which hear of the same resizes at different times. Tasks
+read them in any order that the rules allow.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from anabranch.clients.streams import handover, joined
+from anabranch.clients.streams import joined, state_handover
 from anabranch.clients.streams.changelog import Marks, arrived_mark, departed_mark
 from anabranch.clients.streams.joined import Reading
 from anabranch.protocol.lineage import Lineage, Segment
-from tests.clients.streams.test_handover import KEYS, history
+from tests.clients.streams.test_state_handover import KEYS, history
 
 ORDERS, PRICES = TOPICS = ("orders", "prices")
 
@@ -77,7 +77,7 @@ class Application:
             return further
         if all_of_them is None or all_of_them[1].generation < segment.generation:
             return False
-        if handover.missing(lineage, segment, self.marks(partition)):
+        if state_handover.missing(lineage, segment, self.marks(partition)):
             return False
         for _ in range(self.rng.choice((1, 5, len(left)))):
             if left:
@@ -90,14 +90,14 @@ class Application:
         if read_to is None:
             return False
         lineage, segment = read_to
-        for generation in handover.due(lineage, segment, self.marks(partition).departed):
+        for generation in state_handover.due(lineage, segment, self.marks(partition).departed):
             opened = Segment(partition, generation)
             before = lineage.previous(opened)
             assert before is not None
-            if handover.missing(lineage, before, self.marks(partition)):
+            if state_handover.missing(lineage, before, self.marks(partition)):
                 break
             store = self.stores[partition]
-            ways, _ = handover.leaving(lineage, opened, store.items(), lambda key: key, 1000)
+            ways, _ = state_handover.leaving(lineage, opened, store.items(), lambda key: key, 1000)
             for target, rows in ways.items():
                 assert not self.stores[target].keys() & rows.keys(), "two tasks have one key"
                 self.stores[target].update(rows)

@@ -13,7 +13,7 @@ from anabranch.clients.streams.partition_grouper import (
     partitions_of_tasks,
     repartition_counts,
 )
-from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_id import TaskId
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.topic_partition import TopicPartition
 

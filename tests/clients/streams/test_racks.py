@@ -8,10 +8,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from anabranch.clients.streams.high_availability import NON_OVERLAP_COST, TRAFFIC_COST, assign_highly_available
-from anabranch.clients.streams.sticky import assign_sticky
-from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.high_availability_task_assignor import (
+    NON_OVERLAP_COST,
+    TRAFFIC_COST,
+    assign_highly_available,
+)
+from anabranch.clients.streams.sticky_task_assignor import assign_sticky
 from anabranch.clients.streams.task_assignor import AssignorConfig, Client, TaskAssignor, Tasks
+from anabranch.clients.streams.task_id import TaskId
 from tests.clients.streams.clusters import Cluster, a_cluster, with_racks
 
 CLUSTERS = 600

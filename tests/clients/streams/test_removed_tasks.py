@@ -8,13 +8,13 @@ from pathlib import Path
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.streams.committer import TasksMigrated
-from anabranch.clients.streams.partition_assignor import AssignedTasks
 from anabranch.clients.streams.partition_grouper import TopicsInfo, removed_tasks
 from anabranch.clients.streams.removed_tasks import RemovedTasks
-from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.streams_partition_assignor import AssignedTasks
+from anabranch.clients.streams.task_id import TaskId
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.topic_partition import TopicPartition
-from tests.clients.streams.test_partition_assignor import TOPOLOGY, Cluster, Thread, metadata
+from tests.clients.streams.test_streams_partition_assignor import TOPOLOGY, Cluster, Thread, metadata
 from tests.clients.streams.world import World, counts, story, until
 from tests.sim.resizing import removals_soon
 

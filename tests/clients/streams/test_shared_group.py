@@ -17,10 +17,10 @@ import pytest
 
 from anabranch import Consumer
 from anabranch.clients.network import GROUP
-from anabranch.clients.streams import group_member, partition_assignor
-from anabranch.clients.streams.partition_assignor import StreamsMember
+from anabranch.clients.streams import group_member, streams_partition_assignor
 from anabranch.clients.streams.serdes import TEXT
 from anabranch.clients.streams.streams import Streams
+from anabranch.clients.streams.streams_partition_assignor import StreamsMember
 from anabranch.clients.streams.subscription_info import (
     SubscriptionInfo,
     decode_subscription_info,
@@ -189,7 +189,7 @@ def test_kafka_streams_leads_and_we_share_its_group(
     jars = jars_or_skip()
     as_old = functools.partial(StreamsMember, latest_version=latest_version)
     monkeypatch.setattr(group_member, "StreamsMember", as_old)
-    monkeypatch.setattr(partition_assignor, "encode_subscription_info", from_the_future)
+    monkeypatch.setattr(streams_partition_assignor, "encode_subscription_info", from_the_future)
     said.clear()
 
     async def act(world: World) -> None:

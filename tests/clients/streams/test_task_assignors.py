@@ -13,10 +13,9 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from anabranch.clients.streams.high_availability import assign_highly_available
-from anabranch.clients.streams.sticky import assign_as_before, assign_sticky
+from anabranch.clients.streams.high_availability_task_assignor import assign_highly_available
+from anabranch.clients.streams.sticky_task_assignor import assign_as_before, assign_sticky
 from anabranch.clients.streams.subscription_info import RUNNING
-from anabranch.clients.streams.task import TaskId
 from anabranch.clients.streams.task_assignor import (
     AssignorConfig,
     Client,
@@ -25,6 +24,7 @@ from anabranch.clients.streams.task_assignor import (
     Tasks,
     process_order,
 )
+from anabranch.clients.streams.task_id import TaskId
 from tests.clients.streams.clusters import END_SUM, Cluster, a_cluster
 
 CLUSTERS = 2000

@@ -9,10 +9,10 @@ import pytest
 
 from anabranch.clients.consumer.delivery import ConsumerRecord
 from anabranch.clients.streams.changelog import MARK_HEADERS, Marks, arrived_mark
-from anabranch.clients.streams.disk import TaskDisk
 from anabranch.clients.streams.failures import SKIP, Failures
 from anabranch.clients.streams.serdes import BYTES
-from anabranch.clients.streams.task import TaskId
+from anabranch.clients.streams.task_disk import TaskDisk
+from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.tasks import Output, State, Task
 from anabranch.clients.streams.topology import Context, Handler, Topology
 from anabranch.protocol.records.record import Record

@@ -17,8 +17,8 @@ from anabranch.clients.streams.client_state import ClientState, improves, placem
 from anabranch.clients.streams.movements import Movements
 from anabranch.clients.streams.racks import STATELESS_COSTS, can_spare_traffic, spare_traffic
 from anabranch.clients.streams.standbys import may_swap, place_standbys
-from anabranch.clients.streams.task import TaskId
 from anabranch.clients.streams.task_assignor import AssignorConfig, Client, Placement, Tasks
+from anabranch.clients.streams.task_id import TaskId
 
 TRAFFIC_COST: Final = 10
 NON_OVERLAP_COST: Final = 1

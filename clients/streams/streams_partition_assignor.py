@@ -33,7 +33,7 @@ from anabranch.clients.streams.assignment_info import (
 )
 from anabranch.clients.streams.group import EARLIEST_PROBEABLE_VERSION, Group
 from anabranch.clients.streams.group_assignment import GroupAssignment, assign_group, refuse_group
-from anabranch.clients.streams.high_availability import assign_highly_available
+from anabranch.clients.streams.high_availability_task_assignor import assign_highly_available
 from anabranch.clients.streams.partition_grouper import (
     MissingSourceTopic,
     Partitions,
@@ -46,8 +46,8 @@ from anabranch.clients.streams.partition_grouper import (
     repartition_counts,
 )
 from anabranch.clients.streams.subscription_info import SubscriptionInfo, encode_subscription_info
-from anabranch.clients.streams.task import TaskId
 from anabranch.clients.streams.task_assignor import AssignorConfig, TaskAssignor
+from anabranch.clients.streams.task_id import TaskId
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.streams_protocol import LATEST_VERSION, NO_REBALANCE_MS, UNKNOWN_VERSION
 from anabranch.protocol.topic_partition import TopicPartition

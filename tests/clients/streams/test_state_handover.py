@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from anabranch.clients.streams import handover
+from anabranch.clients.streams import state_handover
 from anabranch.clients.streams.changelog import Marks, arrived_mark, departed_mark
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.lineage import Lineage, Segment
@@ -49,7 +49,7 @@ class Application:
     def process(self, partition: int) -> bool:
         """Go through the segment that is due, if what it needs has arrived."""
         segment = self.segment(partition)
-        if handover.missing(self.lineage, segment, self.marks(partition)):
+        if state_handover.missing(self.lineage, segment, self.marks(partition)):
             return False
         if segment not in self.logs and self.at[partition] + 1 >= len(self.lineage.segments(partition)):
             return False
@@ -62,16 +62,16 @@ class Application:
     def hand_over(self, partition: int) -> bool:
         """Everything that is due and may be passed on."""
         lineage, done = self.lineage, False
-        for generation in handover.due(lineage, self.segment(partition), self.marks(partition).departed):
+        for generation in state_handover.due(lineage, self.segment(partition), self.marks(partition).departed):
             opened = Segment(partition, generation)
             before = lineage.previous(opened)
             assert before is not None
-            if handover.missing(lineage, before, self.marks(partition)):
+            if state_handover.missing(lineage, before, self.marks(partition)):
                 break
             store = self.stores[partition]
             room = self.rng.choice((1, 3, 1000))
             """A hand-over may take several transactions; others work in between."""
-            ways, kept = handover.leaving(lineage, opened, store.items(), lambda key: key, room)
+            ways, kept = state_handover.leaving(lineage, opened, store.items(), lambda key: key, room)
             for target, rows in ways.items():
                 assert not self.stores[target].keys() & rows.keys(), "two tasks have one key"
                 self.stores[target].update(rows)
@@ -80,7 +80,7 @@ class Application:
                     del store[key]
             if kept is None:
                 return True
-            for target in handover.receivers(lineage, opened):
+            for target in state_handover.receivers(lineage, opened):
                 self.rows[target].update([arrived_mark(partition, generation)])
             self.rows[partition].update([departed_mark(generation)])
             done = True
@@ -140,11 +140,11 @@ def test_no_more_moves_than_has_to(base: int, counts: tuple[int, ...]) -> None:
 def test_a_partition_waits_for_those_whose_keys_it_gets() -> None:
     lineage = Lineage(1, [(0, 1), (1, 2), (2, 1)])
     nothing = Marks({}, -1)
-    assert handover.missing(lineage, Segment(0, 0), nothing) == []
-    assert handover.missing(lineage, Segment(1, 1), nothing) == [Segment(0, 0)]
-    assert handover.missing(lineage, Segment(1, 1), Marks({0: 1}, -1)) == []
-    assert handover.missing(lineage, Segment(0, 2), nothing) == [Segment(1, 1)]
-    assert handover.due(lineage, Segment(0, 0), -1) == []
-    assert handover.due(lineage, Segment(0, 1), -1) == [1]
-    assert handover.due(lineage, Segment(0, 2), -1) == [1]
-    assert handover.due(lineage, Segment(0, 2), 1) == []
+    assert state_handover.missing(lineage, Segment(0, 0), nothing) == []
+    assert state_handover.missing(lineage, Segment(1, 1), nothing) == [Segment(0, 0)]
+    assert state_handover.missing(lineage, Segment(1, 1), Marks({0: 1}, -1)) == []
+    assert state_handover.missing(lineage, Segment(0, 2), nothing) == [Segment(1, 1)]
+    assert state_handover.due(lineage, Segment(0, 0), -1) == []
+    assert state_handover.due(lineage, Segment(0, 1), -1) == [1]
+    assert state_handover.due(lineage, Segment(0, 2), -1) == [1]
+    assert state_handover.due(lineage, Segment(0, 2), 1) == []

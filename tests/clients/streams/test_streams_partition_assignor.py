@@ -25,9 +25,9 @@ from anabranch.clients.streams.assignment_info import (
     encode_assignment_info,
 )
 from anabranch.clients.streams.group import Group, end_sums_of, lag_of
-from anabranch.clients.streams.partition_assignor import AssignedTasks, StreamsMember, StreamsPartitionAssignor
 from anabranch.clients.streams.partition_grouper import TaskAssignmentError, TopicsInfo
-from anabranch.clients.streams.sticky import assign_sticky
+from anabranch.clients.streams.sticky_task_assignor import assign_sticky
+from anabranch.clients.streams.streams_partition_assignor import AssignedTasks, StreamsMember, StreamsPartitionAssignor
 from anabranch.clients.streams.subscription_info import (
     RUNNING,
     UNKNOWN_SUM,
@@ -35,8 +35,8 @@ from anabranch.clients.streams.subscription_info import (
     decode_subscription_info,
     encode_subscription_info,
 )
-from anabranch.clients.streams.task import TaskId
 from anabranch.clients.streams.task_assignor import AssignorConfig
+from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.threads import Threads
 from anabranch.protocol.errors import DecodeError, ErrorCode
 from anabranch.protocol.streams_protocol import LATEST_VERSION, NO_REBALANCE_MS

@@ -21,8 +21,8 @@ from typing import Final
 
 from anabranch.clients.streams.client_state import ClientState, placement_of, states_of
 from anabranch.clients.streams.racks import STATELESS_COSTS, can_spare_traffic, spare_traffic
-from anabranch.clients.streams.task import TaskId
 from anabranch.clients.streams.task_assignor import AssignorConfig, Client, Placement, Tasks
+from anabranch.clients.streams.task_id import TaskId
 
 TRAFFIC_COST: Final = 1
 NON_OVERLAP_COST: Final = 10

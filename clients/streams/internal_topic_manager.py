@@ -20,7 +20,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 log = logging.getLogger(__name__)
 
 
-class InternalTopics:
+class InternalTopicManager:
     """The internal topics of one application."""
 
     def __init__(self, admin: Admin, application_id: str, built: Built, replication_factor: int) -> None:

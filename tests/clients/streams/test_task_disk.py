@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.clients.streams import disk as disk_module
-from anabranch.clients.streams.disk import OPEN_MARK, TaskDisk, Write, checkpoints_on_disk
+from anabranch.clients.streams import task_disk as disk_module
+from anabranch.clients.streams.task_disk import OPEN_MARK, TaskDisk, Write, checkpoints_on_disk
 
 STORES = ("a", "b")
 WRITER = """
 import itertools, sys
 from pathlib import Path
-from anabranch.clients.streams.disk import TaskDisk, Write
+from anabranch.clients.streams.task_disk import TaskDisk, Write
 disk = TaskDisk(Path(sys.argv[1]), ("a", "b"))
 for round in itertools.count(1):
     rows = {b"%d" % key: b"%d" % round for key in range(300)}
