@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from anabranch.broker.api import INTERNAL_TOPICS
-from anabranch.broker.config import BrokerSettings, topic_config
+from anabranch.broker.config import BrokerSettings
+from anabranch.broker.effective_config import topic_config
 from anabranch.broker.metadata_cache import ClusterImage
 from anabranch.controller.placement import assign_replicas
 from anabranch.protocol.errors import ErrorCode, KafkaError

@@ -1,9 +1,8 @@
-"""Broker and topic settings: typed, immutable, made from Kafka's properties.
+"""Broker and topic settings as a node works by them: typed, immutable, with Kafka's names and defaults.
 
 A property is a field: `num.partitions` is `num_partitions`. The fields give types and defaults (Kafka 3.9's, D1, but
 for the few that KIP-253 adds); the tables of `topic_properties` and `broker_properties` give the rest, among it the
-names that Kafka knows and that have no effect here. `with_properties` turns `key=value` text into settings and says
-what is wrong, and what to write instead, when it cannot.
+names that Kafka knows and that have no effect here. `effective_config` turns `key=value` text into these settings.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from anabranch.broker.properties import ConfigError as ConfigError
-from anabranch.broker.properties import ConfigKey, Kind, text_of
 from anabranch.broker.properties import parse_properties as parse_properties
-from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.broker.properties import text_of
 
 INT64_MAX: Final = 2**63 - 1
 WEEK_MS: Final = 7 * 24 * 3600 * 1000
@@ -205,7 +203,7 @@ class TopicConfig:
 
 
 _PROPERTY_OF: Final[Mapping[str, str]] = {"node_id": "broker.id", "rack": "broker.rack"}
-_NO_PROPERTIES: Final = ("host", "port", "advertised_host", "advertised_port", "roles", "data_dir", "given")
+WITHOUT_PROPERTY: Final = ("host", "port", "advertised_host", "advertised_port", "roles", "data_dir", "given")
 """Fields that Kafka has no property for, or another: options and `listeners` say them."""
 _FIELD_OF: Final[Mapping[str, str]] = {"node.id": "node_id", "log.dir": "log_dirs"} | {
     name: field for field, name in _PROPERTY_OF.items()
@@ -234,135 +232,3 @@ def own_default(settings: type[BrokerSettings] | type[TopicConfig], name: str) -
 
 
 _DEFAULTS: Final[dict[type[Any], Mapping[str, str]]] = {}
-
-
-def with_properties(settings: BrokerSettings, properties: Mapping[str, str]) -> BrokerSettings:
-    """These settings with `key=value` properties applied; ConfigError names the first one that is wrong."""
-    if not properties:
-        return settings
-    from anabranch.broker.broker_properties import broker_properties
-
-    known = broker_properties()
-    fields = {one.name: one for one in dataclasses.fields(BrokerSettings) if one.name not in _NO_PROPERTIES}
-    changes: dict[str, Any] = {}
-    for name, text in properties.items():
-        key, one = known.get(name), fields.get(field_name(name))
-        if key is None and (one is None or property_name(one.name) != name):
-            raise ConfigError(f"unknown property {name!r}{_did_you_mean(name, [*known, *map(property_name, fields)])}")
-        key = key or ConfigKey(name, _KINDS[str(one.type).partition("[")[0] if one else "str"], None)
-        parsed = key.parse(text)
-        if one is not None:
-            changes[one.name] = _split(text) if str(one.type).startswith("tuple") else parsed
-    changes |= _in_milliseconds(settings, properties)
-    for name in ("listeners", "advertised.listeners"):
-        if name in properties:
-            changes |= _listener(name, properties[name])
-    if _PER_IP in properties or _PER_IP_OVERRIDES in properties:
-        _check_per_ip(changes, settings)
-    _check_queue(changes, settings)
-    given = {name: text for name, text in properties.items() if name in known}
-    return dataclasses.replace(settings, **changes, given={**settings.given, **given})
-
-
-def topic_config(settings: BrokerSettings, properties: Mapping[str, str]) -> TopicConfig:
-    """The effective configuration of a topic: what was set for it, over the broker's defaults.
-
-    Raises KafkaError(INVALID_CONFIG) for a name that Kafka does not know, and for a value that it refuses.
-    """
-    from anabranch.broker.topic_properties import topic_properties
-
-    known = topic_properties()
-    for name in properties:
-        if name not in known:
-            hint = _did_you_mean(name, known)
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}{hint}")
-    try:
-        set_here = {name: known[name].parse(text) for name, text in properties.items()}
-    except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
-    effective: dict[str, Any] = {}
-    for one in dataclasses.fields(TopicConfig):
-        name = property_name(one.name)
-        inherited = getattr(settings, field_name(known[name].synonym)) if known[name].synonym else one.default
-        effective[one.name] = set_here.get(name, inherited)
-    _check_together(effective, set_here)
-    for bound in ("message_timestamp_before_max_ms", "message_timestamp_after_max_ms"):
-        if effective[bound] == INT64_MAX:
-            effective[bound] = effective["message_timestamp_difference_max_ms"]
-    if effective["reshard_legacy_producers"] == "auto" and "enable.ordered.delivery" in set_here:
-        effective["reshard_legacy_producers"] = "refuse" if set_here["enable.ordered.delivery"] else "allow"
-    return TopicConfig(**effective)
-
-
-def _check_together(effective: Mapping[str, Any], set_here: Mapping[str, Any]) -> None:
-    least, most = effective["min_compaction_lag_ms"], effective["max_compaction_lag_ms"]
-    if least > most:
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG,
-            f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})",
-        )
-    for name in ("remote.storage.enable", "remote.log.delete.on.disable", "remote.log.copy.disable"):
-        if set_here.get(name):
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}=true: there is no tiered storage here")
-
-
-_PER_IP: Final = "max.connections.per.ip"
-_PER_IP_OVERRIDES: Final = "max.connections.per.ip.overrides"
-
-
-def _check_per_ip(changes: Mapping[str, Any], settings: BrokerSettings) -> None:
-    from anabranch.broker.addresses import address_bounds
-
-    overrides = changes.get("max_connections_per_ip_overrides", settings.max_connections_per_ip_overrides)
-    address_bounds(overrides)
-    if changes.get("max_connections_per_ip") == 0 and not overrides:
-        raise ConfigError(f"{_PER_IP}=0 would refuse everybody: name those who may connect in {_PER_IP_OVERRIDES}")
-
-
-def _check_queue(changes: dict[str, Any], settings: BrokerSettings) -> None:
-    """The largest request must fit; a bound that nobody set gives way."""
-    largest = changes.get("socket_request_max_bytes", settings.socket_request_max_bytes)
-    queued = changes.get("queued_max_request_bytes", settings.queued_max_request_bytes)
-    if not 0 < queued < largest:
-        return
-    if "queued_max_request_bytes" in changes or "queued.max.request.bytes" in settings.given:
-        raise ConfigError(
-            f"queued.max.request.bytes={queued} holds no request of socket.request.max.bytes={largest}: raise the "
-            "first, or lower the second"
-        )
-    changes["queued_max_request_bytes"] = largest
-
-
-_KINDS: Final = {"int": Kind.LONG, "str": Kind.STRING, "bool": Kind.BOOLEAN, "float": Kind.DOUBLE, "tuple": Kind.LIST}
-
-
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _in_milliseconds(settings: BrokerSettings, properties: Mapping[str, str]) -> dict[str, Any]:
-    """What properties in hours and minutes mean, where nothing finer is said."""
-    from anabranch.broker.broker_properties import COARSE, broker_properties
-
-    changes = {}
-    for name, (fine, factor) in COARSE.items():  # minutes come after hours, and win
-        if name in properties and fine not in properties and fine not in settings.given:
-            units = int(broker_properties()[name].parse(properties[name]))
-            changes[field_name(fine)] = units * factor if units >= 0 else -1
-    return changes
-
-
-def _listener(name: str, text: str) -> dict[str, Any]:
-    listener, slashes, address = text.partition("://")
-    host, colon, port = address.rpartition(":")
-    if not slashes or not colon or listener != "PLAINTEXT" or not port.isdecimal() or int(port) > 65535:
-        raise ConfigError(f"{name}={text!r}: write PLAINTEXT://HOST:PORT; a node has this one listener")
-    prefix = "advertised_" if name.startswith("advertised") else ""
-    return {f"{prefix}host": host.strip("[]"), f"{prefix}port": int(port)}
-
-
-def _did_you_mean(name: str, known: Mapping[str, Any] | list[str]) -> str:
-    import difflib  # only on the way to an error
-
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]}?" if close else ""

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.broker.broker_properties import THREADS, broker_properties
-from anabranch.broker.config import topic_config
 from anabranch.broker.config_changes import DEFAULT_ENTITY, change_config, read_config
 from anabranch.broker.dynamic_config import may_change, merged, usable
+from anabranch.broker.effective_config import topic_config
 from anabranch.broker.properties import Changes, ConfigError, ConfigKey, Kind
 from anabranch.broker.topic_properties import topic_properties
 from anabranch.broker.turns import Turns

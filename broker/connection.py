@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from anabranch.broker.api import CloseConnection
 from anabranch.broker.dispatch import HandlerBug
@@ -21,7 +21,8 @@ from anabranch.protocol.connection import ServerConnection
 from anabranch.protocol.errors import DecodeError
 
 if TYPE_CHECKING:
-    from anabranch.broker.server import Server
+    from anabranch.broker.dispatch import Dispatcher
+    from anabranch.broker.request_memory import RequestMemory
 
 log: Final = logging.getLogger(__name__)
 
@@ -30,10 +31,32 @@ UNANSWERED_BYTES_MAX: Final = 1 << 20
 """Answers that may wait in a socket before the next request of its connection is taken up."""
 
 
+class Host(Protocol):
+    """The server that accepted a connection, as far as the connection is concerned."""
+
+    dispatcher: Dispatcher
+    loop: asyncio.AbstractEventLoop
+    request_memory: RequestMemory
+    frame_bytes_max: int
+    entries_max: int
+    """The most entries that the arrays of one request may have."""
+    buffered_bytes_max: int
+    received_bytes: int
+    sent_bytes: int
+    adds_up_answers: bool
+    """Whether `sent_bytes` counts."""
+
+    def admit(self, connection: BrokerConnection) -> bool:
+        """Take a new connection in; False refuses it."""
+
+    def forget(self, connection: BrokerConnection) -> None:
+        """A connection has ended."""
+
+
 class BrokerConnection(asyncio.BufferedProtocol):
     """One accepted connection."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Host) -> None:
         self._server = server
         self._core = ServerConnection(server.dispatcher.served, server.frame_bytes_max, server.entries_max)
         self._transport: asyncio.Transport | None = None

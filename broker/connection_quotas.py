@@ -14,16 +14,26 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from anabranch.broker.addresses import canonical
 from anabranch.broker.quotas import DEFAULT, IDLE_MS, RATES_MAX, Rate
 
-if TYPE_CHECKING:
-    from anabranch.broker.connection import BrokerConnection
-
 UNLIMITED: Final = 2**31 - 1
 """Kafka's default of both limits."""
+
+
+class Guest(Protocol):
+    """A new connection, as far as its entrance is concerned."""
+
+    address: str
+    """Where the peer is, without its port."""
+
+    def serve(self) -> None:
+        """Its requests may be answered from now on."""
+
+    def close(self) -> None:
+        """It must end."""
 
 
 class ConnectionQuotas:
@@ -90,10 +100,10 @@ class Entrance:
     def __init__(self, quotas: ConnectionQuotas) -> None:
         self._quotas = quotas
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[BrokerConnection] = deque()
+        self._waiting: deque[Guest] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    def enter(self, connection: BrokerConnection) -> None:
+    def enter(self, connection: Guest) -> None:
         """Serve a connection when its time has come, or close it."""
         self._waiting.append(connection)
         self._look()
@@ -117,7 +127,7 @@ class Entrance:
         self._let_in(self._waiting.popleft())
         self._look()
 
-    def _let_in(self, connection: BrokerConnection) -> None:
+    def _let_in(self, connection: Guest) -> None:
         hold_ms = self._quotas.hold_ms(connection.address, self._now_ms())
         if hold_ms:
             self._loop.call_later(hold_ms / 1000, connection.close)

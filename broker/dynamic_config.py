@@ -75,7 +75,7 @@ def may_change(name: str, *, per_broker: bool) -> bool:
 def merged(static: BrokerSettings, changed: Mapping[str, str]) -> BrokerSettings:
     """The settings with these changes; what was given at the start stays on record."""
     from anabranch.broker.broker_properties import broker_properties
-    from anabranch.broker.config import with_properties
+    from anabranch.broker.effective_config import with_properties
 
     if not changed:
         return static

@@ -18,7 +18,8 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from anabranch.broker.config import BrokerSettings, ConfigError, with_properties
+from anabranch.broker.config import BrokerSettings, ConfigError
+from anabranch.broker.effective_config import with_properties
 from anabranch.broker.properties import ConfigKey, Kind
 
 log: Final = logging.getLogger(__name__)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from anabranch.broker.config import BrokerSettings, TopicConfig, topic_config
+from anabranch.broker.config import BrokerSettings, TopicConfig
+from anabranch.broker.effective_config import topic_config
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.session import NoNode
 from anabranch.protocol.errors import KafkaError

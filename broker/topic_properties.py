@@ -11,6 +11,7 @@ import functools
 from collections.abc import Mapping
 from typing import Final
 
+from anabranch.broker.config import TopicConfig, own_default
 from anabranch.broker.properties import ConfigKey, table
 
 _TOPIC: Final = """
@@ -58,6 +59,4 @@ unclean.leader.election.enable | boolean | = |  | unclean.leader.election.enable
 @functools.cache
 def topic_properties() -> Mapping[str, ConfigKey]:
     """Every property that a topic may have, by name."""
-    from anabranch.broker.config import TopicConfig, own_default
-
     return table(_TOPIC, lambda name: own_default(TopicConfig, name))

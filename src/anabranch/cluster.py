@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.app import Node
-from anabranch.broker.config import BrokerSettings, with_properties
+from anabranch.broker.config import BrokerSettings
+from anabranch.broker.effective_config import with_properties
 from anabranch.broker.start_settings import check_reachable, refuse_twice, start_settings
 from anabranch.broker.storage.files import files_of
 from anabranch.clients.clock import follow_loop_ms

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from anabranch.broker.addresses import address_bounds, canonical
-from anabranch.broker.config import BrokerSettings, ConfigError, with_properties
+from anabranch.broker.config import BrokerSettings, ConfigError
+from anabranch.broker.effective_config import with_properties
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ import pytest
 
 from anabranch.broker import request_memory
 from anabranch.broker.api import RequestContext
-from anabranch.broker.config import BrokerSettings, ConfigError, with_properties
+from anabranch.broker.config import BrokerSettings, ConfigError
+from anabranch.broker.effective_config import with_properties
 from anabranch.broker.request_memory import FREE_BYTES
 from anabranch.broker.server import Server
 from anabranch.protocol.apis.heartbeat import HeartbeatResponse
