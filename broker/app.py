@@ -24,7 +24,7 @@ from anabranch.broker.assembly import assemble
 from anabranch.broker.attachment import Attachment
 from anabranch.broker.config import BrokerSettings, ConfigError
 from anabranch.broker.config_changes import DEFAULT_ENTITY, read_config
-from anabranch.broker.coordinators.failpoints import crashing_at
+from anabranch.broker.coordinators.coordinator_failpoints import crashing_at
 from anabranch.broker.dispatch import Dispatcher
 from anabranch.broker.lasting import lasting
 from anabranch.broker.metadata_cache import ClusterImage

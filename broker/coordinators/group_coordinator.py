@@ -16,9 +16,10 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from anabranch.broker.coordinators import answers, positions
+from anabranch.broker.coordinators import group_positions
+from anabranch.broker.coordinators import group_responses as responses
 from anabranch.broker.coordinators.background import Alarm, Background
-from anabranch.broker.coordinators.events import (
+from anabranch.broker.coordinators.group_events import (
     Answer,
     Close,
     Disturbed,
@@ -37,7 +38,7 @@ from anabranch.broker.coordinators.group_state import EMPTY, GroupLimits
 from anabranch.broker.coordinators.group_table import GroupTable
 from anabranch.broker.coordinators.group_transactions import GroupTransactions
 from anabranch.broker.coordinators.groups import Group
-from anabranch.broker.coordinators.journal import GROUP_ERRORS, Journal
+from anabranch.broker.coordinators.replicated_journal import GROUP_ERRORS, Journal
 from anabranch.broker.coordinators.shards import Slot
 from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositionRequest, ConsumerGroupPositionResponse
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -156,7 +157,7 @@ class GroupCoordinator:
         event = Sync(ticket=self._ticket(), request=request)
         response: SyncGroupResponse = await self._submit(request.group_id, event)
         if response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return answers.sync_refusal(ErrorCode.REBALANCE_IN_PROGRESS)  # makes the member rejoin
+            return responses.sync_refusal(ErrorCode.REBALANCE_IN_PROGRESS)  # makes the member rejoin
         return response
 
     async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
@@ -165,7 +166,7 @@ class GroupCoordinator:
         response: HeartbeatResponse = await self._submit(request.group_id, event)
         if response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             # Kafka says NONE, unseen. But a member may go by this alone, which was replaced while it slept.
-            return answers.heartbeat(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return responses.heartbeat(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return response
 
     async def leave(self, request: LeaveGroupRequest, *, version: int) -> LeaveGroupResponse:
@@ -183,9 +184,9 @@ class GroupCoordinator:
                 raise KafkaError(ErrorCode.INVALID_GROUP_ID)
             slot = self.table.find_or_create(group_id) if create else self.table.find(group_id)
         except KafkaError as error:
-            return answers.refusal(event, error.code).response
+            return responses.refusal(event, error.code).response
         if slot is None:
-            return answers.unknown_group(event, self.table.limits)
+            return responses.unknown_group(event, self.table.limits)
         self._apply(slot, event)
         return await event.ticket
 
@@ -197,7 +198,7 @@ class GroupCoordinator:
         for effect in slot.group.apply(event, self._clock_ms()):
             self._run(slot, effect)
         if slot.group.state is not before or slot.group.generation != generation:
-            log.debug("%s: %s", slot.group.describe(), answers.why(event))
+            log.debug("%s: %s", slot.group.describe(), responses.why(event))
         if not isinstance(event, Heartbeat | Close):  # heartbeats only move deadlines later
             self._look_again(slot)
 
@@ -266,7 +267,7 @@ class GroupCoordinator:
         except KafkaError as error:
             if slot is not None:
                 self._look_again(slot)
-            return positions.refusal(error.code)
+            return group_positions.refusal(error.code)
         if version == 0:
             slot.positions.forget(slot.positions.members() - slot.group.members.by_id.keys())
             return slot.positions.exchange(request)

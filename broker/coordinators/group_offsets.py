@@ -12,11 +12,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.coordinators.events import Answer
+from anabranch.broker.coordinators.committed_offsets import CommittedOffset, Offsets, TopicPartition, records_of
+from anabranch.broker.coordinators.group_events import Answer
 from anabranch.broker.coordinators.group_state import EMPTY, STABLE
 from anabranch.broker.coordinators.groups import CONSUMER_PROTOCOL_TYPE
-from anabranch.broker.coordinators.journal import COMMIT_ERRORS, GROUP_ERRORS, Journal
-from anabranch.broker.coordinators.offsets import CommittedOffset, Offsets, TopicPartition, records_of
+from anabranch.broker.coordinators.replicated_journal import COMMIT_ERRORS, GROUP_ERRORS, Journal
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_key
 

@@ -14,9 +14,9 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.coordinators.events import Answer
-from anabranch.broker.coordinators.journal import COMMIT_ERRORS, Journal, Part
-from anabranch.broker.coordinators.offsets import CommittedOffset, TopicPartition, records_of
+from anabranch.broker.coordinators.committed_offsets import CommittedOffset, TopicPartition, records_of
+from anabranch.broker.coordinators.group_events import Answer
+from anabranch.broker.coordinators.replicated_journal import COMMIT_ERRORS, Journal, Part
 from anabranch.broker.replication.verification import Transaction
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC

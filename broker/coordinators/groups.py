@@ -17,8 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
 
-from anabranch.broker.coordinators import answers, joining, rebalance
-from anabranch.broker.coordinators.events import (
+from anabranch.broker.coordinators import group_responses as responses
+from anabranch.broker.coordinators import joining, rebalance
+from anabranch.broker.coordinators.group_events import (
     Answer,
     Close,
     Disturbed,
@@ -112,7 +113,7 @@ class Group:
         try:
             self._dispatch(event, now_ms)
         except KafkaError as error:
-            self.effects.append(answers.refusal(event, error.code))
+            self.effects.append(responses.refusal(event, error.code))
         effects, self.effects = self.effects, []
         return effects
 
@@ -152,13 +153,13 @@ class Group:
         member = self.checked(request.member_id, request.group_instance_id, request.generation_id)
         self.touch(member, now_ms)
         preparing = self.state is PREPARING
-        self.answer(event, answers.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE))
+        self.answer(event, responses.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE))
 
     def _leave(self, event: Leave, now_ms: int) -> None:
         self.check_alive()
         size_before = len(self.members)
-        rows = [(one, self._leave_one(one.member_id, one.group_instance_id)) for one in answers.leaving(event)]
-        self.answer(event, answers.left(event, rows))
+        rows = [(one, self._leave_one(one.member_id, one.group_instance_id)) for one in responses.leaving(event)]
+        self.answer(event, responses.left(event, rows))
         rebalance.continue_after_loss(self, size_before, now_ms)
 
     def _leave_one(self, member_id: str, instance_id: str | None) -> ErrorCode:
@@ -249,7 +250,9 @@ class Group:
     def drop(self, member: Member) -> None:
         """Let a member go; what it waits for is refused, and it has to begin anew."""
         if member.joining is not None:
-            self.answer(member.joining, answers.join_refusal(member.joining, ErrorCode.UNKNOWN_MEMBER_ID, member_id=""))
+            self.answer(
+                member.joining, responses.join_refusal(member.joining, ErrorCode.UNKNOWN_MEMBER_ID, member_id="")
+            )
             member.joining = None
         self.release(member, ErrorCode.UNKNOWN_MEMBER_ID)
         self.members.remove(member)
@@ -258,10 +261,10 @@ class Group:
     def release(self, member: Member, error: ErrorCode) -> None:
         """Answer whatever the member still waits for; it will not happen any more."""
         if member.joining is not None:
-            self.effects.append(answers.refusal(member.joining, error))
+            self.effects.append(responses.refusal(member.joining, error))
             member.joining = None
         if member.syncing is not None:
-            self.effects.append(Answer(member.syncing, answers.sync_refusal(error)))
+            self.effects.append(Answer(member.syncing, responses.sync_refusal(error)))
             member.syncing = None
 
     def answer(self, event: Join | Sync | Heartbeat | Leave, response: Any) -> None:

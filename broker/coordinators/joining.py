@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.coordinators import answers, rebalance
-from anabranch.broker.coordinators.events import Answer, Join, Persisted, Replaced
+from anabranch.broker.coordinators import group_responses as responses
+from anabranch.broker.coordinators import rebalance
+from anabranch.broker.coordinators.group_events import Answer, Join, Persisted, Replaced
 from anabranch.broker.coordinators.group_state import COMPLETING, DEAD, EMPTY, PREPARING, STABLE
 from anabranch.broker.coordinators.members import Member
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -31,7 +32,7 @@ def join(group: Group, event: Join, now_ms: int) -> None:
         raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
     if not has_room(group, request.member_id):
         group.members.pending.pop(request.member_id, None)
-        group.answer(event, answers.join_refusal(event, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=""))
+        group.answer(event, responses.join_refusal(event, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=""))
         if request.member_id in group.members.by_id:  # the last to rejoin a group that had become too large
             group.drop(group.members.by_id[request.member_id])
         rebalance.end_join_phase_if_complete(group, now_ms)
@@ -78,7 +79,7 @@ def join_unknown(group: Group, event: Join, now_ms: int) -> None:
             admit(group, event, member_id, now_ms)
     elif event.version >= 4:
         group.members.pending[member_id] = now_ms + event.request.session_timeout_ms
-        group.answer(event, answers.join_refusal(event, ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
+        group.answer(event, responses.join_refusal(event, ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
     else:
         admit(group, event, member_id, now_ms)
 
@@ -115,12 +116,12 @@ def rejoin(group: Group, event: Join, now_ms: int) -> None:
     """Somebody with a member id. It may have missed an answer, want something else, or have to take part again."""
     request = event.request
     member = group.members.check(request.member_id, request.group_instance_id)
-    unchanged = member.protocols == answers.protocols_of(request)
+    unchanged = member.protocols == responses.protocols_of(request)
     if group.state is COMPLETING and unchanged:
-        group.answer(event, answers.joined(group, member))  # the answer to its last join got lost
+        group.answer(event, responses.joined(group, member))  # the answer to its last join got lost
         group.touch(member, now_ms)
     elif group.state is STABLE and unchanged and member.member_id != group.members.leader_id:
-        group.answer(event, answers.joined(group, member))
+        group.answer(event, responses.joined(group, member))
         group.touch(member, now_ms)
     elif group.state in (PREPARING, COMPLETING, STABLE):
         park(group, member, event, now_ms)
@@ -148,7 +149,7 @@ def replace_static(group: Group, event: Join, member_id: str, now_ms: int) -> No
     adopt(member, event)
     if group.state is STABLE and group.members.choose_protocol() == group.protocol:
         group.touch(member, now_ms)
-        response = answers.joined_without_rebalance(group, member, event, old_leader)
+        response = responses.joined_without_rebalance(group, member, event, old_leader)
         assignments = {one.member_id: one.assignment for one in group.members}
         group.persist(assignments, Answer(event.ticket, response), before)
         return
@@ -163,7 +164,7 @@ def replaced(group: Group, event: Persisted, now_ms: int) -> None:
     if event.error is ErrorCode.NONE:
         group.effects.append(answer)
         return
-    group.effects.append(Answer(answer.ticket, answers.with_error(answer.response, event.error)))
+    group.effects.append(Answer(answer.ticket, responses.with_error(answer.response, event.error)))
     current = group.members.static.get(before.instance_id)
     if current is not None and current == answer.response.member_id:
         member = group.members.by_id[current]
@@ -182,7 +183,7 @@ def adopt(member: Member, event: Join) -> None:
     member.session_timeout_ms = request.session_timeout_ms
     known = request.rebalance_timeout_ms >= 0
     member.rebalance_timeout_ms = request.rebalance_timeout_ms if known else request.session_timeout_ms  # v0
-    member.protocols = answers.protocols_of(request)
+    member.protocols = responses.protocols_of(request)
 
 
 def park(group: Group, member: Member, event: Join, now_ms: int) -> None:

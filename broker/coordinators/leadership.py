@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 
 from anabranch.broker.coordinators.background import Background
-from anabranch.broker.coordinators.journal import Journal, Put, Settle
+from anabranch.broker.coordinators.replicated_journal import Journal, Put, Settle
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.hashing import partition_of_group
 

@@ -24,7 +24,7 @@ from anabranch.broker.coordinators.transaction_markers import (
     outcomes,
     request_of,
 )
-from anabranch.broker.coordinators.transactions import TopicPartition
+from anabranch.broker.coordinators.transactional_id import TopicPartition
 from anabranch.clients.backoff import Backoff
 from anabranch.clients.connection import Connection
 from anabranch.controller.zk import paths, znodes

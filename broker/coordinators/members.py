@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from anabranch.broker.coordinators.events import Join, Ticket
+from anabranch.broker.coordinators.group_events import Join, Ticket
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 Protocols = tuple[tuple[str, bytes], ...]

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch.broker.coordinators import answers
-from anabranch.broker.coordinators.events import Answer, Disturbed, Persisted, Sync
+from anabranch.broker.coordinators import group_responses as responses
+from anabranch.broker.coordinators.group_events import Answer, Disturbed, Persisted, Sync
 from anabranch.broker.coordinators.group_state import COMPLETING, EMPTY, PREPARING, STABLE
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -101,7 +101,7 @@ def end_join_phase(group: Group, now_ms: int) -> None:
         member.is_new = False
         if member.joining is not None:
             event, member.joining = member.joining, None
-            group.answer(event, answers.joined(group, member))
+            group.answer(event, responses.joined(group, member))
         group.touch(member, now_ms)
 
 
@@ -131,7 +131,7 @@ def sync(group: Group, event: Sync, now_ms: int) -> None:
     note_synced(group, member)
     if group.state is STABLE:
         group.touch(member, now_ms)
-        group.answer(event, answers.synced(group, member))
+        group.answer(event, responses.synced(group, member))
         return
     assert group.state is COMPLETING, f"{group.describe()}: a member in a group without members"
     group.release(member, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -171,6 +171,6 @@ def answer_syncs(group: Group, error: ErrorCode, now_ms: int) -> None:
         if member.syncing is not None:
             ticket, member.syncing = member.syncing, None
             refused = error is not ErrorCode.NONE
-            response = answers.sync_refusal(error) if refused else answers.synced(group, member)
+            response = responses.sync_refusal(error) if refused else responses.synced(group, member)
             group.effects.append(Answer(ticket, response))
             group.touch(member, now_ms)

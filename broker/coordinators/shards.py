@@ -10,11 +10,11 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from anabranch.broker.coordinators.committed_offsets import CommittedOffset, Offsets
+from anabranch.broker.coordinators.group_positions import Positions
 from anabranch.broker.coordinators.group_state import EMPTY, GroupLimits
 from anabranch.broker.coordinators.groups import Group
-from anabranch.broker.coordinators.journal import Journal, Part, Put, Settle
-from anabranch.broker.coordinators.offsets import CommittedOffset, Offsets
-from anabranch.broker.coordinators.positions import Positions
+from anabranch.broker.coordinators.replicated_journal import Journal, Part, Put, Settle
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.internal_topics import (
     GroupMetadataKey,

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators import transaction_requests as requests
 from anabranch.broker.coordinators.background import Alarm, Background
-from anabranch.broker.coordinators.journal import Journal
 from anabranch.broker.coordinators.leadership import Leadership
 from anabranch.broker.coordinators.marker_sender import MarkerSender
+from anabranch.broker.coordinators.replicated_journal import Journal
 from anabranch.broker.coordinators.transaction_journal import TRANSACTION_ERRORS, TransactionShard, record_of
 from anabranch.broker.coordinators.transaction_markers import DecidedTransaction
 from anabranch.broker.coordinators.transaction_requests import Producer
-from anabranch.broker.coordinators.transactions import (
+from anabranch.broker.coordinators.transactional_id import (
     AT_REST,
     PREPARE_EPOCH_FENCE,
     PREPARED,

@@ -12,8 +12,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from anabranch.broker.coordinators.journal import Put, Settle
-from anabranch.broker.coordinators.transactions import EMPTY, TopicPartition, Transaction, TransactionState, Transition
+from anabranch.broker.coordinators.replicated_journal import Put, Settle
+from anabranch.broker.coordinators.transactional_id import (
+    EMPTY,
+    TopicPartition,
+    Transaction,
+    TransactionState,
+    Transition,
+)
 from anabranch.protocol.errors import DecodeError, ErrorCode
 from anabranch.protocol.internal_topics import (
     TransactionPartitions,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from anabranch.broker.coordinators.transaction_journal import TransactionShard, grouped
-from anabranch.broker.coordinators.transactions import PREPARE_COMMIT, TopicPartition, Transaction, Transition
+from anabranch.broker.coordinators.transactional_id import PREPARE_COMMIT, TopicPartition, Transaction, Transition
 from anabranch.protocol.apis.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,

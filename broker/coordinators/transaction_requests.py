@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from anabranch.broker.coordinators.transactions import (
+from anabranch.broker.coordinators.transactional_id import (
     AT_REST,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,

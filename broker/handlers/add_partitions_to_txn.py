@@ -13,7 +13,7 @@ from typing import Final
 
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.transaction_requests import Producer
-from anabranch.broker.coordinators.transactions import TopicPartition
+from anabranch.broker.coordinators.transactional_id import TopicPartition
 from anabranch.broker.handlers.fencing import code_for
 from anabranch.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from anabranch.broker import authorized_operations as operations
 from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.coordinators import answers
+from anabranch.broker.coordinators import group_responses as responses
 from anabranch.broker.turns import Turns
 from anabranch.protocol.apis.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -30,5 +30,5 @@ def describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
     try:
         group = ctx.services.groups.group(group_id)
     except KafkaError as error:
-        return answers.not_described(group_id, error.code)
-    return answers.not_described(group_id, ErrorCode.NONE) if group is None else answers.described(group)
+        return responses.not_described(group_id, error.code)
+    return responses.not_described(group_id, ErrorCode.NONE) if group is None else responses.described(group)

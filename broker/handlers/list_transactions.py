@@ -7,7 +7,7 @@ match nothing and are told back. While a partition is being loaded the answer is
 from __future__ import annotations
 
 from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.coordinators.transactions import Transaction, TransactionState
+from anabranch.broker.coordinators.transactional_id import Transaction, TransactionState
 from anabranch.protocol.apis import list_transactions as messages
 from anabranch.protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from anabranch.protocol.errors import ErrorCode

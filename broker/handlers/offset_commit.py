@@ -8,7 +8,7 @@ everything else concerns the group and is told for each partition, because the r
 from __future__ import annotations
 
 from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.coordinators.offsets import CommittedOffset, TopicPartition
+from anabranch.broker.coordinators.committed_offsets import CommittedOffset, TopicPartition
 from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

@@ -8,7 +8,7 @@ then only the partitions that do not exist have rows.
 from __future__ import annotations
 
 from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.coordinators.offsets import TopicPartition
+from anabranch.broker.coordinators.committed_offsets import TopicPartition
 from anabranch.protocol.apis.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,

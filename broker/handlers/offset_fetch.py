@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.coordinators.offsets import NO_LEADER_EPOCH, UNKNOWN_OFFSET, Offsets
+from anabranch.broker.coordinators.committed_offsets import NO_LEADER_EPOCH, UNKNOWN_OFFSET, Offsets
 from anabranch.protocol.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,

@@ -9,7 +9,7 @@ COORDINATOR_LOAD_IN_PROGRESS.
 from __future__ import annotations
 
 from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.coordinators.offsets import CommittedOffset, TopicPartition
+from anabranch.broker.coordinators.committed_offsets import CommittedOffset, TopicPartition
 from anabranch.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,

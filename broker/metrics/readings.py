@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from anabranch.broker.coordinators.group_state import DEAD, GroupState
-from anabranch.broker.coordinators.transactions import ONGOING, PREPARE_ABORT, PREPARE_COMMIT
+from anabranch.broker.coordinators.transactional_id import ONGOING, PREPARE_ABORT, PREPARE_COMMIT
 from anabranch.broker.metrics.fences import Fences, Histogram
 from anabranch.broker.metrics.resizes import Resizes
 from anabranch.controller.model import PartitionPhase

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.broker.coordinators.transaction_journal import record_of
-from anabranch.broker.coordinators.transactions import Transaction
+from anabranch.broker.coordinators.transactional_id import Transaction
 from anabranch.broker.storage.cleaner import Cleaning, dirt_of
 from anabranch.broker.storage.files import OsFiles
 from anabranch.broker.storage.log import LogSettings, PartitionLog

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 from anabranch.broker.app import Node
 from anabranch.broker.config import BrokerSettings
-from anabranch.broker.coordinators import failpoints as coordinator_failpoints
+from anabranch.broker.coordinators import coordinator_failpoints
 from anabranch.broker.registration import DuplicateBroker
 from anabranch.broker.replication.partition import Partition
 from anabranch.controller.failpoints import step_of

@@ -67,7 +67,7 @@ def producers_not_fenced(planter: Planter) -> None:
 
 @plant("transactions: offsets are visible before the commit")
 def offsets_visible(planter: Planter) -> None:
-    from anabranch.broker.coordinators.offsets import Offsets
+    from anabranch.broker.coordinators.committed_offsets import Offsets
 
     def stage(offsets: Any, producer_id: int, partition: Any, value: Any) -> None:
         offsets.commit(partition, value)
@@ -77,7 +77,7 @@ def offsets_visible(planter: Planter) -> None:
 
 @plant("transactions: an abort commits the offsets")
 def abort_commits_offsets(planter: Planter) -> None:
-    from anabranch.broker.coordinators.offsets import Offsets
+    from anabranch.broker.coordinators.committed_offsets import Offsets
 
     def settle(offsets: Any, producer_id: int, *, commit: bool) -> Any:
         return original(offsets, producer_id, commit=True)
@@ -129,7 +129,7 @@ def partitions_not_written(planter: Planter) -> None:
     import dataclasses
 
     from anabranch.broker.coordinators import transaction_coordinator
-    from anabranch.broker.coordinators.transactions import ONGOING
+    from anabranch.broker.coordinators.transactional_id import ONGOING
 
     def record_of(transactional_id: str, transition: Any) -> tuple[bytes, bytes]:
         if transition.state is ONGOING:

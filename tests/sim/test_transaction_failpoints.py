@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from anabranch import Admin, NewTopic, Producer
-from anabranch.broker.coordinators.failpoints import STEPS
+from anabranch.broker.coordinators.coordinator_failpoints import STEPS
 from anabranch.broker.replication.partition import Partition
 from anabranch.clients.producer.verdicts import AbortableError, TransactionError
 from anabranch.protocol.records.batch import iter_batches

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from anabranch.broker.coordinators.events import (
+from anabranch.broker.coordinators.group_events import (
     Answer,
     Close,
     Disturbed,
@@ -18,7 +18,7 @@ from anabranch.broker.coordinators.events import (
     Persisted,
     Sync,
 )
-from anabranch.broker.coordinators.events import Tick as TickEvent
+from anabranch.broker.coordinators.group_events import Tick as TickEvent
 from anabranch.broker.coordinators.group_state import STABLE, GroupLimits
 from anabranch.broker.coordinators.groups import Group
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker.coordinators.offsets import CommittedOffset
+from anabranch.broker.coordinators.committed_offsets import CommittedOffset
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest
 from anabranch.protocol.errors import ErrorCode

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from anabranch.broker.coordinators.transactions import (
+from anabranch.broker.coordinators.transactional_id import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,

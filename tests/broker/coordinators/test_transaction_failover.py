@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from anabranch.broker.coordinators import journal, marker_sender
-from anabranch.broker.coordinators.transactions import COMPLETE_ABORT, COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT
+from anabranch.broker.coordinators import marker_sender, replicated_journal
+from anabranch.broker.coordinators.transactional_id import COMPLETE_ABORT, COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT
 from anabranch.clients.backoff import Backoff
 from anabranch.controller.zk import paths
 from anabranch.protocol.errors import ErrorCode
@@ -102,7 +102,7 @@ def test_leadership_that_goes_while_loading(monkeypatch: pytest.MonkeyPatch) -> 
     async def scenario(world: TransactionWorld) -> None:
         for number in range(20):
             await world.begin(f"tx-{number}")
-        monkeypatch.setattr(journal, "LOAD_BYTES", 100)
+        monkeypatch.setattr(replicated_journal, "LOAD_BYTES", 100)
         await world.coordinate(2, wait=False)
         assert world.coordinator(2).loading
         await world.coordinate(1)

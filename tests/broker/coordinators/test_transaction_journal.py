@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.broker.coordinators.journal import Put, Settle
+from anabranch.broker.coordinators.replicated_journal import Put, Settle
 from anabranch.broker.coordinators.transaction_journal import TransactionShard, grouped, record_of, restored
-from anabranch.broker.coordinators.transactions import EMPTY, ONGOING, PREPARE_ABORT, TransactionState
+from anabranch.broker.coordinators.transactional_id import EMPTY, ONGOING, PREPARE_ABORT, TransactionState
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.internal_topics import decode_transaction, decode_transaction_key
 from tests.broker.coordinators.test_transactions import MOVES, transaction

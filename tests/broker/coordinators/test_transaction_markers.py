@@ -11,7 +11,12 @@ from anabranch.broker.coordinators.transaction_markers import (
     outcomes,
     request_of,
 )
-from anabranch.broker.coordinators.transactions import PREPARE_ABORT, PREPARE_COMMIT, TopicPartition, TransactionState
+from anabranch.broker.coordinators.transactional_id import (
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    TopicPartition,
+    TransactionState,
+)
 from anabranch.protocol.apis.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,

@@ -6,7 +6,7 @@ import pytest
 
 from anabranch.broker.coordinators import transaction_requests as requests
 from anabranch.broker.coordinators.transaction_requests import Producer
-from anabranch.broker.coordinators.transactions import (
+from anabranch.broker.coordinators.transactional_id import (
     AT_REST,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,

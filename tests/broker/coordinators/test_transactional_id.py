@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from anabranch.broker.coordinators.transactions import (
+from anabranch.broker.coordinators.transactional_id import (
     AT_REST,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,

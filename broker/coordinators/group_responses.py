@@ -9,7 +9,17 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, assert_never
 
-from anabranch.broker.coordinators.events import Answer, Close, Event, Heartbeat, Join, Leave, Persisted, Sync, Tick
+from anabranch.broker.coordinators.group_events import (
+    Answer,
+    Close,
+    Event,
+    Heartbeat,
+    Join,
+    Leave,
+    Persisted,
+    Sync,
+    Tick,
+)
 from anabranch.broker.coordinators.group_state import GroupLimits
 from anabranch.broker.coordinators.members import Member, Protocols
 from anabranch.protocol.apis.describe_groups import DescribedGroup, DescribedGroupMember

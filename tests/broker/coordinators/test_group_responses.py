@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.broker.coordinators import answers
-from anabranch.broker.coordinators.events import Join, Leave, Tick
+from anabranch.broker.coordinators import group_responses as responses
+from anabranch.broker.coordinators.group_events import Join, Leave, Tick
 from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from anabranch.protocol.codec import decode, encode
@@ -26,7 +26,7 @@ def join_event(version: int) -> Join:
 
 @pytest.mark.parametrize("version", range(10))
 def test_a_refused_join_can_be_said_in_every_version(version: int) -> None:
-    refused = answers.refusal(join_event(version), ErrorCode.NOT_COORDINATOR)
+    refused = responses.refusal(join_event(version), ErrorCode.NOT_COORDINATOR)
     said, _ = decode(type(refused.response), version, encode(refused.response, version))
     assert (refused.ticket, said.error_code, said.member_id, said.generation_id) == (1, 16, "m", -1)
     assert said.protocol_name == (None if version >= 7 else "")
@@ -35,7 +35,7 @@ def test_a_refused_join_can_be_said_in_every_version(version: int) -> None:
 def test_leaving_in_both_forms() -> None:
     request = LeaveGroupRequest(group_id="g", member_id="old", members=[MemberIdentity(member_id="new")])
     for version, member_id in [(2, "old"), (3, "new")]:
-        assert [one.member_id for one in answers.leaving(Leave(ticket=1, request=request, version=version))] == [
+        assert [one.member_id for one in responses.leaving(Leave(ticket=1, request=request, version=version))] == [
             member_id
         ]
 
@@ -43,23 +43,23 @@ def test_leaving_in_both_forms() -> None:
 def test_what_is_in_force_is_only_told_of_a_stable_group() -> None:
     drive = Driver()
     (member_id,) = drive.stable(1)
-    shown = answers.described(drive.group)
+    shown = responses.described(drive.group)
     assert (shown.group_state, shown.protocol_data, shown.members[0].member_assignment) == (
         "Stable",
         "range",
         member_id.encode(),
     )
     drive.join(member_id)
-    hidden = answers.described(drive.group)
+    hidden = responses.described(drive.group)
     assert (hidden.group_state, hidden.protocol_data) == ("CompletingRebalance", "")
     assert (hidden.members[0].member_id, hidden.members[0].member_assignment) == (member_id, b"")
 
 
 def test_a_group_that_does_not_exist_and_one_that_is_elsewhere() -> None:
-    assert answers.not_described("g", ErrorCode.NONE).group_state == "Dead"
-    assert answers.not_described("g", ErrorCode.NOT_COORDINATOR).error_code == ErrorCode.NOT_COORDINATOR
+    assert responses.not_described("g", ErrorCode.NONE).group_state == "Dead"
+    assert responses.not_described("g", ErrorCode.NOT_COORDINATOR).error_code == ErrorCode.NOT_COORDINATOR
 
 
 def test_time_cannot_be_refused() -> None:
     with pytest.raises(AssertionError, match="not a request"):
-        answers.refusal(Tick(), ErrorCode.NONE)
+        responses.refusal(Tick(), ErrorCode.NONE)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.broker.coordinators.journal import COMMIT_ERRORS, GROUP_ERRORS, Journal, Put, Settle, entries_of
+from anabranch.broker.coordinators.replicated_journal import (
+    COMMIT_ERRORS,
+    GROUP_ERRORS,
+    Journal,
+    Put,
+    Settle,
+    entries_of,
+)
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_key
 from anabranch.protocol.records.batch_builder import BatchBuilder
@@ -113,7 +120,7 @@ def test_what_cannot_be_read_is_passed_over(records: bytes, caplog: pytest.LogCa
 
 def test_loading_takes_several_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(world: GroupWorld) -> None:
-        monkeypatch.setattr("anabranch.broker.coordinators.journal.LOAD_BYTES", 200)
+        monkeypatch.setattr("anabranch.broker.coordinators.replicated_journal.LOAD_BYTES", 200)
         mine = journal(world)
         for number in range(20):
             await mine.append(0, [(encode_key(OFFSET_KEY), b"%d" % number)], {})

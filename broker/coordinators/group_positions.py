@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from anabranch.broker.coordinators.events import Answer, Ticket
-from anabranch.broker.coordinators.offsets import TopicPartition
+from anabranch.broker.coordinators.committed_offsets import TopicPartition
+from anabranch.broker.coordinators.group_events import Answer, Ticket
 from anabranch.protocol.apis.consumer_group_position import (
     ConsumerGroupPositionRequest,
     ConsumerGroupPositionResponse,

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.broker.coordinators.journal import entries_of
-from anabranch.broker.coordinators.offsets import CommittedOffset, Offsets, TopicPartition
+from anabranch.broker.coordinators.committed_offsets import CommittedOffset, Offsets, TopicPartition
+from anabranch.broker.coordinators.replicated_journal import entries_of
 from anabranch.broker.coordinators.shards import Replay
 from anabranch.protocol.internal_topics import OffsetCommitKey, encode_key, encode_offset
 from anabranch.protocol.records.batch_builder import BatchBuilder
