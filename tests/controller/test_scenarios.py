@@ -1,0 +1,56 @@
+"""Every scenario comes out as it is written, and its README knows all that a scenario may say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.controller.scenarios.stage import FILES, ControllerStage
+from tests.scenario_text import NotUnderstood, pattern, retold, story_of
+
+README = Path(__file__).parent / "scenarios" / "README.md"
+SETUP = "given brokers 1,2\ngiven topic orders on 1,2\ngiven a controller is elected\n"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_machine_does_what_the_scenario_says(path: Path) -> None:
+    text = path.read_text()
+    assert len(story_of(text)) >= 1, "tell first what happens, and why it matters"
+    assert retold(text, ControllerStage()) == text, "python -m tests.controller.scenarios shows it, --write accepts it"
+
+
+def test_the_readme_lists_every_phrase_and_a_scenario_uses_it() -> None:
+    forms = set(ControllerStage.forms())
+    listed = {line.split("`")[1] for line in README.read_text().splitlines() if line.startswith("| `")}
+    assert forms == listed - {"#", "given ", "> ", "? "}
+    said = [line.partition(" ")[2] for path in FILES for line in path.read_text().splitlines()]
+    unused = {form for form in forms if not any(pattern(form).fullmatch(line) for line in said)}
+    assert not unused, "a phrase that no scenario needs"
+
+
+def test_every_step_of_a_resize_has_a_scenario_in_which_the_controller_dies_there() -> None:
+    told = "\n".join(path.read_text() for path in FILES)
+    for step in ("plan", "create:1", "seal:1", "bump:1", "publish"):
+        assert f"the controller will die at resize:after-{step}\n" in told
+    for step in ("remove:after-retire", "remove:after-remove", "reassign:after-begin", "reassign:after-complete"):
+        assert f"the controller will die at {step}\n" in told
+
+
+def test_a_changed_effect_is_noticed() -> None:
+    text = SETUP + "> broker 1 dies\n"
+    told = retold(text, ControllerStage())
+    assert "  write lose: orders-0 leader 2 epoch 1 isr 2\n" in told
+    wrong = told.replace("epoch 1", "epoch 0")
+    assert retold(wrong, ControllerStage()) == told != wrong
+
+
+def test_a_step_that_is_not_reached_is_an_error() -> None:
+    text = SETUP + "given the controller will die at resize:after-seal\n> an admin asks for 2 partitions of orders\n"
+    with pytest.raises(NotUnderstood, match=r"line 5: .*has not come there"):
+        retold(text, ControllerStage())
+
+
+def test_a_timer_that_is_not_set_does_not_fire() -> None:
+    with pytest.raises(NotUnderstood, match="the controller has set"):
+        retold(SETUP + "> timer preferred fires\n", ControllerStage())
