@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.broker.replication.inspector import looks_sound
 from anabranch.broker.replication.legacy_producers import NAMED_MAX, Fit, fit_of, misplaced, unreadable
 from anabranch.protocol.errors import DecodeError, KafkaError
-from anabranch.protocol.records.batch import HEADER_BYTES, MAGIC, read_header
+from anabranch.protocol.records.batch import HEADER_BYTES, MAGIC, MAGIC_POSITION, read_header
 
 if TYPE_CHECKING:
     from anabranch.broker.metadata_cache import TopicImage
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 Fits = Mapping[int, Fit]
 """By the id of what stands in the request for a partition."""
-MAGIC_POSITION: Final = 16
 NOTHING_LOOKED_AT: Final[Fits] = {}
 
 

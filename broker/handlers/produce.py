@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.api import INTERNAL_TOPICS, CloseConnection, RequestContext, handles
 from anabranch.broker.handlers.generations import Fits, prepare
-from anabranch.broker.handlers.leader_hints import HINTED, LeaderHints
 from anabranch.broker.handlers.transactional_batches import check_no_transaction, verify
 from anabranch.broker.replication.inspector import NOTHING_FOUND, is_long
+from anabranch.broker.replication.leader_hints import HINTED, LeaderHints
 from anabranch.broker.replication.legacy_producers import LegacyRefused
 from anabranch.broker.replication.verification import NOTHING_TO_VERIFY, Verified
 from anabranch.broker.replication.waiting import ReplicationWait
@@ -34,7 +34,14 @@ from anabranch.protocol.apis.produce import (
     TopicProduceResponse,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.records.batch import MAGIC
+from anabranch.protocol.records.batch import (
+    CODEC_MASK,
+    FLAGS_POSITION,
+    LEADER_EPOCH_POSITION,
+    LENGTH_POSITION,
+    MAGIC,
+    MAGIC_POSITION,
+)
 
 if TYPE_CHECKING:
     from anabranch.broker.replication.inspector import Findings
@@ -48,10 +55,6 @@ FIRST_VERSION_WITH_BATCHES: Final = 3
 FIRST_VERSION_WITH_ZSTD: Final = 7
 ZSTD: Final = 4
 MESSAGE_BYTES_MIN: Final = 14
-MAGIC_POSITION: Final = 16
-ATTRIBUTES_POSITION: Final = 22
-"""Of the byte of a batch that names its compression."""
-
 WITHOUT_LOG_START: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -135,12 +138,12 @@ def check_format(version: int, records: Buffer | None) -> None:
     """Whether this version may bring such records; the log looks at the rest."""
     if not records:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
-    if len(records) > ATTRIBUTES_POSITION:
+    if len(records) > FLAGS_POSITION:
         if records[MAGIC_POSITION] < MAGIC:
-            size = int.from_bytes(records[8:12], "big", signed=True)
+            size = int.from_bytes(records[LENGTH_POSITION:LEADER_EPOCH_POSITION], "big", signed=True)
             code = ErrorCode.INVALID_RECORD if size >= MESSAGE_BYTES_MIN else ErrorCode.CORRUPT_MESSAGE
             raise KafkaError(code, f"{size} bytes of magic {records[MAGIC_POSITION]} need Produce v2")
-        if version < FIRST_VERSION_WITH_ZSTD and records[ATTRIBUTES_POSITION] & 7 == ZSTD:
+        if version < FIRST_VERSION_WITH_ZSTD and records[FLAGS_POSITION] & CODEC_MASK == ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7")
 
 

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.replication.verification import Transaction, Verified
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.records.batch import HEADER_BYTES, MAGIC, TRANSACTIONAL, BatchHeader, Buffer, read_header
+from anabranch.protocol.records.batch import (
+    FLAGS_POSITION,
+    HEADER_BYTES,
+    MAGIC,
+    MAGIC_POSITION,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+    read_header,
+)
 
 if TYPE_CHECKING:
     from anabranch.broker.handlers.generations import Fits
@@ -20,8 +29,6 @@ if TYPE_CHECKING:
     from anabranch.broker.replication.replica_manager import ReplicaManager
     from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest
 
-ATTRIBUTES_POSITION: Final = 22
-MAGIC_POSITION: Final = 16
 FIRST_VERSION_THAT_MAY_ABORT: Final = 11
 _PASSING: Final = frozenset(
     {
@@ -39,7 +46,7 @@ def is_transactional(records: Buffer | None) -> bool:
     return (
         records is not None
         and len(records) >= HEADER_BYTES
-        and bool(records[ATTRIBUTES_POSITION] & TRANSACTIONAL)
+        and bool(records[FLAGS_POSITION] & TRANSACTIONAL)
         and records[MAGIC_POSITION] == MAGIC
     )
 

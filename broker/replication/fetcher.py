@@ -129,15 +129,13 @@ def realign(partition: Partition, leader_start: int, leader_end: int) -> None:
         _truncate_to(partition, leader_end)
     elif leader_start > end:
         log.warning("%r: starting over at %d, where the leader's log starts", partition, leader_start)
-        partition.log.truncate_fully_and_start_at(leader_start)
-        partition.high_watermark = leader_start
+        partition.start_over_at(leader_start)
 
 
 def _truncate_to(partition: Partition, offset: int) -> None:
     level = logging.WARNING if offset < partition.high_watermark else logging.INFO
     log.log(level, "%r: truncating to %d", partition, offset)
-    partition.log.truncate_to(offset)
-    partition.high_watermark = min(partition.high_watermark, partition.log.log_end_offset)
+    partition.truncate_to(offset)
 
 
 class Fetcher:

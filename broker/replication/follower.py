@@ -39,6 +39,11 @@ class Follower:
         self.leader_end_at_last_fetch = leader_end
         self.broker_epoch = broker_epoch
 
+    def fetched_again(self, *, leader_end: int, now_ms: float) -> None:
+        """It has the whole log, and has asked for its end once more."""
+        self.caught_up_ms = self.last_fetch_ms = now_ms
+        self.leader_end_at_last_fetch = leader_end
+
     def caught_up(self, leader_end: int, now_ms: float, lag_time_max_ms: float) -> bool:
         """Whether it may be in the ISR, as far as its log is concerned."""
         return self.log_end_offset == leader_end or now_ms - self.caught_up_ms <= lag_time_max_ms

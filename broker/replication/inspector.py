@@ -22,8 +22,11 @@ from anabranch.broker.storage.inspection import Inspected, Refusal, content_of, 
 from anabranch.protocol.errors import DecodeError, KafkaError
 from anabranch.protocol.records.batch import (
     CODEC_MASK,
+    FLAGS_POSITION,
     HEADER_BYTES,
     MAGIC,
+    MAGIC_POSITION,
+    MESSAGE_FLAGS_POSITION,
     BatchHeader,
     Buffer,
     check_crc,
@@ -49,8 +52,6 @@ PACKED_AT_ONCE_BYTES: Final = 1 << 16
 """What may be packed at once; gzip takes ten times as long for it as the others."""
 MESSAGES_AT_ONCE_BYTES: Final = 1 << 15
 """How long a message set may be that is converted at once: there may be a thousand messages in it."""
-_MAGIC_POSITION: Final = 16
-_ATTRIBUTES_POSITION: Final = 22
 
 
 def is_long(request: ProduceRequest) -> bool:
@@ -61,10 +62,10 @@ def is_long(request: ProduceRequest) -> bool:
             records = data.records
             if records is None or len(records) < HEADER_BYTES:
                 continue
-            if records[_MAGIC_POSITION] < MAGIC:
+            if records[MAGIC_POSITION] < MAGIC:
                 if len(records) > MESSAGES_AT_ONCE_BYTES or _is_wrapper(records):
                     return True
-            elif records[_ATTRIBUTES_POSITION] & CODEC_MASK:
+            elif records[FLAGS_POSITION] & CODEC_MASK:
                 return True
             else:
                 count += max(record_count_of(records), 0)
@@ -102,9 +103,9 @@ class Inspector:
                     continue
                 settings = partition.log.settings
                 try:
-                    if records[_MAGIC_POSITION] == MAGIC:
+                    if records[MAGIC_POSITION] == MAGIC:
                         finding = await self._batch(records, settings)
-                    elif records[_MAGIC_POSITION] < MAGIC and message_sets:
+                    elif records[MAGIC_POSITION] < MAGIC and message_sets:
                         finding = await self._message_set(records, settings)
                     else:
                         continue
@@ -191,7 +192,7 @@ def looks_sound(records: Buffer, header: BatchHeader, settings: LogSettings) -> 
 
 
 def _is_wrapper(records: Buffer) -> bool:
-    return bool(records[_MAGIC_POSITION + 1] & CODEC_MASK)
+    return bool(records[MESSAGE_FLAGS_POSITION] & CODEC_MASK)
 
 
 def _unpacks_at_once(records: Buffer, header: BatchHeader) -> bool:

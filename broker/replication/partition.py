@@ -164,6 +164,10 @@ class Partition:
         self.isr = ()
         self.followers = {}
 
+    def stop(self) -> None:
+        """The controller has taken this replica away: it neither leads nor follows any more."""
+        self.role = Role.NONE
+
     def _adopt(self, state: LeaderAndIsrPartitionState, role: Role) -> None:
         assert state.leader_epoch > self.leader_epoch, f"{self}: leader epoch goes back to {state.leader_epoch}"
         self.role = role
@@ -189,9 +193,18 @@ class Partition:
         return log.log_start_offset < state.log_start_offset or 0 <= begun_in < state.first_leader_epoch
 
     def start_over_at(self, offset: int) -> None:
-        """The log is of an earlier life of this partition's index: forget it, and begin where that life ended (R14)."""
+        """Forget the whole log and begin anew at an offset.
+
+        So it is where the log is of an earlier life of this partition's index, which ended there (R14), and where the
+        leader has deleted everything that this follower has, and more.
+        """
         self.log.truncate_fully_and_start_at(offset)
         self.high_watermark = offset
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut off a follower's records from an offset on: the leader has other ones, or none."""
+        self.log.truncate_to(offset)
+        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
     @property
     def unchallenged(self) -> bool:
@@ -239,6 +252,14 @@ class Partition:
             f"{', and is sealed' if self.sealed else ''}; the batch was partitioned for {stamp}",
         )
 
+    def require_in_sync(self, min_insync_replicas: int) -> None:
+        """`min.insync.replicas` of the topic is another one now."""
+        self.min_insync_replicas = min_insync_replicas
+
+    def note_stamped(self) -> None:
+        """It is written down that the topic has batches of producers with generations; that is never unsaid."""
+        self.stamped = True
+
     @property
     def effective_min_isr(self) -> int:
         """`min.insync.replicas`, but never more than there are replicas."""
@@ -259,6 +280,25 @@ class Partition:
         self.followers[replica].fetched(
             offset, log_start_offset, broker_epoch, leader_end=self.log.log_end_offset, now_ms=now_ms
         )
+
+    def fetched_again(self, replica: int, broker_epoch: int, now_ms: float) -> bool:
+        """A follower that has the whole log asks for its end once more.
+
+        False, and nothing is noted, where that would change more than the time at which it was seen to be caught up:
+        then it is for `record_fetch` and what follows from it.
+        """
+        follower = self.followers.get(replica)
+        end = self.log.log_end_offset
+        if (
+            follower is None
+            or follower.log_end_offset != end
+            or follower.broker_epoch != broker_epoch
+            or self.high_watermark != end
+            or replica not in self.isr
+        ):
+            return False
+        follower.fetched_again(leader_end=end, now_ms=now_ms)
+        return True
 
     @property
     def maximal_isr(self) -> Iterable[int]:

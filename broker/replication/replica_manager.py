@@ -331,7 +331,8 @@ class ReplicaManager:
         if key not in self._partitions:
             self._partitions[key] = partition
             self.moves.resume(partition)
-        partition.stamped = partition.stamped or stamped
+        if stamped:
+            partition.note_stamped()
         if partition.is_of_an_earlier_life(state):
             log.info("%r: starting over at %d", partition, state.log_start_offset)
             partition.start_over_at(state.log_start_offset)
@@ -355,7 +356,7 @@ class ReplicaManager:
         del self._partitions[topic, index]
         self.moves.forget(partition)
         self.fetchers.forget(partition)
-        partition.role = Role.NONE
+        partition.stop()
         self._role_changed(partition)
         if not any(other.topic_id == partition.topic_id for other in self._partitions.values()):
             self._names.pop(partition.topic_id, None)
@@ -368,7 +369,7 @@ class ReplicaManager:
         config = self._topic_config(topic)
         for partition in self._partitions.values():
             if partition.topic == topic:
-                partition.min_insync_replicas = config.min_insync_replicas
+                partition.require_in_sync(config.min_insync_replicas)
                 self.logs.config_changed(topic, partition.index)
                 self.produces.check(partition)
 

@@ -94,7 +94,7 @@ class Stamps:
             written = await self._deliver(list(self._waiting))
             for key in written:
                 for partition in self._waiting[key][0]:
-                    partition.stamped = True
+                    partition.note_stamped()
             self._settle(written)
             if self._waiting:
                 self._wanted.set()

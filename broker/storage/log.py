@@ -45,6 +45,7 @@ from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.records.batch import (
     HEADER_BYTES,
     MAGIC,
+    MAGIC_POSITION,
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
@@ -55,7 +56,7 @@ from anabranch.protocol.records.control import ControlRecord
 
 __all__ = ["AppendInfo", "LogSettings", "Origin", "PartitionLog", "RecordsRefused", "TimestampedOffset"]
 
-_STAMP: Final = struct.Struct(">qii")  # base offset, length, leader epoch: the first 16 bytes of a batch
+_STAMP: Final = struct.Struct(">qii")  # base offset, length, leader epoch: all that stands before the magic
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ class PartitionLog:
 
     def find_duplicate(self, records: Buffer) -> AppendInfo | None:
         """Where these records went when the producer sent them the first time, if they are among its last batches."""
-        if len(records) < HEADER_BYTES or records[16] != MAGIC:
+        if len(records) < HEADER_BYTES or records[MAGIC_POSITION] != MAGIC:
             return None
         header = read_header(records)
         batch = self.producers.find_duplicate(header)
@@ -153,7 +154,10 @@ class PartitionLog:
         verified_only: bool = False,
         found: Inspected | None = None,
     ) -> AppendInfo:
-        """Check one batch, give it the next offsets and store it. A duplicate is answered and not stored again.
+        """Check one batch, give it the next offsets and store it. Raises KafkaError.
+
+        Whether the batch is here already is the caller's to ask before, with `find_duplicate`: what it must do between
+        the two (rule R5) is not the log's. A client's duplicate is refused here, with OUT_OF_ORDER_SEQUENCE_NUMBER.
 
         `verified_only`: the first batch of a transaction needs the `verification` that its coordinator has confirmed.
         `found`: what a look at the records has found already.
@@ -161,7 +165,7 @@ class PartitionLog:
         settings = self.settings
         if found is not None and found.instead is not None:
             records = found.instead
-        if len(records) > 16 and records[16] < MAGIC:
+        if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < MAGIC:
             if found is not None and found.refusal is not None:
                 raise found.refusal.error()
             records = incoming.converted(records, settings)
@@ -179,9 +183,6 @@ class PartitionLog:
             if control is not None and control.ends_transaction:
                 self.producers.check_marker(header, control)
         elif header.producer_id >= 0:
-            batch = self.producers.find_duplicate(header)
-            if batch is not None:
-                return incoming.duplicate(header, batch, settings, self.log_start_offset)
             self.producers.check(
                 header, from_client=origin == "client", verification=verification, verified_only=verified_only
             )
@@ -198,7 +199,7 @@ class PartitionLog:
         first_offset = self.log_end_offset
         stamp = _STAMP.pack(first_offset, header.batch_length, leader_epoch)
         self._clock_ms = now_ms
-        self._write(header, first_offset, leader_epoch, stamp, memoryview(records)[16:])
+        self._write(header, first_offset, leader_epoch, stamp, memoryview(records)[MAGIC_POSITION:])
         self._note(header, first_offset, control)
         if self.durability.unflushed >= settings.flush_messages:
             self.durability.attempt(self.flush)

@@ -15,7 +15,15 @@ from typing import Final
 
 from anabranch.broker.storage.settings import LogSettings
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
-from anabranch.protocol.records.batch import CODEC_MASK, MAGIC, NO_TIMESTAMP, Buffer, read_header, recompress
+from anabranch.protocol.records.batch import (
+    CODEC_MASK,
+    MAGIC,
+    MESSAGE_FLAGS_POSITION,
+    NO_TIMESTAMP,
+    Buffer,
+    read_header,
+    recompress,
+)
 from anabranch.protocol.records.compression import Compression
 from anabranch.protocol.records.conversion import up_convert
 from anabranch.protocol.records.message_set import (
@@ -30,8 +38,6 @@ from anabranch.protocol.records.message_set import (
 
 _LAST_CODEC: Final = Compression.LZ4
 """zstd came after message sets."""
-_ATTRIBUTES: Final = 17
-"""Their position in a message."""
 _RECORD_BYTES_MIN: Final = 7
 """What a record has beside key and value, at least."""
 
@@ -71,7 +77,7 @@ def _checked(records: Buffer, settings: LogSettings) -> tuple[int | None, int]:
             if header.magic < MAGIC:
                 if not check_crc(records, position, header):
                     raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the checksum of a message is wrong")
-                codec = codec or records[position + _ATTRIBUTES] & CODEC_MASK
+                codec = codec or records[position + MESSAGE_FLAGS_POSITION] & CODEC_MASK
             magics.add(header.magic)
             count += 1
     except DecodeError as reason:

@@ -12,7 +12,14 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from anabranch.protocol.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, Buffer, read_header
+from anabranch.protocol.records.batch import (
+    HEADER_BYTES,
+    LENGTH_POSITION,
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+    Buffer,
+    read_header,
+)
 from anabranch.protocol.records.control import ControlRecord, ControlType
 
 _ENTRY: Final = struct.Struct(">hqqqq")
@@ -72,7 +79,7 @@ def offset_behind(batches: Buffer, start_offset: int) -> int:
     position, last, size = 0, -1, len(batches)
     while position + HEADER_BYTES <= size:
         last = position
-        position += LOG_OVERHEAD_BYTES + _LENGTH.unpack_from(batches, position + 8)[0]
+        position += LOG_OVERHEAD_BYTES + _LENGTH.unpack_from(batches, position + LENGTH_POSITION)[0]
     return start_offset if last < 0 else read_header(batches, last).next_offset
 
 

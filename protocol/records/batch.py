@@ -25,8 +25,21 @@ MAGIC: Final = 2
 HEADER_BYTES: Final = 61
 LOG_OVERHEAD_BYTES: Final = 12
 """Base offset and length: what stands before the bytes that the length counts."""
-CRC_START: Final = 21
-"""Position of `attributes`, where the checksum's range begins."""
+
+# Where the fields of a header stand, for those who need only one of them.
+LENGTH_POSITION: Final = 8
+LEADER_EPOCH_POSITION: Final = 12
+MAGIC_POSITION: Final = 16
+"""Also in the messages of the formats before, v0 and v1."""
+CRC_POSITION: Final = 17
+ATTRIBUTES_POSITION: Final = 21
+"""The checksum covers everything from here on."""
+FLAGS_POSITION: Final = 22
+"""Of the lower byte of `attributes`: the codec, and all flags that there are."""
+MAX_TIMESTAMP_POSITION: Final = 35
+RECORD_COUNT_POSITION: Final = 57
+MESSAGE_FLAGS_POSITION: Final = 17
+"""Of the one byte of attributes in a message of format v0 or v1."""
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -140,7 +153,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 def record_count_of(buffer: Buffer) -> int:
     """How many records the first batch declares, of which 61 bytes are there."""
-    count: int = _I32.unpack_from(buffer, HEADER_BYTES - 4)[0]
+    count: int = _I32.unpack_from(buffer, RECORD_COUNT_POSITION)[0]
     return count
 
 
@@ -162,30 +175,30 @@ def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
 
 def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> bool:
     """Whether the batch at a position has the checksum that its header claims."""
-    start, end = position + CRC_START, position + header.size_bytes
+    start, end = position + ATTRIBUTES_POSITION, position + header.size_bytes
     return crc32c(memoryview(buffer)[start:end]) == header.crc
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
     """Write in place what a leader adds to a batch: its place in the log, and in whose term it got there."""
     _I64.pack_into(buffer, position, base_offset)
-    _I32.pack_into(buffer, position + LOG_OVERHEAD_BYTES, leader_epoch)
+    _I32.pack_into(buffer, position + LEADER_EPOCH_POSITION, leader_epoch)
 
 
 def stamp_log_append_time(buffer: bytearray | memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
     """Turn all timestamps of a batch into the broker's; unlike `stamp` this needs a new checksum."""
     view = memoryview(buffer)
     attributes = header.attributes | LOG_APPEND_TIME
-    struct.pack_into(">h", view, position + CRC_START, attributes)
-    _I64.pack_into(view, position + 35, now_ms)
+    struct.pack_into(">h", view, position + ATTRIBUTES_POSITION, attributes)
+    _I64.pack_into(view, position + MAX_TIMESTAMP_POSITION, now_ms)
     seal(view, position, header.size_bytes)
 
 
 def stamp_create_time(buffer: bytearray | memoryview, position: int, header: BatchHeader, max_timestamp: int) -> None:
     """Leave the timestamps of a batch as they are, and say that they are its producer's, and which is the latest."""
     view = memoryview(buffer)
-    struct.pack_into(">h", view, position + CRC_START, header.attributes & ~LOG_APPEND_TIME)
-    _I64.pack_into(view, position + 35, max_timestamp)
+    struct.pack_into(">h", view, position + ATTRIBUTES_POSITION, header.attributes & ~LOG_APPEND_TIME)
+    _I64.pack_into(view, position + MAX_TIMESTAMP_POSITION, max_timestamp)
     seal(view, position, header.size_bytes)
 
 
@@ -202,12 +215,12 @@ def recompress(
     blob = compress(codec, records, level)
     changed = bytearray(memoryview(batch)[:HEADER_BYTES])
     changed += blob
-    _I32.pack_into(changed, 8, len(changed) - LOG_OVERHEAD_BYTES)
-    struct.pack_into(">h", changed, CRC_START, header.attributes & ~CODEC_MASK | codec)
+    _I32.pack_into(changed, LENGTH_POSITION, len(changed) - LOG_OVERHEAD_BYTES)
+    struct.pack_into(">h", changed, ATTRIBUTES_POSITION, header.attributes & ~CODEC_MASK | codec)
     seal(memoryview(changed), 0, len(changed))
     return changed
 
 
 def seal(view: memoryview, position: int, size_bytes: int) -> None:
     """Write the checksum of a batch that is whole otherwise."""
-    _U32.pack_into(view, position + 17, crc32c(view[position + CRC_START : position + size_bytes]))
+    _U32.pack_into(view, position + CRC_POSITION, crc32c(view[position + ATTRIBUTES_POSITION : position + size_bytes]))

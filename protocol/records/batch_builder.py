@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from anabranch.protocol.records.batch import (
+    ATTRIBUTES_POSITION,
     CODEC_MASK,
     CONTROL,
-    CRC_START,
+    CRC_POSITION,
     DELETE_HORIZON,
     HEADER,
     HEADER_BYTES,
@@ -163,7 +164,7 @@ class BatchBuilder:
             self._count,
         )
         sealed = bytes(batch)
-        return sealed[:17] + _U32.pack(crc32c(sealed[CRC_START:])) + sealed[CRC_START:]
+        return sealed[:CRC_POSITION] + _U32.pack(crc32c(sealed[ATTRIBUTES_POSITION:])) + sealed[ATTRIBUTES_POSITION:]
 
 
 def _encode_headers(headers: Headers) -> bytes:

@@ -23,6 +23,7 @@ from anabranch.protocol.records.batch import (
     LOG_APPEND_TIME,
     LOG_OVERHEAD_BYTES,
     MAGIC,
+    MESSAGE_FLAGS_POSITION,
     NO_TIMESTAMP,
     Buffer,
 )
@@ -129,7 +130,7 @@ def read_message(buffer: Buffer, position: int, header: MessageHeader) -> Messag
     value, after = _read_bytes(buffer, after, end)
     if after != end:
         raise DecodeError(f"{end - after} bytes after a message's value", buffer=buffer, position=after)
-    return Message(header.offset, magic, buffer[position + 17], timestamp, key, value)
+    return Message(header.offset, magic, buffer[position + MESSAGE_FLAGS_POSITION], timestamp, key, value)
 
 
 def _read_bytes(buffer: Buffer, position: int, end: int) -> tuple[bytes | None, int]:

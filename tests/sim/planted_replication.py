@@ -144,10 +144,9 @@ def high_watermark_back(planter: Planter) -> None:
 
 @plant("consumers read above the high watermark")
 def read_uncommitted_tail(planter: Planter) -> None:
-    from anabranch.broker.handlers import fetch
+    from anabranch.broker.replication.reading import Reading
 
-    owner = next(one for one in vars(fetch).values() if isinstance(one, type) and "_limit" in vars(one))
-    planter.replace(owner, "_limit", lambda reader, partition: partition.log.log_end_offset)
+    planter.replace(Reading, "_limit", lambda reading, partition: partition.log.log_end_offset)
 
 
 @plant("an ISR is asked for while another question about it is open")

@@ -12,8 +12,18 @@ from hypothesis import strategies as st
 
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.batch import (
+    ATTRIBUTES_POSITION,
+    CRC_POSITION,
+    FLAGS_POSITION,
+    HEADER,
     HEADER_BYTES,
+    LEADER_EPOCH_POSITION,
+    LENGTH_POSITION,
     LOG_APPEND_TIME,
+    MAGIC_POSITION,
+    MAX_TIMESTAMP_POSITION,
+    RECORD_COUNT_POSITION,
+    BatchHeader,
     check_crc,
     iter_batches,
     read_header,
@@ -70,6 +80,25 @@ records_of_a_batch = st.lists(
     min_size=1,
     max_size=150,
 ).map(lambda records: [record._replace(offset=offset) for offset, record in enumerate(records)])
+
+
+@pytest.mark.parametrize(
+    ("name", "position"),
+    [
+        ("base_offset", 0),
+        ("batch_length", LENGTH_POSITION),
+        ("partition_leader_epoch", LEADER_EPOCH_POSITION),
+        ("magic", MAGIC_POSITION),
+        ("crc", CRC_POSITION),
+        ("attributes", ATTRIBUTES_POSITION),
+        ("max_timestamp", MAX_TIMESTAMP_POSITION),
+        ("record_count", RECORD_COUNT_POSITION),
+    ],
+)
+def test_positions_are_those_of_the_header(name: str, position: int) -> None:
+    place = BatchHeader._fields.index(name)
+    assert position == struct.calcsize(HEADER.format[: 1 + place])
+    assert FLAGS_POSITION == ATTRIBUTES_POSITION + 1, "of two bytes the lower one is the second"
 
 
 @pytest.mark.parametrize("compression", list(GOLDEN))
