@@ -1,7 +1,8 @@
 """The offsets of all groups of this broker: committed, looked up, deleted, and forgotten when nobody needs them.
 
 Every change stands in the journal, replicated, before it is answered or seen by others. Who may commit is decided by
-the group's machine, what an offset's life is by `offsets`; this shell writes the records and applies the outcome.
+the group's machine, what an offset's life is by `committed_offsets`; this shell writes the records and applies the
+outcome.
 Source: kafka.coordinator.group.GroupMetadataManager.
 """
 

@@ -1,9 +1,9 @@
 """The transaction coordinator: which transactional ids are ours, what their producers ask, what is written when.
 
-The decisions are made by `transaction_requests` and `transactions`; this shell finds the id, writes the journal, and
-starts the markers. A transaction is decided when its Prepare record is replicated: from then on every coordinator that
-loads the partition finishes it the same way, and the producer is told so at once. The memory follows the journal, never
-the other way round, but for one thing: a fenced producer is out even when the record of it could not be written.
+The decisions are made by `transaction_requests` and `transactional_id`; this shell finds the id, writes the journal,
+and starts the markers. A transaction is decided when its Prepare record is replicated: from then on every coordinator
+that loads the partition finishes it the same way, and the producer is told so at once. The memory follows the journal,
+never the other way round, but for one thing: a fenced producer is out even when the record of it could not be written.
 
 A partition is loaded when its leadership comes, up to the end of the log, and acted on when that end is replicated: a
 Prepare that could still be lost must not be announced to anybody. The leader epoch of the partition is the coordinator
@@ -67,7 +67,7 @@ class TransactionCoordinator:
         rng: random.Random,
         failpoint: Callable[[str], None] | None = None,
     ) -> None:
-        """`failpoint` is told of every step of `failpoints.STEPS` that was taken."""
+        """`failpoint` is told of every step of `coordinator_failpoints.STEPS` that was taken."""
         self._config = config
         self._metadata = metadata
         self._producer_ids = producer_ids

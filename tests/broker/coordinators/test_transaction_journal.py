@@ -9,7 +9,7 @@ from anabranch.broker.coordinators.transaction_journal import TransactionShard, 
 from anabranch.broker.coordinators.transactional_id import EMPTY, ONGOING, PREPARE_ABORT, TransactionState
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.internal_topics import decode_transaction, decode_transaction_key
-from tests.broker.coordinators.test_transactions import MOVES, transaction
+from tests.broker.coordinators.test_transactional_id import MOVES, transaction
 
 
 @pytest.mark.parametrize("state", [one for one in TransactionState if one < 6])

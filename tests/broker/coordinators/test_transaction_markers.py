@@ -24,7 +24,7 @@ from anabranch.protocol.apis.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from anabranch.protocol.errors import ErrorCode
-from tests.broker.coordinators.test_transactions import transaction
+from tests.broker.coordinators.test_transactional_id import transaction
 
 T0, T1, U0 = ("t", 0), ("t", 1), ("u", 0)
 

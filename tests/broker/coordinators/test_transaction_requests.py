@@ -22,7 +22,7 @@ from anabranch.broker.coordinators.transactional_id import (
     Transition,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.broker.coordinators.test_transactions import transaction
+from tests.broker.coordinators.test_transactional_id import transaction
 
 ME = Producer(1000, 3)
 STATES = [EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT]
