@@ -48,8 +48,9 @@ sim: $(READY)  ## 500 seeded schedules of simulated clusters under faults (SEED=
 model: $(READY)  ## explicit-state models of the resize: every state of small instances, every known defect found
 	$(BIN)/python -m tests.model
 
-docs: $(READY)  ## draw the controller's state tables into DESIGN.md, and write SUPPORT.md
-	$(BIN)/python -m anabranch.controller.describe DESIGN.md
+docs: $(READY)  ## write what pages have of the code: the map, the reference, checkers, rules, state diagrams, SUPPORT.md
+	$(BIN)/python -m tests.documents
+	$(BIN)/python -m anabranch.controller.describe docs/controller.md
 	$(BIN)/python -m anabranch.broker.support SUPPORT.md
 
 chaos: $(READY)  ## ten minutes of kills, cuts and expiries on real processes, and a verdict (DURATION=seconds, SEED=n)

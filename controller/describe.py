@@ -1,6 +1,6 @@
 """The controller as text: its beliefs, one line per broker, topic and partition; and its state tables as diagrams.
 
-    python -m anabranch.controller.describe [FILE]     draw the tables into FILE (DESIGN.md), between the two marks
+    python -m anabranch.controller.describe [FILE]     draw the tables into FILE (docs/controller.md), between the two marks
 
 The diagrams are made from the tables that the machine itself obeys, so they cannot say anything else.
 """
@@ -90,7 +90,7 @@ def main(arguments: list[str]) -> int:
     """Draw into a file."""
     from pathlib import Path
 
-    path = Path(arguments[0] if arguments else "DESIGN.md")
+    path = Path(arguments[0] if arguments else "docs/controller.md")
     path.write_text(drawn(path.read_text()))
     return 0
 

@@ -1,7 +1,7 @@
 """Every metric of a node: its name, what it means, and how it is read from the node's state when somebody asks.
 
 Nothing is kept for a metric that can be told from what is there; a scrape looks at each partition once. `FAMILIES` is
-the whole list, and DESIGN.md's table names each (`tests/broker/metrics/test_readings.py`). Topics are labels and
+the whole list, and docs/metrics.md names each (`tests/broker/metrics/test_readings.py`). Topics are labels and
 partitions are not: a cluster of many would drown its own monitoring.
 """
 

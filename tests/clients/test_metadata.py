@@ -99,7 +99,7 @@ def test_a_plain_topic_has_none() -> None:
 
 
 def test_a_lagging_answer_cannot_bring_an_old_generation_back() -> None:
-    """E7. What the lagging broker does not know of stays; a newer answer may remove it."""
+    """K507. What the lagging broker does not know of stays; a newer answer may remove it."""
     old = response(topic(partition(0, epoch=1), counts=(1,)))
     new = response(topic(partition(0, epoch=2), partition(1), counts=(1, 2)))
     metadata = after(old, new, old)

@@ -1,6 +1,6 @@
-"""The rules of the ordered resize, and for each the test that fails without it: the table of DESIGN.md.
+"""The rules of the ordered resize, and for each the test that fails without it: the table of docs/resize.md.
 
-`python -m tests.contracts.rules` prints the table; a test holds DESIGN.md to it, and the names to the tests there are.
+`make docs` writes it there; a test holds the names to the tests there are.
 """
 
 from __future__ import annotations
@@ -142,16 +142,17 @@ RULES: Final = (
         "a new partition is read from its start",
         ("clients/consumer/test_offsets.py::test_r20_a_child_is_read_from_its_start_by_whoever_gets_it",),
     ),
+    Rule(
+        "R21",
+        "who may have been replaced hands out nothing",
+        ("clients/consumer/test_replaced_members.py::test_who_slept_past_its_session_hands_out_nothing_old",),
+    ),
 )
 
 
 def table() -> Iterator[str]:
-    """The table of DESIGN.md, line by line."""
+    """The table of docs/resize.md, line by line."""
     yield "| rule | says | fails without it (`tests/`) |"
     yield "|---|---|---|"
     for rule in RULES:
-        yield f"| {rule.number} | {rule.says} | {', '.join(f'`{one}`' for one in rule.tests)} |"
-
-
-if __name__ == "__main__":
-    print("\n".join(table()))
+        yield f"| [{rule.number}](#{rule.number.lower()}) | {rule.says} | {', '.join(f'`{one}`' for one in rule.tests)} |"

@@ -181,7 +181,7 @@ def test_r4_no_parent_is_fenced_while_a_child_has_no_ready_leader() -> None:
 
 @pytest.mark.parametrize("index", range(4))
 def test_r4_a_shrink_waits_for_victims_and_survivors_alike(index: int) -> None:
-    """C4: a victim's leader that has not heard still takes records of the old generation."""
+    """K304: a victim's leader that has not heard still takes records of the old generation."""
     world, term = started(brokers=4, partitions=4, replication=1)
     silent = world.state("t", index).leader
     world.silent.add(silent)

@@ -168,8 +168,8 @@ PRODUCTION: Final = (
     Run(
         "repaired, acks=1 there and back", produce(BACK_AND_FORTH, replace(TWO, acks_all=False, failovers=1)), slow=True
     ),
-    Run("published producer, growing", produce(SPLIT, TWO, **PUBLISHED_PRODUCER), "I0"),
-    Run("published producer, shrinking", produce(MERGE, TWO, **PUBLISHED_PRODUCER), "stuck"),
+    Run("K501 the published producer, growing", produce(SPLIT, TWO, **PUBLISHED_PRODUCER), "I0"),
+    Run("K501 the published producer, shrinking", produce(MERGE, TWO, **PUBLISHED_PRODUCER), "stuck"),
     Run("K502 re-hashed, but no barrier", produce(BOTH, TWO, barrier=False), "I3"),
     Run("K502 the same, below the base", produce(((3, 2),), Load((2, 2)), barrier=False), "I3"),
     Run("K503 the switch is not atomic", produce(BOTH, TWO, atomic_switch=False, **ASYNC), "I3"),
@@ -258,7 +258,7 @@ DELIVERY: Final = (
         deliver(ONE_KEY, 3, replace(delivery.Rules(), commits_while_gated=True), crashes=1),
     ),
     Run("published, no fault", deliver(PUBLISHED, 3, AS_PUBLISHED), "I4", slow=True),
-    Run("published, no fault, deadlock", deliver((((1, 2, 1), (1,)),), 4, AS_PUBLISHED), "stuck"),
+    Run("K606 published, no fault, deadlock", deliver((((1, 2, 1), (1,)),), 4, AS_PUBLISHED), "stuck"),
     Run("published, shrinking only", deliver(SHRINKING, 3, AS_PUBLISHED), slow=True),
     Run("published, an owner crashes", deliver(ONE_KEY[:1], 2, AS_PUBLISHED, crashes=1), "I4"),
     Run(

@@ -99,7 +99,7 @@ def test_what_is_staged_survives_the_coordinator(commit: bool) -> None:
 
 
 def test_a_gate_opens_with_the_marker() -> None:
-    """F3: a boundary that is only staged may never be committed; whoever waits for it goes on waiting."""
+    """K603: a boundary that is only staged may never be committed; whoever waits for it goes on waiting."""
 
     async def scenario(world: GroupWorld) -> None:
         connection, _ = await begun(world)

@@ -147,7 +147,7 @@ def test_leadership_goes_while_the_coordinator_is_asked() -> None:
 
 
 def test_a_resize_goes_before_the_transaction() -> None:
-    """E12 c: a batch of an old generation is told the new one, and its transaction is none the worse for it."""
+    """K512: a batch of an old generation is told the new one, and its transaction is none the worse for it."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)

@@ -194,7 +194,7 @@ def test_an_end_that_becomes_known_between_crossing_and_committing_is_not_commit
 
 @pytest.mark.parametrize("automatic", [True, False], ids=["auto-commit", "own commits"])
 def test_who_goes_back_behind_a_boundary_flushes_and_commits_there_again(automatic: bool) -> None:
-    """F8: that the group has committed the boundary says nothing of what was read since."""
+    """K608: that the group has committed the boundary says nothing of what was read since."""
 
     async def story(cluster: Cluster, admin: Admin) -> None:
         await a_backlog_with_a_cut(cluster, admin)

@@ -63,7 +63,7 @@ def test_a_group_with_a_backlog_through_4_6_8_5(commits: bool) -> None:
 
 
 def test_an_owner_that_crashes_in_the_middle_of_a_hand_over() -> None:
-    """F2: what it had delivered and not committed is delivered again, before anything that comes after it."""
+    """K602: what it had delivered and not committed is delivered again, before anything that comes after it."""
 
     async def story(cluster: Cluster, admin: Admin) -> None:
         await make_topic(admin, 1)
@@ -202,7 +202,7 @@ def test_r12_a_fetch_tells_of_a_resize(rule: bool, monkeypatch: pytest.MonkeyPat
 
 
 def test_rewinding_below_a_cut_stops_there_again() -> None:
-    """F8: who goes back below a boundary comes to it again, and flushes and commits again."""
+    """K608: who goes back below a boundary comes to it again, and flushes and commits again."""
 
     async def story(cluster: Cluster, admin: Admin) -> None:
         await make_topic(admin, 1)

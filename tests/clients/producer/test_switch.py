@@ -259,7 +259,7 @@ def test_records_that_move_keep_their_age() -> None:
 
 
 def test_a_leader_that_is_behind_is_asked_again() -> None:
-    """E8: its refusal says nothing about the batch, which stays as it is; only the generation tells who is stale."""
+    """K508: its refusal says nothing about the batch, which stays as it is; only the generation tells who is stale."""
     world = settled((1, 2), barrier=False)
     world.plan()
     world.learn(1)

@@ -1,0 +1,18 @@
+"""Write the pages, or what of them is made of the code."""
+
+from __future__ import annotations
+
+from tests.documents.made import ROOT, made
+
+
+def main() -> None:
+    """Write each page that is not fresh."""
+    for name, text in made().items():
+        path = ROOT / name
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+            print(f"wrote {name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Labels in code and pages: R1 is a rule, I1 an invariant, K101 a defect, D1 a decision, A1, B1, C1, L1 checkers.
+
+In Python, comments and docstrings are read; data of tests may look like anything. In pages everything but code.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+LABEL: Final = re.compile(r"(?<![\w%./#`'\"<])([A-DFGHIKLR]\d{1,3}|E\d{1,2})(?![\w\"`.]*[\w\"`(=])")
+MAYBE: Final = re.compile(r"\b[A-IKLR]\d|facts \d|eed 0|analysis|architecture")
+FOREIGN: Final = re.compile(r"\bfacts \d|\banalysis,? [A-Z§]?\d|\b[Ss]eed 0\d\d\b|\barchitecture D\d")
+"""What pointed to documents that are not here."""
+
+
+def prose(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a file in which labels are meant as such, numbered."""
+    text = path.read_text()
+    if not MAYBE.search(text):
+        return  # to parse them all would take most of a minute
+    if path.suffix == ".py":
+        yield from comments(text)
+        yield from docstrings(text)
+    else:
+        yield from outside_code(text)
+
+
+def comments(text: str) -> Iterator[tuple[int, str]]:
+    """Of Python."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def docstrings(text: str) -> Iterator[tuple[int, str]]:
+    """Of modules, classes and functions, and what stands behind a field."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield from enumerate(node.value.value.splitlines(), node.lineno)
+
+
+def outside_code(text: str) -> Iterator[tuple[int, str]]:
+    """Of Markdown: no fenced blocks, no code in a line."""
+    fenced = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif not fenced:
+            yield number, re.sub(r"`[^`]*`", "", line)
+
+
+def labels(line: str) -> list[str]:
+    """The labels of one line."""
+    return [] if "noqa" in line else LABEL.findall(line)

@@ -1,0 +1,80 @@
+"""Every page that is made of the code, wholly or between two marks, as it has to be now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from anabranch.chaos.checkers import CHECKERS
+from anabranch.chaos.checkers.invariants import INVARIANTS, PROGRESS
+from tests.contracts.rules import table
+from tests.documents import folder_map, reference
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+RESIZE: Final = "docs/resize.md"
+HAND_MADE: Final = "Made from the docstrings by `make docs`; change it there."
+
+
+def made() -> dict[str, str]:
+    """Each page by its path from the root."""
+    resize = between("rules", "\n".join(table()), (ROOT / RESIZE).read_text())
+    return {
+        "DESIGN.md": between("folders", folder_map.folders(ROOT), (ROOT / "DESIGN.md").read_text()),
+        "docs/map.md": folder_map.page(ROOT, HAND_MADE),
+        "docs/reference.md": reference.page(HAND_MADE),
+        "docs/checkers.md": "\n".join(checkers()) + "\n",
+        RESIZE: between("invariants", "\n".join(invariants()), resize),
+    }
+
+
+def between(name: str, drawn: str, text: str) -> str:
+    """The text with this between its two marks. ValueError if it has none."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, found, rest = text.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not found or not found_end:
+        raise ValueError(f"there is no place for {name}: {begin} ... {end}")
+    return f"{before}{begin}\n\n{drawn}\n\n{end}{after}"
+
+
+def anchor(label: str) -> str:
+    """What `#r1` leads to."""
+    return f'<a id="{label.lower().replace(chr(39), "-durable")}"></a>'
+
+
+def invariants() -> Iterator[str]:
+    """The table of invariants, each with its checkers."""
+    yield "| invariant | says | held by |"
+    yield "|---|---|---|"
+    for one in INVARIANTS:
+        label = one.name.partition(" ")[0]
+        names = (name.partition(" ")[0] for name in one.checkers)
+        held = ", ".join(f"[{name}](checkers.md#{name.lower()})" for name in names)
+        yield f"| {anchor(label)}{one.name} | {one.says} | {held} |"
+
+
+def checkers() -> Iterator[str]:
+    """The page of checkers."""
+    yield "# Checkers"
+    yield ""
+    yield f"What each of them holds a history to, of a simulated schedule or of a run of real processes. {HAND_MADE}"
+    for module in dict.fromkeys(check.__module__ for check in CHECKERS.values()):
+        yield ""
+        yield f"## {module.rpartition('.')[2].replace('_', ' ').capitalize()}"
+        yield ""
+        yield "| checker | finds |"
+        yield "|---|---|"
+        for name, check in CHECKERS.items():
+            if check.__module__ == module:
+                says = " ".join((check.__doc__ or "").split()).replace("|", "\\|")
+                yield f"| {anchor(name.partition(' ')[0])}{name} | {says} |"
+    yield ""
+    yield "## Progress"
+    yield ""
+    label = PROGRESS.partition(" ")[0]
+    yield (
+        f"{anchor(label)}**{PROGRESS}**: the run itself waits, when everything is mended, for every replica to be in "
+        "sync, every change that was asked for to be carried out, and every record to be delivered and committed; this "
+        "says what did not happen in time."
+    )

@@ -1,0 +1,135 @@
+"""docs/reference.md: what `anabranch` exports, as its source says it: signatures, fields, docstrings."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import anabranch
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+WIDTH: Final = 100
+
+
+def page(how: str) -> str:
+    """Every public name, in the order of the alphabet."""
+    names = ", ".join(f"[`{name}`](#{name.lower()})" for name in anabranch.__all__)
+    lines = ["# Reference", "", f"`from anabranch import ...`: {names}.", "", how]
+    for name in anabranch.__all__:
+        lines += ["", f"## {name}", "", *described(getattr(anabranch, name))]
+    return "\n".join(lines) + "\n"
+
+
+def described(public: Any) -> Iterator[str]:
+    """One name."""
+    if not inspect.isclass(public):
+        yield f"`{public}`"
+        return
+    own = declaration(public)
+    yield from quoted(signature(public, own), docstring(own))
+    if fields := list(attributes(own)):
+        yield ""
+        yield from fields
+    seen: set[str] = set()
+    for owner in public.__mro__:
+        if not owner.__module__.startswith("anabranch.") or owner.__name__.startswith("_"):
+            continue
+        for method in methods(declaration(owner)):
+            if method.name not in seen:
+                seen.add(method.name)
+                yield ""
+                yield from quoted(header(method), docstring(method))
+
+
+def declaration(owner: type[Any]) -> ast.ClassDef:
+    """The class as it is written."""
+    tree = ast.parse(Path(sys.modules[owner.__module__].__file__ or "").read_text())
+    return next(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == owner.__name__)
+
+
+def methods(owner: ast.ClassDef) -> Iterator[Function]:
+    """The public ones; properties too."""
+    for node in owner.body:
+        if isinstance(node, Function) and not node.name.startswith("_"):
+            yield node
+
+
+def signature(public: type[Any], own: ast.ClassDef) -> str:
+    """How an object is made: the constructor's own, or just the name where fields tell it."""
+    made = next((node for node in own.body if isinstance(node, Function) and node.name == "__init__"), None)
+    if made is None or issubclass(public, BaseException):
+        return f"class {own.name}"
+    return called(f"class {own.name}", made.args)
+
+
+def header(method: Function) -> str:
+    """A method without its body; a property like a field."""
+    returns = f" -> {ast.unparse(method.returns)}" if method.returns is not None else ""
+    decorators = {ast.unparse(one) for one in method.decorator_list}
+    if decorators & {"property", "functools.cached_property", "cached_property"}:
+        return f"{method.name}{returns}"
+    how = "async " if isinstance(method, ast.AsyncFunctionDef) else ""
+    if any(one.endswith("contextmanager") for one in decorators):
+        how = "async with " if isinstance(method, ast.AsyncFunctionDef) else "with "
+    return called(f"{how}{method.name}", method.args, returns)
+
+
+def arguments(taken: ast.arguments) -> list[str]:
+    """As they are called: without `self`."""
+    positional = [*taken.posonlyargs, *taken.args]
+    defaults = [None] * (len(positional) - len(taken.defaults)) + taken.defaults
+    said = [argument(one, default) for one, default in zip(positional, defaults, strict=True)]
+    said = [one for one in said if one.partition(":")[0] not in ("self", "cls")]
+    if taken.vararg is not None:
+        said.append("*" + argument(taken.vararg, None))
+    elif taken.kwonlyargs:
+        said.append("*")
+    said += [argument(one, default) for one, default in zip(taken.kwonlyargs, taken.kw_defaults, strict=True)]
+    if taken.kwarg is not None:
+        said.append("**" + argument(taken.kwarg, None))
+    return said
+
+
+def argument(one: ast.arg, default: ast.expr | None) -> str:
+    """One of them, as formatters write it."""
+    annotation = f": {ast.unparse(one.annotation)}" if one.annotation is not None else ""
+    return f"{one.arg}{annotation}" + ("" if default is None else f" = {ast.unparse(default)}")
+
+
+def called(name: str, taken: ast.arguments, returns: str = "") -> str:
+    """On one line if it fits, or with a line for each argument."""
+    said = arguments(taken)
+    whole = f"{name}({', '.join(said)}){returns}"
+    if len(whole) <= WIDTH:
+        return whole
+    return "\n".join([f"{name}(", *(f"    {one}," for one in said), f"){returns}"])
+
+
+def attributes(owner: ast.ClassDef) -> Iterator[str]:
+    """The fields of a value, each with the docstring behind it."""
+    for node, behind in zip(owner.body, [*owner.body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id[0] != "_":
+            default = "" if node.value is None else f" = {ast.unparse(node.value)}"
+            doc = ""
+            if isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant):
+                doc = ": " + " ".join(str(behind.value.value).split())
+            yield f"- `{node.target.id}: {ast.unparse(node.annotation)}{default}`{doc}"
+
+
+def docstring(node: ast.ClassDef | Function) -> str:
+    """Cleaned of its indentation."""
+    return ast.get_docstring(node) or ""
+
+
+def quoted(head: str, doc: str) -> Iterator[str]:
+    """A signature as code, and what is said of it."""
+    yield "```python"
+    yield head
+    yield "```"
+    if doc:
+        yield ""
+        yield doc

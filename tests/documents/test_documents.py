@@ -1,0 +1,121 @@
+"""Pages say what is so: what is made of the code is fresh, links lead somewhere, labels stand for something."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from anabranch.chaos.checkers import CHECKERS
+from tests.documents import labels, links
+from tests.documents.made import RESIZE, ROOT, between, made
+from tests.model.runs import RUNS
+from tests.sim.defects import DEFECTS
+from tests.sim.planted import PLANTS
+
+DOCS = ROOT / "docs"
+PAGES = links.pages(ROOT)
+SOURCES = (
+    "protocol",
+    "clients",
+    "controller",
+    "broker",
+    "spark_jobs",
+    "chaos",
+    "src",
+    "tests",
+    "benchmarks",
+    "examples",
+)
+FILES = frozenset(one.as_posix() for top in (*SOURCES, "docs") for one in (ROOT / top).rglob("*.*"))
+PYTHON = sorted(Path(one) for one in FILES if one.endswith(".py"))
+
+
+def place(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize(("name", "text"), made().items(), ids=made())
+def test_what_is_made_of_the_code_is_fresh(name: str, text: str) -> None:
+    assert (ROOT / name).read_text() == text, "run `make docs`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=place)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    assert list(links.broken(page)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=place)
+def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+    assert list(links.missing_files(page, ROOT, FILES)) == []
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[tuple[str, str]]:
+    """Every line in which labels are meant as such, behind its place."""
+    return [(f"{place(path)}:{number}", line) for path in (*PYTHON, *PAGES) for number, line in labels.prose(path)]
+
+
+def known_labels() -> frozenset[str]:
+    """Every label that stands for something, by the page that says what."""
+    homes = (DOCS / "resize.md", DOCS / "checkers.md", DOCS / "decisions" / "README.md")
+    return frozenset(one.upper() for page in homes for one in links.anchors(page) if re.fullmatch(r"[a-z]\d+", one))
+
+
+def test_every_label_stands_for_something(lines: list[tuple[str, str]]) -> None:
+    known = known_labels()
+    assert {"R1", "R21", "I0", "I15", "K101", "K806", "D1", "D26", "L1"} <= known
+    assert {name.partition(" ")[0] for name in CHECKERS} <= known
+    assert [f"{at}: {label}" for at, line in lines for label in labels.labels(line) if label not in known] == []
+
+
+def test_no_line_points_to_a_document_that_is_not_here(lines: list[tuple[str, str]]) -> None:
+    assert [f"{at}: {line.strip()}" for at, line in lines if labels.FOREIGN.search(line)] == []
+
+
+def defect_rows() -> dict[str, set[str]]:
+    """Each defect of docs/resize.md, with how it is shown."""
+    rows = re.findall(r'^\| <a id="(k\d+)"></a>.*\| ([^|]*) \|$', (ROOT / RESIZE).read_text(), re.MULTILINE)
+    return {label.upper(): set(shown.replace(",", " ").split()) for label, shown in rows}
+
+
+def test_defects_are_planted_and_found_by_models_where_the_page_says_so() -> None:
+    rows = defect_rows()
+    planted = {one for defect in DEFECTS.values() for one in re.findall(r"K\d+", defect.items)}
+    modelled = {one for runs in RUNS.values() for run in runs for one in re.findall(r"K\d+", run.name)}
+    assert {label for label, shown in rows.items() if "planted" in shown} == planted
+    assert {label for label, shown in rows.items() if "model" in shown} == modelled
+
+
+def test_the_tables_of_planted_bugs_name_all_of_them() -> None:
+    text = (DOCS / "simulation.md").read_text()
+    bugs, _, defects = text.partition("## Defects of resizes")
+    rows = re.findall(r"^\| (.+?) \| \d+(?: aimed)? \| .+ \|$", bugs, re.MULTILINE)
+    assert set(rows) == set(PLANTS)
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| \d+(?: aimed)? \| .+ \|$", defects, re.MULTILINE)
+    assert {name: items for items, name in rows} == {name: one.items for name, one in DEFECTS.items()}
+
+
+def test_the_table_of_the_wire_names_every_tag() -> None:
+    declared = {
+        (name, number)
+        for path in (ROOT / "protocol/apis").glob("*.py")
+        for name, number in re.findall(r"^    (\w+): .*= tagged\((25[34]\d),", path.read_text(), re.MULTILINE)
+    }
+    rows = re.findall(r"^\| `(\w+)`.* \| (25\d\d) \|$", (DOCS / "wire.md").read_text(), re.MULTILINE)
+    assert set(rows) == declared
+
+
+def test_the_introduction_takes_half_an_hour() -> None:
+    assert len((ROOT / "DESIGN.md").read_text().split()) < 4000
+
+
+def test_a_page_without_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="no place for folders"):
+        between("folders", "x", "nothing")
+
+
+def test_labels_are_told_from_what_looks_like_them() -> None:
+    assert labels.labels("rules R9-R11 (K601, I4') and B1 key-order") == ["R9", "R11", "K601", "I4", "B1"]
+    assert labels.labels("LZ4, P0 -> P1, %C3, `A1`, 'B2', C3.py, v1, KIP-253") == []
