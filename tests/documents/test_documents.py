@@ -119,3 +119,13 @@ def test_a_page_without_marks_is_refused() -> None:
 def test_labels_are_told_from_what_looks_like_them() -> None:
     assert labels.labels("rules R9-R11 (K601, I4') and B1 key-order") == ["R9", "R11", "K601", "I4", "B1"]
     assert labels.labels("LZ4, P0 -> P1, %C3, `A1`, 'B2', C3.py, v1, KIP-253") == []
+
+
+def test_what_the_walks_name_is_in_the_source() -> None:
+    source = "\n".join(path.read_text() for path in PYTHON if "tests" not in path.relative_to(ROOT).parts)
+    walked = re.findall(r"`([A-Z]\w+)(?:\.(\w+))?`", (DOCS / "walks.md").read_text())
+    drawn = [(name, "") for name in re.findall(r"\w\[([A-Z]\w+)(?=[:\]<])", (ROOT / "DESIGN.md").read_text())]
+    assert len(walked) > 10
+    for name, member in (*walked, *drawn):
+        assert re.search(rf"^(class {name}\b|{name}\b.* = )", source, re.MULTILINE), name
+        assert not member or re.search(rf"^    (async )?def {member}\(", source, re.MULTILINE), f"{name}.{member}"
