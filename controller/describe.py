@@ -1,6 +1,6 @@
 """The controller as text: its beliefs, one line per broker, topic and partition; and its state tables as diagrams.
 
-    python -m anabranch.controller.describe [FILE]     draw the tables into FILE (docs/controller.md), between the two marks
+    python -m anabranch.controller.describe [FILE]     draw the tables into FILE (docs/controller.md), between two marks
 
 The diagrams are made from the tables that the machine itself obeys, so they cannot say anything else.
 """

@@ -155,4 +155,5 @@ def table() -> Iterator[str]:
     yield "| rule | says | fails without it (`tests/`) |"
     yield "|---|---|---|"
     for rule in RULES:
-        yield f"| [{rule.number}](#{rule.number.lower()}) | {rule.says} | {', '.join(f'`{one}`' for one in rule.tests)} |"
+        tests = ", ".join(f"`{one}`" for one in rule.tests)
+        yield f"| [{rule.number}](#{rule.number.lower()}) | {rule.says} | {tests} |"
