@@ -1,21 +1,19 @@
-"""What all tests share: running coroutines strictly, and one real ZooKeeper for the whole session."""
+"""What all tests share: strict event loops, and one real ZooKeeper for the whole session."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import itertools
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from anabranch.spark_jobs import java
 from anabranch.zookeeper import LocalZooKeeper, why_unavailable
-
-T = TypeVar("T")
-Runner = Callable[[Coroutine[Any, Any, T]], T]
+from tests.loops import LOOPS
 
 settings.register_profile(
     "steady", deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
@@ -41,48 +39,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_finish() -> None:
     """Let what was collected be out of every later collection of garbage.
 
-    Whenever a loop has ended we look for what it forgot (`run_strictly`), a thousand times. Each look would go through
-    all 340,000 objects of 8,000 collected tests, and take 0.2 s.
+    Whenever a test has ended we look for what its loop forgot (`tests.loops`), a thousand times. Each look would go
+    through all 340,000 objects of 8,000 collected tests, and take 0.2 s.
     """
     gc.collect()
     gc.freeze()
 
 
-@pytest.fixture
-def arun() -> Callable[[Coroutine[Any, Any, T]], T]:
-    """Run a coroutine on a loop of its own, and fail as soon as that loop sees an exception that nobody handled.
-
-    A task that dies unobserved, or a callback that raises, is a bug even when every assertion holds.
-    """
-    return run_strictly
-
-
-def run_strictly(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What `arun` does; for fixtures of wider scope too."""
-    unhandled: list[BaseException | str] = []
-
-    async def main() -> T:
-        task = asyncio.ensure_future(coroutine)
-
-        def complain(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-            unhandled.append(context.get("exception") or context["message"])
-            task.cancel()  # what it waits for may never come now
-
-        asyncio.get_running_loop().set_exception_handler(complain)
-        try:
-            return await task
-        finally:
-            gc.collect()  # a forgotten task complains when it is collected: let it do so while we listen
-
-    try:
-        result = asyncio.run(main())
-    except asyncio.CancelledError:
-        if not unhandled:
-            raise
-    if unhandled:
-        cause = next((error for error in unhandled if isinstance(error, BaseException)), None)
-        raise AssertionError(f"the loop saw what nobody handled: {unhandled}") from cause
-    return result
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Asynchronous tests run on a strict loop; those that name loops in their mark run once on each of them."""
+    mark = item.get_closest_marker("asyncio")
+    return LOOPS if mark is not None and "loop_factories" in mark.kwargs else {"asyncio": LOOPS["asyncio"]}
 
 
 @pytest.fixture(scope="session")

@@ -100,6 +100,8 @@ class Endpoint:
                 await writer.drain()
         except (ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             log.info("a scrape that came to nothing: %r", error)
+        except asyncio.CancelledError:
+            log.info("a scrape that was given up")  # not raised: of a cancelled task asyncio's streams log a traceback
         finally:
             self._answering.discard(task)
             writer.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -19,7 +18,10 @@ from anabranch.broker.storage.files import OsFiles
 from anabranch.clients.directory_lock import DirectoryInUse, DirectoryLock
 from anabranch.cluster import Cluster
 from anabranch.data_directory import left_out, refuse_other_form
-from tests.anabranch.test_cluster import create, story
+from tests.anabranch.test_cluster import create
+
+pytestmark = pytest.mark.timeout(60)
+
 
 ANABRANCH = (sys.executable, "-m", "anabranch.main")
 TIMEOUT_S = 60
@@ -46,7 +48,7 @@ def refused(*words: str) -> str:
     return ended.stderr
 
 
-def test_two_clusters_do_not_share_a_directory(tmp_path: Path) -> None:
+async def test_two_clusters_do_not_share_a_directory(tmp_path: Path) -> None:
     """Goal: nothing that one process acknowledged is overwritten by another.
 
     Method: a second cluster, and a node, are refused while the first lives, and told who it is; after kill -9 there is
@@ -55,12 +57,8 @@ def test_two_clusters_do_not_share_a_directory(tmp_path: Path) -> None:
     words = ("--brokers", "1", "--data-dir", str(tmp_path))
     with up(*words) as (first, ready):
         servers = ready.strip().partition("bootstrap=")[2]
-
-        async def produce() -> None:
-            async with Producer(servers) as producer:
-                await producer.send_and_wait("t", b"kept", key=b"k")
-
-        asyncio.run(produce())
+        async with Producer(servers) as producer:
+            await producer.send_and_wait("t", b"kept", key=b"k")
         node = ("node", "--id", "1", "--zookeeper", "127.0.0.1:1", "--listen", "127.0.0.1:0")
         for said, place in (
             (refused("up", "--port", "0", *words), tmp_path),
@@ -85,45 +83,35 @@ def test_a_cluster_of_processes_does_not_share_its_directory(tmp_path: Path) -> 
     assert said.count("\n") == 1
 
 
-def test_a_start_that_fails_leaves_no_lock(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        two = Cluster(2)
-        two._files = {node_id: OsFiles(tmp_path) for node_id in (1, 2)}
-        with pytest.raises(DirectoryInUse, match="another node of this process"):
-            async with two:
-                pass
-        one = Cluster(1)
-        one._files = {1: OsFiles(tmp_path)}
-        with pytest.raises(ConfigError, match=r"belongs to cluster\.id"):
-            async with one:
-                pass
-        DirectoryLock(tmp_path).release()
-
-    story(scenario)
+async def test_a_start_that_fails_leaves_no_lock(tmp_path: Path) -> None:
+    two = Cluster(2)
+    two._files = {node_id: OsFiles(tmp_path) for node_id in (1, 2)}
+    with pytest.raises(DirectoryInUse, match="another node of this process"):
+        async with two:
+            pass
+    one = Cluster(1)
+    one._files = {1: OsFiles(tmp_path)}
+    with pytest.raises(ConfigError, match=r"belongs to cluster\.id"):
+        async with one:
+            pass
+    DirectoryLock(tmp_path).release()
 
 
-def test_a_broker_that_comes_back_in_its_process_gets_its_directory_back(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with Cluster(2, data_dir=tmp_path) as cluster:
-            for leave in (cluster.stop_broker, cluster.crash_broker):
-                await leave(2)
-                await cluster.start_broker(2)
-            with pytest.raises(DirectoryInUse):
-                OsFiles(tmp_path / "broker-2").lock()
-
-    story(scenario)
+async def test_a_broker_that_comes_back_in_its_process_gets_its_directory_back(tmp_path: Path) -> None:
+    async with Cluster(2, data_dir=tmp_path) as cluster:
+        for leave in (cluster.stop_broker, cluster.crash_broker):
+            await leave(2)
+            await cluster.start_broker(2)
+        with pytest.raises(DirectoryInUse):
+            OsFiles(tmp_path / "broker-2").lock()
 
 
-def test_what_a_smaller_cluster_leaves_out_is_told(tmp_path: Path) -> None:
+async def test_what_a_smaller_cluster_leaves_out_is_told(tmp_path: Path) -> None:
     """Goal: who opens a cluster of three with one broker hears what is missing, and has it all back with three."""
-
-    async def scenario() -> None:
-        async with Cluster(3, data_dir=tmp_path) as cluster:
-            await create(cluster, "copied", partitions=2, replicas=3)
-            await create(cluster, "single", partitions=3, replicas=1)
-            assert await left_out("127.0.0.1", cluster.nodes[1].port) == ""
-
-    story(scenario)
+    async with Cluster(3, data_dir=tmp_path) as cluster:
+        await create(cluster, "copied", partitions=2, replicas=3)
+        await create(cluster, "single", partitions=3, replicas=1)
+        assert await left_out("127.0.0.1", cluster.nodes[1].port) == ""
     with up("--brokers", "1", "--data-dir", str(tmp_path)) as (process, ready):
         assert ready.startswith("ready ")
         process.terminate()

@@ -19,30 +19,27 @@ async def carry_out(asked: Answer) -> Answer:
     return {"sum": asked["a"] + asked["b"]}
 
 
-def test_orders_and_what_becomes_of_them(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        path = tmp_path / "d"
-        with pytest.raises(Refused, match="nobody listens at"):
-            await order(path, "add", a=1, b=2)
-        door = Door(carry_out)
-        await door.listen(path)
-        assert await order(path, "add", a=1, b=2) == {"sum": 3}
-        for what, details, says in (
-            ("refuse", {}, "^not today$"),
-            ("add", {"a": 1}, "'b'"),
-            ("add", {"a": 1, "b": ""}, "TypeError"),
-        ):
-            with pytest.raises(Refused, match=says):
-                await order(path, what, **details)
-        reader, writer = await asyncio.open_unix_connection(path)
-        writer.write(b"nonsense\n")
-        assert b'"error"' in await reader.readline()
-        writer.close()
-        await writer.wait_closed()
-        await door.close()
-        assert not path.exists()
-
-    asyncio.run(scenario())
+async def test_orders_and_what_becomes_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "d"
+    with pytest.raises(Refused, match="nobody listens at"):
+        await order(path, "add", a=1, b=2)
+    door = Door(carry_out)
+    await door.listen(path)
+    assert await order(path, "add", a=1, b=2) == {"sum": 3}
+    for what, details, says in (
+        ("refuse", {}, "^not today$"),
+        ("add", {"a": 1}, "'b'"),
+        ("add", {"a": 1, "b": ""}, "TypeError"),
+    ):
+        with pytest.raises(Refused, match=says):
+            await order(path, what, **details)
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(b"nonsense\n")
+    assert b'"error"' in await reader.readline()
+    writer.close()
+    await writer.wait_closed()
+    await door.close()
+    assert not path.exists()
 
 
 def test_only_doors_of_living_processes_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

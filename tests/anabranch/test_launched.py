@@ -54,52 +54,44 @@ async def running(
 
 
 @pytest.mark.processes
-def test_nodes_that_end_are_told_and_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nodes_that_end_are_told_and_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    relative = os.path.relpath(tmp_path / "a")
-
-    async def scenario() -> None:
-        async with (
-            asyncio.timeout(PATIENCE_S),
-            running(tmp_path / "a", 1, 2, monkeypatch=monkeypatch) as (first, said),
-            running(tmp_path / "b", 2, 3, monkeypatch=monkeypatch) as (second, _),
+    relative = os.path.relpath(tmp_path / "a")  # noqa: ASYNC240
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        running(tmp_path / "a", 1, 2, monkeypatch=monkeypatch) as (first, said),
+        running(tmp_path / "b", 2, 3, monkeypatch=monkeypatch) as (second, _),
+    ):
+        assert {one.directory: one.node_ids for one in await launched()} == {
+            str(tmp_path / "a"): [1, 2],
+            str(tmp_path / "b"): [2, 3],
+        }
+        before = first.nodes[2].pid
+        await first.nodes[2].kill()
+        line = await said.get()
+        assert line.startswith(f"node 2 (pid {before}) was killed by signal 9; `anabranch nodes start 2`")
+        assert "\n" not in line
+        with pytest.raises(Refused, match="several running clusters have a node 2") as unclear:
+            await start_node(2)
+        assert f"--cluster {tmp_path / 'a'}: nodes 1, 2" in str(unclear.value)
+        assert await start_node(2, relative) == f"started node 2 (pid {first.nodes[2].pid})"
+        assert first.nodes[2].running and first.nodes[2].pid != before
+        await first.nodes[2].kill()
+        assert (await said.get()).startswith("node 2 (pid "), "a second life is watched as the first was"
+        assert (await start_node(2, "a:1")).startswith("started node 2")
+        for node_id, cluster, says in (
+            (3, "", "node 3 is running already"),
+            (9, "", "no running cluster has a node 9"),
+            (1, "b:1", "no running cluster in b:1 has a node 1"),
         ):
-            assert {one.directory: one.node_ids for one in await launched()} == {
-                str(tmp_path / "a"): [1, 2],
-                str(tmp_path / "b"): [2, 3],
-            }
-            before = first.nodes[2].pid
-            await first.nodes[2].kill()
-            line = await said.get()
-            assert line.startswith(f"node 2 (pid {before}) was killed by signal 9; `anabranch nodes start 2`")
-            assert "\n" not in line
-            with pytest.raises(Refused, match="several running clusters have a node 2") as unclear:
-                await start_node(2)
-            assert f"--cluster {tmp_path / 'a'}: nodes 1, 2" in str(unclear.value)
-            assert await start_node(2, relative) == f"started node 2 (pid {first.nodes[2].pid})"
-            assert first.nodes[2].running and first.nodes[2].pid != before
-            await first.nodes[2].kill()
-            assert (await said.get()).startswith("node 2 (pid "), "a second life is watched as the first was"
-            assert (await start_node(2, "a:1")).startswith("started node 2")
-            for node_id, cluster, says in (
-                (3, "", "node 3 is running already"),
-                (9, "", "no running cluster has a node 9"),
-                (1, "b:1", "no running cluster in b:1 has a node 1"),
-            ):
-                with pytest.raises(Refused, match=says):
-                    await start_node(node_id, cluster)
-            assert second.nodes[2].running and said.empty()
-
-    asyncio.run(scenario())
+            with pytest.raises(Refused, match=says):
+                await start_node(node_id, cluster)
+        assert second.nodes[2].running and said.empty()
 
 
 @pytest.mark.processes
-def test_a_launcher_that_ends_tells_of_no_deaths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_launcher_that_ends_tells_of_no_deaths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-
-    async def scenario() -> None:
-        async with asyncio.timeout(PATIENCE_S), running(tmp_path / "a", 1, monkeypatch=monkeypatch) as (_, said):
-            pass
-        assert said.empty() and await launched() == []
-
-    asyncio.run(scenario())
+    async with asyncio.timeout(PATIENCE_S), running(tmp_path / "a", 1, monkeypatch=monkeypatch) as (_, said):
+        pass
+    assert said.empty() and await launched() == []

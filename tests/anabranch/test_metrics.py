@@ -96,18 +96,14 @@ def test_nothing_is_imported_without_the_port() -> None:
 
 @pytest.mark.processes
 @pytest.mark.zookeeper
-def test_each_process_has_its_endpoint() -> None:
+async def test_each_process_has_its_endpoint() -> None:
     """Goal: `anabranch node` tells of itself, a spare controller too. Method: two processes with a real ZooKeeper."""
-
-    async def scenario() -> None:
-        first, second = 0, 0
-        while second != first + 1:
-            first, second = free_ports("127.0.0.1", 2)
-        async with asyncio.timeout(60), ProcessCluster(1, controllers=1, metrics_port=first) as cluster:
-            urls = [f"http://127.0.0.1:{port}/metrics" for port in (first, second)]
-            texts = [await asyncio.to_thread(read, url) for url in urls]
-            assert 'anabranch_brokers{node="1"} 1.0' in texts[0]
-            assert 'anabranch_controller_active{node="100"} 1.0' in texts[1]
-            assert len(cluster.nodes) == 2
-
-    asyncio.run(scenario())
+    first, second = 0, 0
+    while second != first + 1:
+        first, second = free_ports("127.0.0.1", 2)
+    async with asyncio.timeout(60), ProcessCluster(1, controllers=1, metrics_port=first) as cluster:
+        urls = [f"http://127.0.0.1:{port}/metrics" for port in (first, second)]
+        texts = [await asyncio.to_thread(read, url) for url in urls]
+        assert 'anabranch_brokers{node="1"} 1.0' in texts[0]
+        assert 'anabranch_controller_active{node="100"} 1.0' in texts[1]
+        assert len(cluster.nodes) == 2

@@ -35,36 +35,32 @@ async def active_controller(cluster: ProcessCluster) -> bytes:
     return data
 
 
-def test_a_spare_controller_rules_and_its_death_is_survived() -> None:
+async def test_a_spare_controller_rules_and_its_death_is_survived() -> None:
     """Goal: controllers can be killed without killing data.
 
     Method: the spare starts first and is active; clients reach it through brokers that forward; it is killed, and a
     broker takes over; then it comes back.
     """
-
-    async def scenario() -> None:
-        async with asyncio.timeout(100), ProcessCluster(3, controllers=1) as cluster:
-            assert b'"brokerid":100' in (await active_controller(cluster)).replace(b" ", b"")
-            async with Admin(cluster.bootstrap_servers) as admin, Producer(cluster.bootstrap_servers) as producer:
-                assert (await admin.describe_cluster()).controller_id in (1, 2, 3)
-                await admin.create_topics([NewTopic(name="t", partitions=2, replication_factor=3)])
-                await producer.send_and_wait("t", b"before", key=b"k")
-                await admin.create_partitions("t", 3)
-                await admin.wait_for_generation("t", 1)
-                await cluster.kill(SPARE)
-                await producer.send_and_wait("t", b"while nobody rules", key=b"k")
-                await admin.create_partitions("t", 4)
-                assert b'"brokerid":100' not in (await active_controller(cluster)).replace(b" ", b"")
-                await cluster.restart(SPARE)
-                await cluster.nodes[2].stop()
-                assert await cluster.nodes[2].ended() == 0
-                await cluster.wait_brokers(2)
-                await cluster.restart(2)
-                await cluster.wait_brokers(3)
-                await admin.wait_for_topic("t", replicas=3)
-                await producer.send_and_wait("t", b"after", key=b"k")
-
-    asyncio.run(scenario())
+    async with asyncio.timeout(100), ProcessCluster(3, controllers=1) as cluster:
+        assert b'"brokerid":100' in (await active_controller(cluster)).replace(b" ", b"")
+        async with Admin(cluster.bootstrap_servers) as admin, Producer(cluster.bootstrap_servers) as producer:
+            assert (await admin.describe_cluster()).controller_id in (1, 2, 3)
+            await admin.create_topics([NewTopic(name="t", partitions=2, replication_factor=3)])
+            await producer.send_and_wait("t", b"before", key=b"k")
+            await admin.create_partitions("t", 3)
+            await admin.wait_for_generation("t", 1)
+            await cluster.kill(SPARE)
+            await producer.send_and_wait("t", b"while nobody rules", key=b"k")
+            await admin.create_partitions("t", 4)
+            assert b'"brokerid":100' not in (await active_controller(cluster)).replace(b" ", b"")
+            await cluster.restart(SPARE)
+            await cluster.nodes[2].stop()
+            assert await cluster.nodes[2].ended() == 0
+            await cluster.wait_brokers(2)
+            await cluster.restart(2)
+            await cluster.wait_brokers(3)
+            await admin.wait_for_topic("t", replicas=3)
+            await producer.send_and_wait("t", b"after", key=b"k")
 
 
 def test_up_with_processes_prints_one_line_and_stops_cleanly() -> None:
@@ -184,14 +180,11 @@ sys.stdin.read()
     raise AssertionError("the child outlives its parent")
 
 
-def test_a_node_that_cannot_start_says_why() -> None:
-    async def scenario() -> None:
-        cluster = ProcessCluster(1, zookeeper="127.0.0.1:1", properties={"num.partitions": "none"})
-        with pytest.raises(NodeFailed, match="must be a whole number"):
-            async with cluster:
-                pass
-
-    asyncio.run(scenario())
+async def test_a_node_that_cannot_start_says_why() -> None:
+    cluster = ProcessCluster(1, zookeeper="127.0.0.1:1", properties={"num.partitions": "none"})
+    with pytest.raises(NodeFailed, match="must be a whole number"):
+        async with cluster:
+            pass
 
 
 def test_a_node_without_zookeeper_says_so_in_one_line() -> None:

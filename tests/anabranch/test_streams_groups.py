@@ -9,11 +9,12 @@ import re
 from pathlib import Path
 
 from anabranch.streams_groups import streams_lines
-from tests.clients.streams.world import World, counts, story, until
+from tests.clients.streams.world import counts, streams_world, until
 
 
-def test_the_plan_names_java_members_and_who_waits_for_them(tmp_path: Path) -> None:
-    async def act(world: World) -> None:
+async def test_the_plan_names_java_members_and_who_waits_for_them(tmp_path: Path) -> None:
+    async with streams_world(tmp_path) as world:
+
         async def told(topic: str = "in") -> str:
             return "\n".join(await streams_lines(world.admin, topic))
 
@@ -30,5 +31,3 @@ def test_the_plan_names_java_members_and_who_waits_for_them(tmp_path: Path) -> N
                 assert "; 1 of this package in the group wait for it" in plan
                 assert "stop its instances before the resize" in plan
                 assert await told("out") == "", "which nobody reads"
-
-    story(act, tmp_path)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -29,12 +30,10 @@ Entity = dict[str, str | None]
 EXACT, OF_DEFAULT, ANY = range(3)
 
 
-def story(scenario: Callable[[Cluster], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with Cluster(brokers=2) as cluster, asyncio.timeout(60):
-            await scenario(cluster)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def two_brokers() -> AsyncIterator[Cluster]:
+    async with Cluster(brokers=2) as cluster, asyncio.timeout(60):
+        yield cluster
 
 
 async def connect(cluster: Cluster, node_id: int = 1, client_id: str = "c") -> Connection:
@@ -81,8 +80,8 @@ async def until_limited(cluster: Cluster, limited: bool = True) -> None:
     await until(lambda: all(one is not None and one.active == limited for one in throttlings))
 
 
-def test_what_is_set_is_described() -> None:
-    async def scenario(cluster: Cluster) -> None:
+async def test_what_is_set_is_described() -> None:
+    async with two_brokers() as cluster:
         connection = await connect(cluster)
         everybody: list[tuple[Entity, dict[str, float]]] = [
             ({USER: "ü/x"}, {"producer_byte_rate": 1024.0}),
@@ -126,11 +125,9 @@ def test_what_is_set_is_described() -> None:
         for one in (connection, other):
             await one.close()
 
-    story(scenario)
 
-
-def test_what_cannot_be_set_or_asked() -> None:
-    async def scenario(cluster: Cluster) -> None:
+async def test_what_cannot_be_set_or_asked() -> None:
+    async with two_brokers() as cluster:
         connection = await connect(cluster)
         wrong: list[tuple[Entity, dict[str, float | None]]] = [
             ({}, {"producer_byte_rate": 1.0}),
@@ -158,8 +155,6 @@ def test_what_cannot_be_set_or_asked() -> None:
             assert await describe(connection, *components) is error  # type: ignore[arg-type]
         await connection.close()
 
-    story(scenario)
-
 
 def batch(size: int) -> bytes:
     builder = BatchBuilder()
@@ -185,8 +180,8 @@ async def led(cluster: Cluster, connection: Connection) -> int:
     return int(partition.leader_id)
 
 
-def test_producers_are_slowed_down_and_their_connection_is_muted() -> None:
-    async def scenario(cluster: Cluster) -> None:
+async def test_producers_are_slowed_down_and_their_connection_is_muted() -> None:
+    async with two_brokers() as cluster:
         loop, admin = asyncio.get_running_loop(), await connect(cluster, client_id="admin")
         leader = await led(cluster, admin)
         mine, other = await connect(cluster, leader, "mine"), await connect(cluster, leader, "other")
@@ -209,11 +204,9 @@ def test_producers_are_slowed_down_and_their_connection_is_muted() -> None:
         for one in (admin, mine, other):
             await one.close()
 
-    story(scenario)
 
-
-def test_consumers_are_answered_with_nothing_until_they_have_waited() -> None:
-    async def scenario(cluster: Cluster) -> None:
+async def test_consumers_are_answered_with_nothing_until_they_have_waited() -> None:
+    async with two_brokers() as cluster:
         admin = await connect(cluster, client_id="admin")
         leader = await led(cluster, admin)
         mine = await connect(cluster, leader, "mine")
@@ -233,11 +226,9 @@ def test_consumers_are_answered_with_nothing_until_they_have_waited() -> None:
         for one in (admin, mine):
             await one.close()
 
-    story(scenario)
 
-
-def test_busy_clients_are_slowed_down() -> None:
-    async def scenario(cluster: Cluster) -> None:
+async def test_busy_clients_are_slowed_down() -> None:
+    async with two_brokers() as cluster:
         admin, mine = await connect(cluster, client_id="admin"), await connect(cluster, client_id="mine")
         await alter(admin, {CLIENT_ID: "mine"}, request_percentage=0.0001)
         await until_limited(cluster)
@@ -247,16 +238,14 @@ def test_busy_clients_are_slowed_down() -> None:
         for one in (admin, mine):
             await one.close()
 
-    story(scenario)
-
 
 def creating(name: str, partitions: int) -> CreateTopicsRequest:
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
     return CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
 
 
-def test_changes_of_partitions_are_limited() -> None:
-    async def scenario(cluster: Cluster) -> None:
+async def test_changes_of_partitions_are_limited() -> None:
+    async with two_brokers() as cluster:
         (active,) = (n for n, node in cluster.nodes.items() if node.controller is not None and node.controller.active)
         mine = await connect(cluster, active, "mine")
         await alter(mine, {CLIENT_ID: "mine"}, controller_mutation_rate=0.1)
@@ -282,8 +271,6 @@ def test_changes_of_partitions_are_limited() -> None:
         assert (await other.call(creating("d", 50))).topics[0].error_code == 0
         for one in (mine, old, other):
             await one.close()
-
-    story(scenario)
 
 
 def growing(name: str, count: int) -> CreatePartitionsRequest:

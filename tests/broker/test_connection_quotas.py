@@ -83,7 +83,7 @@ async def peer_at(address: str, port: int) -> AsyncIterator[Peer]:
         await one.close()
 
 
-def test_connections_that_come_too_fast_for_the_broker_are_served_later_and_in_their_order(
+async def test_connections_that_come_too_fast_for_the_broker_are_served_later_and_in_their_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     served: list[tuple[str, float]] = []
@@ -94,117 +94,101 @@ def test_connections_that_come_too_fast_for_the_broker_are_served_later_and_in_t
         serve(connection)
 
     monkeypatch.setattr(BrokerConnection, "serve", noting)
-
-    async def scenario() -> None:
-        began = asyncio.get_running_loop().time()
-        # Over a minute, so that a slow machine changes nothing: three are within the limit, the others wait a second.
-        async with serving(quota_window_num=61, quota_window_size_seconds=1) as server:
-            server.connection_quotas.per_second = 0.05
-            async with contextlib.AsyncExitStack() as stack:
-                peers = [await stack.enter_async_context(peer(server.port)) for _ in range(5)]
-                for one in reversed(peers):
-                    one.send(API_VERSIONS_V0)
-                for one in reversed(peers):
-                    await one.frame()
-                names = [one.writer.get_extra_info("sockname") for one in peers]
-        assert [name for name, _ in served] == [f"{host}:{port}" for host, port in names]
-        times = [at for _, at in served]
-        assert times[3] - began >= 0.99 and times[4] - times[3] >= 0.99
-
-    asyncio.run(scenario())
-
-
-def test_a_connection_over_the_limit_of_its_address_is_closed_unheard() -> None:
-    async def scenario() -> None:
-        # Over a minute, so that a slow machine changes nothing: three are within the limit, and a fourth is not.
-        async with serving(quota_window_num=61, quota_window_size_seconds=1) as server:
-            server.connection_quotas.set_address_limits({HERE: 0.05})
-            async with peer_at(ELSEWHERE, server.port) as other, contextlib.AsyncExitStack() as stack:
-                peers = [await stack.enter_async_context(peer(server.port)) for _ in range(4)]
-                for one in (*peers, other):
-                    one.send(API_VERSIONS_V0)
-                for one in (*peers[:-1], other):
-                    await one.frame()
-                assert await peers[-1].closed()
-                await until(lambda: server.connection_count == 4)
-                server.connection_quotas.set_address_limits({})
-                async with peer(server.port) as late:
-                    late.send(API_VERSIONS_V0)
-                    await late.frame()
-
-    asyncio.run(scenario())
-
-
-def test_a_server_stops_though_connections_wait() -> None:
-    async def scenario() -> None:
-        async with serving(quota_window_num=2, quota_window_size_seconds=60) as server:
-            server.connection_quotas.per_second = 0
-            async with peer(server.port) as one, peer(server.port) as two, peer(server.port) as gone:
-                await until(lambda: server.connection_count == 3)
-                await gone.close()
-                await server.stop()
-                assert await one.closed() and await two.closed()
-                assert server.connection_count == 0
-
-    asyncio.run(scenario())
-
-
-def test_an_address_has_so_many_connections_and_no_more() -> None:
-    async def scenario() -> None:
-        bounds = {"max_connections_per_ip": 2, "max_connections_per_ip_overrides": (f"{ELSEWHERE}:1",)}
-        async with serving(**bounds) as server, contextlib.AsyncExitStack() as stack:
-
-            async def connect_from(address: str) -> Peer:
-                one = await stack.enter_async_context(peer_at(address, server.port))
+    began = asyncio.get_running_loop().time()
+    # Over a minute, so that a slow machine changes nothing: three are within the limit, the others wait a second.
+    async with serving(quota_window_num=61, quota_window_size_seconds=1) as server:
+        server.connection_quotas.per_second = 0.05
+        async with contextlib.AsyncExitStack() as stack:
+            peers = [await stack.enter_async_context(peer(server.port)) for _ in range(5)]
+            for one in reversed(peers):
                 one.send(API_VERSIONS_V0)
-                return one
-
-            inside = [await connect_from(address) for address in (HERE, HERE, ELSEWHERE, "127.0.0.3")]
-            for one in inside:
+            for one in reversed(peers):
                 await one.frame()
-            for address in (HERE, ELSEWHERE):
-                assert await (await connect_from(address)).closed()
-            await inside[0].close()
-            await until(lambda: server.connection_count == 3)
-            await (await connect_from(HERE)).frame()
-            server.adopt(BrokerSettings(max_connections_per_ip=1, max_connections_per_ip_overrides=(f"{ELSEWHERE}:2",)))
-            await (await connect_from(ELSEWHERE)).frame()
-            assert await (await connect_from("127.0.0.3")).closed()
-            await until(lambda: server.connection_count == 5)
+            names = [one.writer.get_extra_info("sockname") for one in peers]
+    assert [name for name, _ in served] == [f"{host}:{port}" for host, port in names]
+    times = [at for _, at in served]
+    assert times[3] - began >= 0.99 and times[4] - times[3] >= 0.99
 
-    asyncio.run(scenario())
+
+async def test_a_connection_over_the_limit_of_its_address_is_closed_unheard() -> None:
+    # Over a minute, so that a slow machine changes nothing: three are within the limit, and a fourth is not.
+    async with serving(quota_window_num=61, quota_window_size_seconds=1) as server:
+        server.connection_quotas.set_address_limits({HERE: 0.05})
+        async with peer_at(ELSEWHERE, server.port) as other, contextlib.AsyncExitStack() as stack:
+            peers = [await stack.enter_async_context(peer(server.port)) for _ in range(4)]
+            for one in (*peers, other):
+                one.send(API_VERSIONS_V0)
+            for one in (*peers[:-1], other):
+                await one.frame()
+            assert await peers[-1].closed()
+            await until(lambda: server.connection_count == 4)
+            server.connection_quotas.set_address_limits({})
+            async with peer(server.port) as late:
+                late.send(API_VERSIONS_V0)
+                await late.frame()
+
+
+async def test_a_server_stops_though_connections_wait() -> None:
+    async with serving(quota_window_num=2, quota_window_size_seconds=60) as server:
+        server.connection_quotas.per_second = 0
+        async with peer(server.port) as one, peer(server.port) as two, peer(server.port) as gone:
+            await until(lambda: server.connection_count == 3)
+            await gone.close()
+            await server.stop()
+            assert await one.closed() and await two.closed()
+            assert server.connection_count == 0
+
+
+async def test_an_address_has_so_many_connections_and_no_more() -> None:
+    bounds = {"max_connections_per_ip": 2, "max_connections_per_ip_overrides": (f"{ELSEWHERE}:1",)}
+    async with serving(**bounds) as server, contextlib.AsyncExitStack() as stack:
+
+        async def connect_from(address: str) -> Peer:
+            one = await stack.enter_async_context(peer_at(address, server.port))
+            one.send(API_VERSIONS_V0)
+            return one
+
+        inside = [await connect_from(address) for address in (HERE, HERE, ELSEWHERE, "127.0.0.3")]
+        for one in inside:
+            await one.frame()
+        for address in (HERE, ELSEWHERE):
+            assert await (await connect_from(address)).closed()
+        await inside[0].close()
+        await until(lambda: server.connection_count == 3)
+        await (await connect_from(HERE)).frame()
+        server.adopt(BrokerSettings(max_connections_per_ip=1, max_connections_per_ip_overrides=(f"{ELSEWHERE}:2",)))
+        await (await connect_from(ELSEWHERE)).frame()
+        assert await (await connect_from("127.0.0.3")).closed()
+        await until(lambda: server.connection_count == 5)
 
 
 # --- in a cluster ------------------------------------------------------------------------------------------------
 
 
-def test_limits_take_effect_and_end_while_brokers_run() -> None:
-    async def scenario() -> None:
-        async with Cluster(brokers=2) as cluster, asyncio.timeout(60):
-            connection = await connect(cluster)
-            rates = [node.server.connection_quotas for node in cluster.nodes.values()]
-            await alter(connection, {IP: None}, connection_creation_rate=1000)
-            await alter(connection, {IP: HERE}, connection_creation_rate=0)
-            await until(lambda: all(one._limits == {DEFAULT: 1000, HERE: 0} for one in rates))
-            for node in cluster.nodes.values():
-                async with peer(node.port) as shut_out, peer_at(ELSEWHERE, node.port) as other:
-                    for one in (shut_out, other):
-                        one.send(API_VERSIONS_V0)
-                    await other.frame()
-                    assert await shut_out.closed()
-            await alter(connection, {IP: HERE}, connection_creation_rate=None)
-            await alter(connection, {IP: None}, connection_creation_rate=None)
-            await until(lambda: not any(one.active for one in rates))
-            for value, limit in (("70", 70), (None, UNLIMITED)):
-                config = AlterableConfig(
-                    name="max.connection.creation.rate", config_operation=0 if value else 1, value=value
-                )
-                resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[config])
-                said = await connection.call(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
-                assert said.responses[0].error_code == 0
-                await until(lambda limit=limit: all(one.per_second == limit for one in rates), 30)  # type: ignore[misc]
-            async with Admin(f"{HERE}:{cluster.nodes[2].port}") as admin:
-                await admin.list_topics()
-            await connection.close()
-
-    asyncio.run(scenario())
+async def test_limits_take_effect_and_end_while_brokers_run() -> None:
+    async with Cluster(brokers=2) as cluster, asyncio.timeout(60):
+        connection = await connect(cluster)
+        rates = [node.server.connection_quotas for node in cluster.nodes.values()]
+        await alter(connection, {IP: None}, connection_creation_rate=1000)
+        await alter(connection, {IP: HERE}, connection_creation_rate=0)
+        await until(lambda: all(one._limits == {DEFAULT: 1000, HERE: 0} for one in rates))
+        for node in cluster.nodes.values():
+            async with peer(node.port) as shut_out, peer_at(ELSEWHERE, node.port) as other:
+                for one in (shut_out, other):
+                    one.send(API_VERSIONS_V0)
+                await other.frame()
+                assert await shut_out.closed()
+        await alter(connection, {IP: HERE}, connection_creation_rate=None)
+        await alter(connection, {IP: None}, connection_creation_rate=None)
+        await until(lambda: not any(one.active for one in rates))
+        for value, limit in (("70", 70), (None, UNLIMITED)):
+            config = AlterableConfig(
+                name="max.connection.creation.rate", config_operation=0 if value else 1, value=value
+            )
+            resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[config])
+            said = await connection.call(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
+            assert said.responses[0].error_code == 0
+            await until(lambda limit=limit: all(one.per_second == limit for one in rates), 30)  # type: ignore[misc]
+        async with Admin(f"{HERE}:{cluster.nodes[2].port}") as admin:
+            await admin.list_topics()
+        await connection.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from anabranch.broker.controller_link import ControllerLink
@@ -12,20 +10,17 @@ from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol.apis.alter_partition import AlterPartitionRequest
 
 
-def test_an_address_that_makes_no_sense_is_nobodys(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
-        session = await MemoryZooKeeper().connect()
-        link = ControllerLink(lambda: session, client_id="test", request_timeout_ms=1000)
-        for nonsense in (None, b"", b"nobody", b'{"version":2,"brokerid":"me"}'):
-            if nonsense is not None:
-                await session.create(paths.CONTROLLER, nonsense)
-            assert await link.active() is None
-            with pytest.raises(ConnectionError, match="no active controller"):
-                await link.call(AlterPartitionRequest(broker_id=1, topics=[]))
-            assert (paths.CONTROLLER in caplog.text) is (nonsense is not None)
-            if nonsense is not None:
-                await session.delete(paths.CONTROLLER)
-        await link.close()
-        await session.close()
-
-    asyncio.run(story())
+async def test_an_address_that_makes_no_sense_is_nobodys(caplog: pytest.LogCaptureFixture) -> None:
+    session = await MemoryZooKeeper().connect()
+    link = ControllerLink(lambda: session, client_id="test", request_timeout_ms=1000)
+    for nonsense in (None, b"", b"nobody", b'{"version":2,"brokerid":"me"}'):
+        if nonsense is not None:
+            await session.create(paths.CONTROLLER, nonsense)
+        assert await link.active() is None
+        with pytest.raises(ConnectionError, match="no active controller"):
+            await link.call(AlterPartitionRequest(broker_id=1, topics=[]))
+        assert (paths.CONTROLLER in caplog.text) is (nonsense is not None)
+        if nonsense is not None:
+            await session.delete(paths.CONTROLLER)
+    await link.close()
+    await session.close()

@@ -176,49 +176,43 @@ def carried_out() -> Iterator[Case]:
 
 
 @pytest.mark.timeout(600)
-def test_no_request_holds_the_loop() -> None:
-    async def story() -> dict[str, str]:
-        slow = {}
-        async with node() as one:
-            for case in carried_out():
-                frame = case.frame(LIMIT - len(case.path) + 1)
-                allowed_ms = HOLD_FLOOR_MS + HOLD_MS_PER_MB * len(frame) / 1e6
-                await warmed(one, case)
-                best_ms = float("inf")
-                for _ in range(3):
-                    hold = Hold()
-                    await sent(one, case, frame)
-                    best_ms = min(best_ms, hold.stop())
-                    if best_ms <= allowed_ms:
-                        break
-                else:
-                    slow[str(case)] = f"{best_ms:.0f} ms for {len(frame)} bytes"
-                if str(case) in IN_STEPS and hold.turns < LIMIT / 200:
-                    slow[str(case)] = f"others had {hold.turns} turns"
-        return slow
-
-    assert not asyncio.run(story())
+async def test_no_request_holds_the_loop() -> None:
+    slow = {}
+    async with node() as one:
+        for case in carried_out():
+            frame = case.frame(LIMIT - len(case.path) + 1)
+            allowed_ms = HOLD_FLOOR_MS + HOLD_MS_PER_MB * len(frame) / 1e6
+            await warmed(one, case)
+            best_ms = float("inf")
+            for _ in range(3):
+                hold = Hold()
+                await sent(one, case, frame)
+                best_ms = min(best_ms, hold.stop())
+                if best_ms <= allowed_ms:
+                    break
+            else:
+                slow[str(case)] = f"{best_ms:.0f} ms for {len(frame)} bytes"
+            if str(case) in IN_STEPS and hold.turns < LIMIT / 200:
+                slow[str(case)] = f"others had {hold.turns} turns"
+    assert not slow
 
 
 @pytest.mark.timeout(600)
-def test_no_request_takes_much_more_memory_than_its_bytes() -> None:
-    async def story() -> dict[str, str]:
-        large = {}
-        async with node() as one:
-            for case in carried_out():
-                frame = case.frame(FEW)
-                await warmed(one, case)
-                tracemalloc.start()
-                try:
-                    await sent(one, case, frame)
-                    _, peak_bytes = tracemalloc.get_traced_memory()
-                finally:
-                    tracemalloc.stop()
-                if peak_bytes > MEMORY_FLOOR_BYTES + MEMORY_PER_BYTE * len(frame):
-                    large[str(case)] = f"{peak_bytes >> 10} KiB for {len(frame)} bytes"
-        return large
-
-    assert not asyncio.run(story())
+async def test_no_request_takes_much_more_memory_than_its_bytes() -> None:
+    large = {}
+    async with node() as one:
+        for case in carried_out():
+            frame = case.frame(FEW)
+            await warmed(one, case)
+            tracemalloc.start()
+            try:
+                await sent(one, case, frame)
+                _, peak_bytes = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            if peak_bytes > MEMORY_FLOOR_BYTES + MEMORY_PER_BYTE * len(frame):
+                large[str(case)] = f"{peak_bytes >> 10} KiB for {len(frame)} bytes"
+    assert not large
 
 
 def test_more_than_the_limit_costs_nothing_but_its_bytes() -> None:

@@ -62,28 +62,25 @@ async def everything(bootstrap_servers: str, wanted: list[bytes]) -> Counter[byt
     return found
 
 
-def test_what_was_acknowledged_survives_the_death_of_every_node() -> None:
-    async def scenario() -> None:
-        async with asyncio.timeout(200), ProcessCluster(3, controllers=1, properties=PROPERTIES) as cluster:
-            async with Admin(cluster.bootstrap_servers) as admin, Producer(cluster.bootstrap_servers) as producer:
-                await admin.create_topics([NewTopic(name="t", partitions=PARTITIONS, replication_factor=3)])
-                writer = Writer(producer)
-                writing = asyncio.create_task(writer.run())
-                for node_id in (1, 2):
-                    await writer.reach(500)
-                    await cluster.kill(node_id)
-                    await writer.reach(300)
-                    await cluster.restart(node_id)
-                    await admin.wait_for_topic("t", replicas=3)
+async def test_what_was_acknowledged_survives_the_death_of_every_node() -> None:
+    async with asyncio.timeout(200), ProcessCluster(3, controllers=1, properties=PROPERTIES) as cluster:
+        async with Admin(cluster.bootstrap_servers) as admin, Producer(cluster.bootstrap_servers) as producer:
+            await admin.create_topics([NewTopic(name="t", partitions=PARTITIONS, replication_factor=3)])
+            writer = Writer(producer)
+            writing = asyncio.create_task(writer.run())
+            for node_id in (1, 2):
                 await writer.reach(500)
-                await asyncio.gather(*(node.kill() for node in cluster.brokers))
-                await asyncio.gather(*(cluster.restart(node.node_id) for node in cluster.brokers))
-                await cluster.wait_brokers(3)
+                await cluster.kill(node_id)
                 await writer.reach(300)
-                writer.stop.set()
-                await writing
-            found = await everything(cluster.bootstrap_servers, writer.acknowledged)
-            assert len(writer.acknowledged) > 2000
-            assert [value for value in writer.acknowledged if found[value] != 1] == []
-
-    asyncio.run(scenario())
+                await cluster.restart(node_id)
+                await admin.wait_for_topic("t", replicas=3)
+            await writer.reach(500)
+            await asyncio.gather(*(node.kill() for node in cluster.brokers))
+            await asyncio.gather(*(cluster.restart(node.node_id) for node in cluster.brokers))
+            await cluster.wait_brokers(3)
+            await writer.reach(300)
+            writer.stop.set()
+            await writing
+        found = await everything(cluster.bootstrap_servers, writer.acknowledged)
+        assert len(writer.acknowledged) > 2000
+        assert [value for value in writer.acknowledged if found[value] != 1] == []

@@ -28,26 +28,23 @@ from anabranch.cluster import Cluster
 from anabranch.controller.zk.session import SessionEvent
 
 
-def test_only_a_bug_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
-        told: list[NodeBug] = []
+async def test_only_a_bug_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[NodeBug] = []
 
-        async def fails() -> None:
-            raise ValueError("oops")
+    async def fails() -> None:
+        raise ValueError("oops")
 
-        async def ends() -> None:
-            return
+    async def ends() -> None:
+        return
 
-        tasks = [lasting(work, f"task {number}", told.append) for number, work in enumerate((fails(), ends()))]
-        tasks.append(lasting(asyncio.Event().wait(), "task 2", told.append))
-        await asyncio.wait(tasks[:2])
-        tasks[2].cancel()
-        await asyncio.wait(tasks)
-        [bug] = told
-        assert str(bug) == "task 0 has a bug: ValueError('oops')"
-        assert bug.__cause__ is tasks[0].exception()
-
-    asyncio.run(story())
+    tasks = [lasting(work, f"task {number}", told.append) for number, work in enumerate((fails(), ends()))]
+    tasks.append(lasting(asyncio.Event().wait(), "task 2", told.append))
+    await asyncio.wait(tasks[:2])
+    tasks[2].cancel()
+    await asyncio.wait(tasks)
+    [bug] = told
+    assert str(bug) == "task 0 has a bug: ValueError('oops')"
+    assert bug.__cause__ is tasks[0].exception()
     [record] = caplog.records
     assert (record.levelno, record.getMessage()) == (logging.ERROR, "bug in task 0")
     assert record.exc_info
@@ -75,7 +72,7 @@ async def first_bug(cluster: Cluster) -> BaseException | None:
         (Node, "_join", "renewal-"),
     ],
 )
-def test_a_node_with_a_bug_is_done(owner: type, method: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_node_with_a_bug_is_done(owner: type, method: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def bug(*_: Any, **__: Any) -> Any:
         raise ValueError("oops")
 
@@ -83,31 +80,27 @@ def test_a_node_with_a_bug_is_done(owner: type, method: str, name: str, monkeypa
         bug()
 
     planted = bug_of_a_coroutine if inspect.iscoroutinefunction(getattr(owner, method)) else bug
-
-    async def story() -> None:
-        properties = {"log.retention.check.interval.ms": "20", "log.cleaner.backoff.ms": "20"}
-        if owner is not Node:  # which could not even start
-            monkeypatch.setattr(owner, method, planted)
-        async with Cluster(2, seed=1, properties=properties) as cluster, Admin(cluster.bootstrap_servers) as admin:
-            await admin.create_topics([NewTopic(name="t", partitions=1, replication_factor=2)])
-            monkeypatch.setattr(owner, method, planted)
-            if owner is Node:
-                cluster.nodes[1]._on_session(cluster.nodes[1].services.session, SessionEvent.EXPIRED)
-            if owner is Lane:
-                services = cluster.nodes[1].services
-                lane = Lane(2, services.metadata, services.settings, services.replicas.verifier._died)
-                lane.ask(Transaction("x", 1, 0, abortable=True), [("t", 0)])
-            found = await first_bug(cluster)
-            assert isinstance(found, NodeBug)
-            assert str(found).startswith(name)
-            assert str(found).endswith("has a bug: ValueError('oops')")
-            assert isinstance(found.__cause__, ValueError)
-            monkeypatch.undo()
-            for node in cluster.nodes.values():
-                if not node.failed.cancel():
-                    node.failed.exception()
-
-    asyncio.run(story())
+    properties = {"log.retention.check.interval.ms": "20", "log.cleaner.backoff.ms": "20"}
+    if owner is not Node:  # which could not even start
+        monkeypatch.setattr(owner, method, planted)
+    async with Cluster(2, seed=1, properties=properties) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="t", partitions=1, replication_factor=2)])
+        monkeypatch.setattr(owner, method, planted)
+        if owner is Node:
+            cluster.nodes[1]._on_session(cluster.nodes[1].services.session, SessionEvent.EXPIRED)
+        if owner is Lane:
+            services = cluster.nodes[1].services
+            lane = Lane(2, services.metadata, services.settings, services.replicas.verifier._died)
+            lane.ask(Transaction("x", 1, 0, abortable=True), [("t", 0)])
+        found = await first_bug(cluster)
+        assert isinstance(found, NodeBug)
+        assert str(found).startswith(name)
+        assert str(found).endswith("has a bug: ValueError('oops')")
+        assert isinstance(found.__cause__, ValueError)
+        monkeypatch.undo()
+        for node in cluster.nodes.values():
+            if not node.failed.cancel():
+                node.failed.exception()
 
 
 def test_the_process_ends_with_the_traceback() -> None:

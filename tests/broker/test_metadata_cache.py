@@ -185,20 +185,17 @@ def test_no_image_breaks_r12(steps: list[tuple[int, int]], generation: int, late
         assert (start_generation <= generation) == ((start_generation, start_epoch) in shown.gen_start)
 
 
-def test_waiters_wake_when_their_condition_holds() -> None:
-    async def scenario() -> None:
-        cache = MetadataCache()
-        waiting = asyncio.ensure_future(cache.wait_until(lambda image: 2 in image.brokers, 60_000))
-        await asyncio.sleep(0)
-        cache.apply(update())
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        cache.apply(update(brokers=(1, 2)))
-        assert await waiting
-        assert not await cache.wait_until(lambda image: 3 in image.brokers, 1)
-        assert not await cache.wait_until(lambda image: 3 in image.brokers, 0)
-
-    asyncio.run(scenario())
+async def test_waiters_wake_when_their_condition_holds() -> None:
+    cache = MetadataCache()
+    waiting = asyncio.ensure_future(cache.wait_until(lambda image: 2 in image.brokers, 60_000))
+    await asyncio.sleep(0)
+    cache.apply(update())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    cache.apply(update(brokers=(1, 2)))
+    assert await waiting
+    assert not await cache.wait_until(lambda image: 3 in image.brokers, 1)
+    assert not await cache.wait_until(lambda image: 3 in image.brokers, 0)
 
 
 def test_listeners_see_before_and_after() -> None:

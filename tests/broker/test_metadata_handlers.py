@@ -109,34 +109,27 @@ def test_all_topics_and_none() -> None:
 CREATING = BrokerSettings(port=0, auto_create_topics_enable=True)
 
 
-def test_a_broker_that_has_heard_nothing_yet_creates_nothing() -> None:
+async def test_a_broker_that_has_heard_nothing_yet_creates_nothing() -> None:
     """What it does not know may exist; INVALID_REPLICATION_FACTOR, for want of brokers, would end some clients."""
-
-    async def scenario() -> None:
-        services = await lone_services(dataclasses.replace(CREATING, default_replication_factor=3))
-        response = await metadata(context(services, 12), names("t", "no/topic"))
-        assert [row.error_code for row in response.topics] == [
-            ErrorCode.LEADER_NOT_AVAILABLE,
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ]
-        assert response.brokers == []
-        services.metadata.image = ClusterImage(brokers=IMAGE.brokers, controller_id=2)
-        (row,) = (await metadata(context(services, 12), names("t"))).topics
-        assert row.error_code == ErrorCode.INVALID_REPLICATION_FACTOR, "as Kafka, once it knows"
-
-    asyncio.run(scenario())
+    services = await lone_services(dataclasses.replace(CREATING, default_replication_factor=3))
+    response = await metadata(context(services, 12), names("t", "no/topic"))
+    assert [row.error_code for row in response.topics] == [
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ]
+    assert response.brokers == []
+    services.metadata.image = ClusterImage(brokers=IMAGE.brokers, controller_id=2)
+    (row,) = (await metadata(context(services, 12), names("t"))).topics
+    assert row.error_code == ErrorCode.INVALID_REPLICATION_FACTOR, "as Kafka, once it knows"
 
 
-def test_a_topic_whose_creation_has_no_known_outcome_is_not_usable_yet() -> None:
-    async def scenario() -> None:
-        zookeeper = MemoryZooKeeper()
-        services = await lone_services(CREATING, zookeeper)
-        services.metadata.image = IMAGE
-        zookeeper.expire(services.session)  # type: ignore[arg-type]
-        rows = (await metadata(context(services, 12), names("t", "new"))).topics
-        assert [(row.name, row.error_code) for row in rows] == [("t", 0), ("new", ErrorCode.LEADER_NOT_AVAILABLE)]
-
-    asyncio.run(scenario())
+async def test_a_topic_whose_creation_has_no_known_outcome_is_not_usable_yet() -> None:
+    zookeeper = MemoryZooKeeper()
+    services = await lone_services(CREATING, zookeeper)
+    services.metadata.image = IMAGE
+    zookeeper.expire(services.session)  # type: ignore[arg-type]
+    rows = (await metadata(context(services, 12), names("t", "new"))).topics
+    assert [(row.name, row.error_code) for row in rows] == [("t", 0), ("new", ErrorCode.LEADER_NOT_AVAILABLE)]
 
 
 def test_a_partition_without_a_live_leader_keeps_its_epoch() -> None:
@@ -256,25 +249,22 @@ def test_idempotent_producers_get_fresh_ids() -> None:
     assert (response.error_code, response.producer_id, response.producer_epoch) == (0, 0, 0)
 
 
-def test_a_replaced_controller_is_refused() -> None:
-    async def scenario() -> None:
-        services = await lone_services()
-        services.fence.broker_epoch = 50
+async def test_a_replaced_controller_is_refused() -> None:
+    services = await lone_services()
+    services.fence.broker_epoch = 50
 
-        async def send(controller_epoch: int, broker_epoch: int) -> int:
-            request = UpdateMetadataRequest(
-                controller_id=1, controller_epoch=controller_epoch, broker_epoch=broker_epoch, live_brokers=[]
-            )
-            response = await update_metadata(context(services, 8), request)
-            return int(response.error_code)
+    async def send(controller_epoch: int, broker_epoch: int) -> int:
+        request = UpdateMetadataRequest(
+            controller_id=1, controller_epoch=controller_epoch, broker_epoch=broker_epoch, live_brokers=[]
+        )
+        response = await update_metadata(context(services, 8), request)
+        return int(response.error_code)
 
-        assert await send(3, 50) == ErrorCode.NONE
-        assert await send(2, 50) == ErrorCode.STALE_CONTROLLER_EPOCH
-        assert await send(3, 49) == ErrorCode.STALE_BROKER_EPOCH
-        assert await send(4, 51) == ErrorCode.NONE
-        assert await send(4, -1) == ErrorCode.NONE
-
-    asyncio.run(scenario())
+    assert await send(3, 50) == ErrorCode.NONE
+    assert await send(2, 50) == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert await send(3, 49) == ErrorCode.STALE_BROKER_EPOCH
+    assert await send(4, 51) == ErrorCode.NONE
+    assert await send(4, -1) == ErrorCode.NONE
 
 
 def test_configs_of_topics_and_brokers() -> None:

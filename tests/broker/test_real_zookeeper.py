@@ -44,33 +44,30 @@ async def nodes(zookeeper: str, count: int) -> AsyncIterator[list[Node]]:
 
 
 @pytest.mark.zookeeper
-def test_changes_are_noticed_and_their_announcements_purged(
+async def test_changes_are_noticed_and_their_announcements_purged(
     zookeeper_hosts: str,
 ) -> None:
-    async def scenario() -> None:
-        async with (
-            asyncio.timeout(60),
-            nodes(zookeeper_hosts, 2) as running,
-            Admin(f"127.0.0.1:{running[0].port}") as admin,
-        ):
-            await admin.create_topics([NewTopic(name="t", partitions=1, replication_factor=2)])
-            await admin.wait_for_topic("t", replicas=2)
-            await admin.alter_configs("t", changes={"retention.ms": "77", "min.insync.replicas": "2"})
-            await admin.alter_configs(broker=ALL_BROKERS, changes={"log.segment.bytes": "5000"})
-            logs = [one.log for node in running for one in node.services.replicas.partitions() if one.topic == "t"]
-            seen = {(77, 5000)}
-            await until(lambda: {(log.settings.retention_ms, log.settings.segment_bytes) for log in logs} == seen)
-            while (await admin.describe_topic("t")).min_insync_replicas != 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            assert len(logs) == 2
-            assert running[1].services.features.present.epoch >= 0
-            for node in running:
-                seen_s = node.services.config_changes._seen
-                seen_s.update({name: at_s - config_changes.KEPT_S for name, at_s in seen_s.items()})
-            await admin.alter_configs("t", unset=["retention.ms"])
-            session = running[0].session
-            while len(await session.children(paths.CONFIG_CHANGES)) > 1:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            await until(lambda: all(log.settings.retention_ms != 77 for log in logs))
-
-    asyncio.run(scenario())
+    async with (
+        asyncio.timeout(60),
+        nodes(zookeeper_hosts, 2) as running,
+        Admin(f"127.0.0.1:{running[0].port}") as admin,
+    ):
+        await admin.create_topics([NewTopic(name="t", partitions=1, replication_factor=2)])
+        await admin.wait_for_topic("t", replicas=2)
+        await admin.alter_configs("t", changes={"retention.ms": "77", "min.insync.replicas": "2"})
+        await admin.alter_configs(broker=ALL_BROKERS, changes={"log.segment.bytes": "5000"})
+        logs = [one.log for node in running for one in node.services.replicas.partitions() if one.topic == "t"]
+        seen = {(77, 5000)}
+        await until(lambda: {(log.settings.retention_ms, log.settings.segment_bytes) for log in logs} == seen)
+        while (await admin.describe_topic("t")).min_insync_replicas != 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert len(logs) == 2
+        assert running[1].services.features.present.epoch >= 0
+        for node in running:
+            seen_s = node.services.config_changes._seen
+            seen_s.update({name: at_s - config_changes.KEPT_S for name, at_s in seen_s.items()})
+        await admin.alter_configs("t", unset=["retention.ms"])
+        session = running[0].session
+        while len(await session.children(paths.CONFIG_CHANGES)) > 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await until(lambda: all(log.settings.retention_ms != 77 for log in logs))

@@ -56,43 +56,37 @@ async def crowd(server: Server, count: int, size_bytes: int, sent_bytes: int) ->
         yield peers
 
 
-def test_unfinished_requests_take_no_more_than_the_bound_and_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        async with serving({"Heartbeat": heartbeat}, queued_max_request_bytes=BOUND) as server:
-            async with crowd(server, 40, 4 * LARGE, 3 * LARGE):
+async def test_unfinished_requests_take_no_more_than_the_bound_and_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving({"Heartbeat": heartbeat}, queued_max_request_bytes=BOUND) as server:
+        async with crowd(server, 40, 4 * LARGE, 3 * LARGE):
+            seen = server.received_bytes
+            while True:
+                await asyncio.sleep(0.2)
+                if seen == server.received_bytes:
+                    break
                 seen = server.received_bytes
-                while True:
-                    await asyncio.sleep(0.2)
-                    if seen == server.received_bytes:
-                        break
-                    seen = server.received_bytes
-                held = sum(connection._core.buffered for connection in server._connections)
-                assert BOUND <= held <= BOUND + 4 * LARGE + 40 * FREE_BYTES + 2 * READ_BYTES_MAX
-                async with peer(server.port) as other:
-                    other.send(SMALL)
-                    assert await other.frame() == ANSWER, "small requests come through"
-            await until(lambda: server.connection_count == 0, 30)
-            assert server.request_memory.held_bytes == 0
-
-    asyncio.run(story())
+            held = sum(connection._core.buffered for connection in server._connections)
+            assert BOUND <= held <= BOUND + 4 * LARGE + 40 * FREE_BYTES + 2 * READ_BYTES_MAX
+            async with peer(server.port) as other:
+                other.send(SMALL)
+                assert await other.frame() == ANSWER, "small requests come through"
+        await until(lambda: server.connection_count == 0, 30)
+        assert server.request_memory.held_bytes == 0
 
 
-def test_requests_that_fill_the_memory_with_their_beginnings_are_finished_one_by_one() -> None:
-    async def story() -> None:
-        async with (
-            serving({"Heartbeat": heartbeat}, queued_max_request_bytes=BOUND) as server,
-            crowd(server, 12, LARGE, LARGE // 2) as peers,
-        ):
-            for one in peers:
-                one.writer.write(large()[LARGE // 2 - 4 :])
-            for one in peers:
-                assert await one.frame() == ANSWER
-            assert server.request_memory.held_bytes == 0
-
-    asyncio.run(story())
+async def test_requests_that_fill_the_memory_with_their_beginnings_are_finished_one_by_one() -> None:
+    async with (
+        serving({"Heartbeat": heartbeat}, queued_max_request_bytes=BOUND) as server,
+        crowd(server, 12, LARGE, LARGE // 2) as peers,
+    ):
+        for one in peers:
+            one.writer.write(large()[LARGE // 2 - 4 :])
+        for one in peers:
+            assert await one.frame() == ANSWER
+        assert server.request_memory.held_bytes == 0
 
 
-def test_who_drips_is_closed_and_the_others_go_on(
+async def test_who_drips_is_closed_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(request_memory, "TURN_S", 0.2)
@@ -103,7 +97,7 @@ def test_who_drips_is_closed_and_the_others_go_on(
             one.writer.write(b"\0")
             await asyncio.sleep(0.02)
 
-    async def story() -> None:
+    with caplog.at_level(logging.WARNING, logger="anabranch.broker"):
         async with (
             serving({"Heartbeat": heartbeat}, queued_max_request_bytes=BOUND) as server,
             crowd(server, 5, 2 * LARGE, LARGE) as bad,
@@ -115,48 +109,38 @@ def test_who_drips_is_closed_and_the_others_go_on(
                     assert await good.frame() == ANSWER
             for one in drips:
                 one.cancel()
-
-    with caplog.at_level(logging.WARNING, logger="anabranch.broker"):
-        asyncio.run(story())
     assert "did not come in time" in caplog.text and "queued.max.request.bytes=4194304" in caplog.text
 
 
-def test_requests_that_wait_for_one_another_all_come_in(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_that_wait_for_one_another_all_come_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """As members of a group do: memory is full of requests in work, none of which is answered before the last one."""
     monkeypatch.setattr(request_memory, "TURN_S", 0.1)
     everybody = 8
+    came, all_there = 0, asyncio.Event()
 
-    async def story() -> None:
-        came, all_there = 0, asyncio.Event()
+    async def rebalance(ctx: RequestContext, request: Any) -> HeartbeatResponse:
+        nonlocal came
+        came += 1
+        if came == everybody:
+            all_there.set()
+        await all_there.wait()
+        return HeartbeatResponse(error_code=0)
 
-        async def rebalance(ctx: RequestContext, request: Any) -> HeartbeatResponse:
-            nonlocal came
-            came += 1
-            if came == everybody:
-                all_there.set()
-            await all_there.wait()
-            return HeartbeatResponse(error_code=0)
-
-        async with serving({"Heartbeat": rebalance}, queued_max_request_bytes=BOUND) as server:
-            async with contextlib.AsyncExitStack() as stack:
-                members = [await stack.enter_async_context(peer(server.port)) for _ in range(everybody)]
-                for one in members:
-                    one.send(large())
-                for one in members:
-                    assert await one.frame() == ANSWER
-            assert server.request_memory.held_bytes == 0
-
-    asyncio.run(story())
+    async with serving({"Heartbeat": rebalance}, queued_max_request_bytes=BOUND) as server:
+        async with contextlib.AsyncExitStack() as stack:
+            members = [await stack.enter_async_context(peer(server.port)) for _ in range(everybody)]
+            for one in members:
+                one.send(large())
+            for one in members:
+                assert await one.frame() == ANSWER
+        assert server.request_memory.held_bytes == 0
 
 
-def test_without_a_bound_everything_is_read() -> None:
-    async def story() -> None:
-        async with serving({"Heartbeat": heartbeat}, queued_max_request_bytes=-1) as server, peer(server.port) as one:
-            begin(one, 8 * LARGE, 7 * LARGE)
-            await until(lambda: server.received_bytes == 7 * LARGE, 30)
-            assert not server.request_memory.full
-
-    asyncio.run(story())
+async def test_without_a_bound_everything_is_read() -> None:
+    async with serving({"Heartbeat": heartbeat}, queued_max_request_bytes=-1) as server, peer(server.port) as one:
+        begin(one, 8 * LARGE, 7 * LARGE)
+        await until(lambda: server.received_bytes == 7 * LARGE, 30)
+        assert not server.request_memory.full
 
 
 def test_the_bound_must_have_room_for_the_largest_request() -> None:

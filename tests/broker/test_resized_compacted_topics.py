@@ -6,10 +6,14 @@ one (K704). What stays there is one old value of each key that moved, and whoeve
 
 from __future__ import annotations
 
+import pytest
+
 from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.cluster import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.anabranch.test_cluster import story
+
+pytestmark = pytest.mark.timeout(60)
+
 
 TOPIC = "compacted"
 KEYS = 20
@@ -38,40 +42,34 @@ async def read_all(cluster: Cluster, group: str) -> list[tuple[bytes, int]]:
     return seen
 
 
-def test_r15_a_compacted_topic_grows_and_the_newest_value_comes_last() -> None:
-    async def scenario() -> None:
-        properties = {"log.cleaner.backoff.ms": "20"}
-        async with Cluster(1, properties=properties) as cluster, Admin(cluster.bootstrap_servers) as admin:
-            await admin.create_topics([NewTopic(name=TOPIC, partitions=1, configs=COMPACTED)])
-            async with Producer(cluster.bootstrap_servers) as producer:
-                await write(producer, range(ROUNDS))
-                await admin.create_partitions(TOPIC, 2)
-                await write(producer, range(ROUNDS, 2 * ROUNDS))
-            written = 2 * ROUNDS * KEYS
-            for attempt in range(100):
-                seen = await read_all(cluster, f"readers-{attempt}")
-                if len(seen) < written * 2 / 3:
-                    break
-            assert len(seen) < written * 2 / 3, "nothing was compacted"
-            for key in {key for key, _ in seen}:
-                values = [value for one, value in seen if one == key]
-                assert values == sorted(values), f"{key!r} came as {values}"
-            try:
-                await admin.create_partitions(TOPIC, 1, allow_shrink=True)
-            except KafkaError as refused:
-                assert refused.code == ErrorCode.INVALID_PARTITIONS and "cleanup.policy=compact" in refused.message
-            else:
-                raise AssertionError("a compacted partition would never be empty")
-
-    story(scenario)
-
-
-def test_it_shrinks_once_its_records_may_expire() -> None:
-    async def scenario() -> None:
-        async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
-            configs = {**COMPACTED, "cleanup.policy": "compact,delete"}
-            await admin.create_topics([NewTopic(name=TOPIC, partitions=2, configs=configs)])
+async def test_r15_a_compacted_topic_grows_and_the_newest_value_comes_last() -> None:
+    properties = {"log.cleaner.backoff.ms": "20"}
+    async with Cluster(1, properties=properties) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name=TOPIC, partitions=1, configs=COMPACTED)])
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await write(producer, range(ROUNDS))
+            await admin.create_partitions(TOPIC, 2)
+            await write(producer, range(ROUNDS, 2 * ROUNDS))
+        written = 2 * ROUNDS * KEYS
+        for attempt in range(100):
+            seen = await read_all(cluster, f"readers-{attempt}")
+            if len(seen) < written * 2 / 3:
+                break
+        assert len(seen) < written * 2 / 3, "nothing was compacted"
+        for key in {key for key, _ in seen}:
+            values = [value for one, value in seen if one == key]
+            assert values == sorted(values), f"{key!r} came as {values}"
+        try:
             await admin.create_partitions(TOPIC, 1, allow_shrink=True)
-            assert (await admin.describe_topic(TOPIC)).live == (0,)
+        except KafkaError as refused:
+            assert refused.code == ErrorCode.INVALID_PARTITIONS and "cleanup.policy=compact" in refused.message
+        else:
+            raise AssertionError("a compacted partition would never be empty")
 
-    story(scenario)
+
+async def test_it_shrinks_once_its_records_may_expire() -> None:
+    async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        configs = {**COMPACTED, "cleanup.policy": "compact,delete"}
+        await admin.create_topics([NewTopic(name=TOPIC, partitions=2, configs=configs)])
+        await admin.create_partitions(TOPIC, 1, allow_shrink=True)
+        assert (await admin.describe_topic(TOPIC)).live == (0,)

@@ -32,7 +32,7 @@ def sort_into(found: dict[bytes, list[int]], records: dict[TopicPartition, list[
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_transaction_over_resizes_ends_everywhere(commit: bool) -> None:
+async def test_a_transaction_over_resizes_ends_everywhere(commit: bool) -> None:
     async def story(cluster: Cluster, admin: Admin) -> None:
         await admin.create_topics([NewTopic(name=TOPIC, partitions=2, replication_factor=3)])
         await admin.wait_for_topic(TOPIC, replicas=3)
@@ -64,12 +64,9 @@ def test_a_transaction_over_resizes_ends_everywhere(commit: bool) -> None:
                 await consumer.commit()
             assert found == dict.fromkeys(KEYS, wanted)
 
-    async def whole() -> None:
-        async with (
-            asyncio.timeout(60),
-            Cluster(brokers=3, seed=1) as cluster,
-            Admin(cluster.bootstrap_servers) as admin,
-        ):
-            await story(cluster, admin)
-
-    asyncio.run(whole())
+    async with (
+        asyncio.timeout(60),
+        Cluster(brokers=3, seed=1) as cluster,
+        Admin(cluster.bootstrap_servers) as admin,
+    ):
+        await story(cluster, admin)

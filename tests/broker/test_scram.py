@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import hmac
@@ -69,63 +68,54 @@ async def describe(connection: Connection, *names: str) -> dict[str, Any]:
     }
 
 
-def test_credentials_are_stored_described_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_credentials_are_stored_described_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def is_controller(_: object) -> None: ...
 
     monkeypatch.setattr(
         "anabranch.broker.handlers.alter_user_scram_credentials.refuse_unless_controller", is_controller
     )
-
-    async def main() -> None:
-        async with serving() as server:
-            connection = await Connection.open("127.0.0.1", server.port, client_id="test")
-            fine = ErrorCode.NONE
-            assert await alter(connection, upsertion("ü"), upsertion("ü", SHA_512, 8192), upsertion("b")) == {
-                "ü": fine,
-                "b": fine,
-            }
-            assert await describe(connection) == {"b": {1: 4096}, "ü": {1: 4096, 2: 8192}}
-            session = server.dispatcher._services.session
-            assert (await read_config(session, "users/%C3%BC")).keys() == {"SCRAM-SHA-256", "SCRAM-SHA-512"}
-            assert await alter(
-                connection,
-                ScramCredentialDeletion(name="ü", mechanism=1),
-                ScramCredentialDeletion(name="b", mechanism=2),
-            ) == {"ü": fine, "b": ErrorCode.RESOURCE_NOT_FOUND}
-            assert await describe(connection, "ü", "nobody", "", "b", "b") == {
-                "ü": {2: 8192},
-                "nobody": ErrorCode.RESOURCE_NOT_FOUND,
-                "": ErrorCode.RESOURCE_NOT_FOUND,
-                "b": ErrorCode.DUPLICATE_RESOURCE,
-            }
-            assert await alter(
-                connection,
-                upsertion(""),
-                upsertion("mechanism", 9),
-                upsertion("few", iterations=4095),
-                upsertion("many", iterations=16385),
-                upsertion("twice"),
-                ScramCredentialDeletion(name="twice", mechanism=1),
-            ) == {
-                "": ErrorCode.UNACCEPTABLE_CREDENTIAL,
-                "mechanism": ErrorCode.UNSUPPORTED_SASL_MECHANISM,
-                "few": ErrorCode.UNACCEPTABLE_CREDENTIAL,
-                "many": ErrorCode.UNACCEPTABLE_CREDENTIAL,
-                "twice": ErrorCode.DUPLICATE_RESOURCE,
-            }
-            assert (await describe(connection)).keys() == {"b", "ü"}, "nothing of that was stored"
-            await connection.close()
-
-    asyncio.run(main())
+    async with serving() as server:
+        connection = await Connection.open("127.0.0.1", server.port, client_id="test")
+        fine = ErrorCode.NONE
+        assert await alter(connection, upsertion("ü"), upsertion("ü", SHA_512, 8192), upsertion("b")) == {
+            "ü": fine,
+            "b": fine,
+        }
+        assert await describe(connection) == {"b": {1: 4096}, "ü": {1: 4096, 2: 8192}}
+        session = server.dispatcher._services.session
+        assert (await read_config(session, "users/%C3%BC")).keys() == {"SCRAM-SHA-256", "SCRAM-SHA-512"}
+        assert await alter(
+            connection,
+            ScramCredentialDeletion(name="ü", mechanism=1),
+            ScramCredentialDeletion(name="b", mechanism=2),
+        ) == {"ü": fine, "b": ErrorCode.RESOURCE_NOT_FOUND}
+        assert await describe(connection, "ü", "nobody", "", "b", "b") == {
+            "ü": {2: 8192},
+            "nobody": ErrorCode.RESOURCE_NOT_FOUND,
+            "": ErrorCode.RESOURCE_NOT_FOUND,
+            "b": ErrorCode.DUPLICATE_RESOURCE,
+        }
+        assert await alter(
+            connection,
+            upsertion(""),
+            upsertion("mechanism", 9),
+            upsertion("few", iterations=4095),
+            upsertion("many", iterations=16385),
+            upsertion("twice"),
+            ScramCredentialDeletion(name="twice", mechanism=1),
+        ) == {
+            "": ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            "mechanism": ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+            "few": ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            "many": ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            "twice": ErrorCode.DUPLICATE_RESOURCE,
+        }
+        assert (await describe(connection)).keys() == {"b", "ü"}, "nothing of that was stored"
+        await connection.close()
 
 
-def test_only_the_controller_alters() -> None:
-    async def main() -> None:
-        async with serving() as server:
-            connection = await Connection.open("127.0.0.1", server.port, client_id="test")
-            assert await alter(connection, upsertion("a"), upsertion("b")) == dict.fromkeys(
-                "ab", ErrorCode.NOT_CONTROLLER
-            )
-            await connection.close()
-
-    asyncio.run(main())
+async def test_only_the_controller_alters() -> None:
+    async with serving() as server:
+        connection = await Connection.open("127.0.0.1", server.port, client_id="test")
+        assert await alter(connection, upsertion("a"), upsertion("b")) == dict.fromkeys("ab", ErrorCode.NOT_CONTROLLER)
+        await connection.close()

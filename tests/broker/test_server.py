@@ -28,39 +28,33 @@ def heartbeat(correlation_id: int) -> bytes:
     return request_frame(12, 0, HEARTBEAT_BODY, correlation_id=correlation_id)
 
 
-def test_api_versions_tells_what_is_served_and_answers_every_version() -> None:
-    async def scenario() -> None:
-        async with serving() as server, peer(server.port) as one:
-            one.send(API_VERSIONS_V0)
-            frame = await one.frame()
-            assert frame[:4] == struct.pack(">i", 1)
-            response, _ = codec.decode(ApiVersionsResponse, 0, frame, 4)
-            ranges = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
-            assert ranges == server.dispatcher.served
-            one.send(request_frame(18, 3, b"\x07kafka-p\x041.0\x00"[:0] + b"\x06kafka\x041.0\x00", flexible=True))
-            response, _ = codec.decode(ApiVersionsResponse, 3, await one.frame(), 4)
-            assert response.error_code == ErrorCode.NONE
-            one.send(request_frame(18, 3, b"\x03-a\x041.0\x00", flexible=True))
-            response, _ = codec.decode(ApiVersionsResponse, 3, await one.frame(), 4)
-            assert response.error_code == ErrorCode.INVALID_REQUEST
-
-    asyncio.run(scenario())
+async def test_api_versions_tells_what_is_served_and_answers_every_version() -> None:
+    async with serving() as server, peer(server.port) as one:
+        one.send(API_VERSIONS_V0)
+        frame = await one.frame()
+        assert frame[:4] == struct.pack(">i", 1)
+        response, _ = codec.decode(ApiVersionsResponse, 0, frame, 4)
+        ranges = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+        assert ranges == server.dispatcher.served
+        one.send(request_frame(18, 3, b"\x07kafka-p\x041.0\x00"[:0] + b"\x06kafka\x041.0\x00", flexible=True))
+        response, _ = codec.decode(ApiVersionsResponse, 3, await one.frame(), 4)
+        assert response.error_code == ErrorCode.NONE
+        one.send(request_frame(18, 3, b"\x03-a\x041.0\x00", flexible=True))
+        response, _ = codec.decode(ApiVersionsResponse, 3, await one.frame(), 4)
+        assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_api_versions_from_the_future_gets_a_version_0_answer() -> None:
-    async def scenario() -> None:
-        async with serving() as server, peer(server.port) as one:
-            one.send(request_frame(18, 99, b"whatever that will mean", flexible=True))
-            response, _ = codec.decode(ApiVersionsResponse, 0, await one.frame(), 4)
-            assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-            assert [(row.api_key, row.max_version) for row in response.api_keys] == [(18, 4)]
-            one.send(API_VERSIONS_V0)
-            await one.frame()
-
-    asyncio.run(scenario())
+async def test_api_versions_from_the_future_gets_a_version_0_answer() -> None:
+    async with serving() as server, peer(server.port) as one:
+        one.send(request_frame(18, 99, b"whatever that will mean", flexible=True))
+        response, _ = codec.decode(ApiVersionsResponse, 0, await one.frame(), 4)
+        assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert [(row.api_key, row.max_version) for row in response.api_keys] == [(18, 4)]
+        one.send(API_VERSIONS_V0)
+        await one.frame()
 
 
-def test_pipelined_requests_are_processed_one_by_one_and_in_order() -> None:
+async def test_pipelined_requests_are_processed_one_by_one_and_in_order() -> None:
     running, order = 0, []
 
     async def slow(ctx: RequestContext, request: Any) -> HeartbeatResponse:
@@ -72,14 +66,11 @@ def test_pipelined_requests_are_processed_one_by_one_and_in_order() -> None:
         running -= 1
         return HeartbeatResponse(error_code=0)
 
-    async def scenario() -> None:
-        async with serving({"Heartbeat": slow}) as server, peer(server.port) as one:
-            for correlation_id in range(50):
-                one.send(heartbeat(correlation_id))
-            got = [struct.unpack(">i", (await one.frame())[:4])[0] for _ in range(50)]
-            assert got == list(range(50)) == order
-
-    asyncio.run(scenario())
+    async with serving({"Heartbeat": slow}) as server, peer(server.port) as one:
+        for correlation_id in range(50):
+            one.send(heartbeat(correlation_id))
+        got = [struct.unpack(">i", (await one.frame())[:4])[0] for _ in range(50)]
+        assert got == list(range(50)) == order
 
 
 @pytest.mark.parametrize(
@@ -93,28 +84,25 @@ def test_pipelined_requests_are_processed_one_by_one_and_in_order() -> None:
         (struct.pack(">i", 15) + request_frame(3, 0, b"\x7f\xff\xff\xff"), "Metadata v0"),
     ],
 )
-def test_nonsense_costs_the_connection_and_one_log_line(
+async def test_nonsense_costs_the_connection_and_one_log_line(
     raw: bytes, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
+    with caplog.at_level(logging.WARNING, logger="anabranch.broker"):
         async with serving() as server, peer(server.port) as good, peer(server.port) as bad:
             bad.writer.write(raw)
             assert await bad.closed()
             good.send(API_VERSIONS_V0)
             await good.frame()
-
-    with caplog.at_level(logging.WARNING, logger="anabranch.broker"):
-        asyncio.run(scenario())
     (record,) = [one for one in caplog.records if one.name.startswith("anabranch.broker")]
     assert reason in record.getMessage()
     assert record.exc_info is None
 
 
-def test_a_bug_is_answered_where_possible_and_closes_one_connection(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_is_answered_where_possible_and_closes_one_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def broken(ctx: RequestContext, request: Any) -> Any:
         raise ZeroDivisionError
 
-    async def scenario() -> None:
+    with caplog.at_level(logging.ERROR, logger="anabranch.broker"):
         async with serving({"Heartbeat": broken, "Metadata": broken}) as server:
             async with peer(server.port) as one, peer(server.port) as other:
                 one.send(heartbeat(7))
@@ -128,87 +116,71 @@ def test_a_bug_is_answered_where_possible_and_closes_one_connection(caplog: pyte
             async with peer(server.port) as another:
                 another.send(API_VERSIONS_V0)
                 await another.frame()
-
-    with caplog.at_level(logging.ERROR, logger="anabranch.broker"):
-        asyncio.run(scenario())
     assert "bug in the handler of Heartbeat v0" in caplog.text
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_zookeeper_that_does_not_answer_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_zookeeper_that_does_not_answer_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
     async def silent(ctx: RequestContext, request: Any) -> Any:
         raise ConnectionLoss("/brokers")
 
-    async def scenario() -> None:
+    with caplog.at_level(logging.INFO, logger="anabranch.broker"):
         async with serving({"Heartbeat": silent, "Metadata": silent}) as server, peer(server.port) as one:
             one.send(heartbeat(7))
             response, _ = codec.decode(HeartbeatResponse, 0, await one.frame(), 4)
             assert response.error_code == ErrorCode.REQUEST_TIMED_OUT
             one.send(request_frame(3, 0, struct.pack(">i", 0)))
             assert await one.closed(), "Metadata v0 has no place for the error"
-
-    with caplog.at_level(logging.INFO, logger="anabranch.broker"):
-        asyncio.run(scenario())
     assert "bug" not in caplog.text
     assert "ZooKeeper has not answered" in caplog.text
 
 
-def test_a_refusal_that_leaves_a_handler_becomes_the_top_level_code() -> None:
+async def test_a_refusal_that_leaves_a_handler_becomes_the_top_level_code() -> None:
     async def refusing(ctx: RequestContext, request: Any) -> Any:
         raise KafkaError(ErrorCode.NOT_COORDINATOR, "elsewhere")
 
-    async def scenario() -> None:
-        async with serving({"Heartbeat": refusing}) as server, peer(server.port) as one:
-            for correlation_id in (1, 2):
-                one.send(heartbeat(correlation_id))
-                response, _ = codec.decode(HeartbeatResponse, 0, await one.frame(), 4)
-                assert response.error_code == ErrorCode.NOT_COORDINATOR
-
-    asyncio.run(scenario())
+    async with serving({"Heartbeat": refusing}) as server, peer(server.port) as one:
+        for correlation_id in (1, 2):
+            one.send(heartbeat(correlation_id))
+            response, _ = codec.decode(HeartbeatResponse, 0, await one.frame(), 4)
+            assert response.error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_handler_may_close_the_connection() -> None:
+async def test_a_handler_may_close_the_connection() -> None:
     async def closing(ctx: RequestContext, request: Any) -> Any:
         raise CloseConnection("acks=0 failed")
 
-    async def scenario() -> None:
-        async with serving({"Heartbeat": closing}) as server, peer(server.port) as one:
-            one.send(heartbeat(1))
-            assert await one.closed()
-
-    asyncio.run(scenario())
+    async with serving({"Heartbeat": closing}) as server, peer(server.port) as one:
+        one.send(heartbeat(1))
+        assert await one.closed()
 
 
-def test_reading_pauses_while_a_request_is_in_work() -> None:
+async def test_reading_pauses_while_a_request_is_in_work() -> None:
     """Goal: a peer that pipelines without end cannot fill our memory. Method: block the first request, then flood."""
+    release = asyncio.Event()
 
-    async def scenario() -> None:
-        release = asyncio.Event()
+    async def blocked(ctx: RequestContext, request: Any) -> HeartbeatResponse:
+        await release.wait()
+        return HeartbeatResponse(error_code=0)
 
-        async def blocked(ctx: RequestContext, request: Any) -> HeartbeatResponse:
-            await release.wait()
-            return HeartbeatResponse(error_code=0)
-
-        body = struct.pack(">h", 30_000) + b"g" * 30_000 + HEARTBEAT_BODY[3:]
-        async with serving({"Heartbeat": blocked}) as server, peer(server.port) as one:
-            one.writer.transport.set_write_buffer_limits(high=1 << 30)
-            for number in range(1000):
-                one.send(request_frame(12, 0, body, correlation_id=number))
-            (connection,) = server._connections
-            await until(lambda: connection._read_paused)
-            received_bytes = server.received_bytes
-            for _ in range(100):
-                await asyncio.sleep(0)  # a turn in which the loop would read on
-            assert server.received_bytes == received_bytes
-            assert connection._core.buffered <= 4 * server.buffered_bytes_max
-            release.set()
-            for number in range(1000):
-                assert await one.frame() == struct.pack(">ih", number, 0)
-
-    asyncio.run(scenario())
+    body = struct.pack(">h", 30_000) + b"g" * 30_000 + HEARTBEAT_BODY[3:]
+    async with serving({"Heartbeat": blocked}) as server, peer(server.port) as one:
+        one.writer.transport.set_write_buffer_limits(high=1 << 30)
+        for number in range(1000):
+            one.send(request_frame(12, 0, body, correlation_id=number))
+        (connection,) = server._connections
+        await until(lambda: connection._read_paused)
+        received_bytes = server.received_bytes
+        for _ in range(100):
+            await asyncio.sleep(0)  # a turn in which the loop would read on
+        assert server.received_bytes == received_bytes
+        assert connection._core.buffered <= 4 * server.buffered_bytes_max
+        release.set()
+        for number in range(1000):
+            assert await one.frame() == struct.pack(">ih", number, 0)
 
 
-def test_no_request_is_taken_up_while_answers_pile_up() -> None:
+async def test_no_request_is_taken_up_while_answers_pile_up() -> None:
     """Goal: a peer that never reads cannot make us queue answers without end."""
     answered = 0
 
@@ -217,59 +189,50 @@ def test_no_request_is_taken_up_while_answers_pile_up() -> None:
         answered += 1
         return MetadataResponse(brokers=[], topics=[], cluster_id="x" * 30000)
 
-    async def scenario() -> None:
-        async with serving({"Metadata": large}) as server, peer(server.port) as one:
-            one.writer.transport.pause_reading()
-            frame = request_frame(3, 2, struct.pack(">i", 0))
-            for _ in range(2000):
-                one.send(frame)
-            (connection,) = server._connections
-            await until(lambda: connection._write_paused)
-            seen = answered
-            for _ in range(50):
-                await asyncio.sleep(0.001)
-            assert answered == seen < 2000
-            one.writer.transport.resume_reading()
-            for _ in range(2000):
-                await one.frame()
-            assert answered == 2000
-
-    asyncio.run(scenario())
-
-
-def test_idle_connections_are_closed() -> None:
-    async def scenario() -> None:
-        async with serving() as server, peer(server.port) as one:
-            one.send(API_VERSIONS_V0)
+    async with serving({"Metadata": large}) as server, peer(server.port) as one:
+        one.writer.transport.pause_reading()
+        frame = request_frame(3, 2, struct.pack(">i", 0))
+        for _ in range(2000):
+            one.send(frame)
+        (connection,) = server._connections
+        await until(lambda: connection._write_paused)
+        seen = answered
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        assert answered == seen < 2000
+        one.writer.transport.resume_reading()
+        for _ in range(2000):
             await one.frame()
-            server._idle_s = 0.1  # not while it was still being served
-            assert server._sweep is not None
-            server._sweep.cancel()
-            server._schedule_sweep()
-            assert await one.closed()
-            await until(lambda: server.connection_count == 0)
-
-    asyncio.run(scenario())
+        assert answered == 2000
 
 
-def test_connections_are_bounded() -> None:
-    async def scenario() -> None:
-        async with serving(max_connections=2) as server:
-            async with peer(server.port) as first, peer(server.port) as second:
-                for one in (first, second):
-                    one.send(API_VERSIONS_V0)
-                    await one.frame()
-                async with peer(server.port) as third:
-                    assert await third.closed()
-            await until(lambda: server.connection_count == 0)
-            async with peer(server.port) as fourth:
-                fourth.send(API_VERSIONS_V0)
-                await fourth.frame()
-
-    asyncio.run(scenario())
+async def test_idle_connections_are_closed() -> None:
+    async with serving() as server, peer(server.port) as one:
+        one.send(API_VERSIONS_V0)
+        await one.frame()
+        server._idle_s = 0.1  # not while it was still being served
+        assert server._sweep is not None
+        server._sweep.cancel()
+        server._schedule_sweep()
+        assert await one.closed()
+        await until(lambda: server.connection_count == 0)
 
 
-def test_what_was_produced_before_the_peer_left_is_processed_and_nothing_else() -> None:
+async def test_connections_are_bounded() -> None:
+    async with serving(max_connections=2) as server:
+        async with peer(server.port) as first, peer(server.port) as second:
+            for one in (first, second):
+                one.send(API_VERSIONS_V0)
+                await one.frame()
+            async with peer(server.port) as third:
+                assert await third.closed()
+        await until(lambda: server.connection_count == 0)
+        async with peer(server.port) as fourth:
+            fourth.send(API_VERSIONS_V0)
+            await fourth.frame()
+
+
+async def test_what_was_produced_before_the_peer_left_is_processed_and_nothing_else() -> None:
     """Goal: a Produce with acks=0 counts even if its producer closes right after; a commit that was given up does not.
 
     A commit that was tried again elsewhere meanwhile would be undone by the first one.
@@ -280,79 +243,66 @@ def test_what_was_produced_before_the_peer_left_is_processed_and_nothing_else() 
         seen.append(type(request).__name__)
         await release.wait()
 
-    async def scenario() -> None:
-        async with serving({"Heartbeat": noting, "Produce": noting, "OffsetCommit": noting}) as server:
-            async with peer(server.port) as one:
-                one.send(heartbeat(1))
-                for correlation_id in range(20):
-                    one.send(request_frame(0, 0, struct.pack(">hii", 0, 0, 0), correlation_id=correlation_id))
-                one.send(request_frame(8, 0, struct.pack(">h", 1) + b"g" + struct.pack(">i", 0), correlation_id=30))
-                await until(lambda: len(seen) == 1, 30)
-            await until(lambda: all(connection._transport is None for connection in server._connections), 30)
-            release.set()
-            await until(lambda: server.connection_count == 0, 30)
-            assert seen == ["HeartbeatRequest", *["ProduceRequest"] * 20]
-
-    asyncio.run(scenario())
-
-
-def test_a_long_poll_ends_with_its_connection() -> None:
-    async def scenario() -> None:
-        dropped = asyncio.Event()
-
-        async def waiting(ctx: RequestContext, request: Any) -> Any:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                dropped.set()
-
-        async with serving({"Fetch": waiting}) as server:
-            async with peer(server.port) as one:
-                one.send(request_frame(1, 0, struct.pack(">iiii", -1, 2**31 - 1, 1, 0)))
-                await until(lambda: any(connection.busy for connection in server._connections))
-            async with asyncio.timeout(60):
-                await dropped.wait()
-            await until(lambda: server.connection_count == 0)
-
-    asyncio.run(scenario())
-
-
-def test_stopping_lets_the_request_in_work_finish() -> None:
-    async def scenario() -> None:
-        started = asyncio.Event()
-
-        async def slow(ctx: RequestContext, request: Any) -> HeartbeatResponse:
-            started.set()
-            await asyncio.sleep(0.05)
-            return HeartbeatResponse(error_code=0)
-
-        async with serving({"Heartbeat": slow}) as server, peer(server.port) as one:
+    async with serving({"Heartbeat": noting, "Produce": noting, "OffsetCommit": noting}) as server:
+        async with peer(server.port) as one:
             one.send(heartbeat(1))
-            one.send(heartbeat(2))
-            await started.wait()
-            stopping = asyncio.ensure_future(server.stop())
-            response, _ = codec.decode(HeartbeatResponse, 0, await one.frame(), 4)
-            assert response.error_code == 0
-            assert await one.closed()
-            await stopping
-            assert server.connection_count == 0
+            for correlation_id in range(20):
+                one.send(request_frame(0, 0, struct.pack(">hii", 0, 0, 0), correlation_id=correlation_id))
+            one.send(request_frame(8, 0, struct.pack(">h", 1) + b"g" + struct.pack(">i", 0), correlation_id=30))
+            await until(lambda: len(seen) == 1, 30)
+        await until(lambda: all(connection._transport is None for connection in server._connections), 30)
+        release.set()
+        await until(lambda: server.connection_count == 0, 30)
+        assert seen == ["HeartbeatRequest", *["ProduceRequest"] * 20]
 
-    asyncio.run(scenario())
+
+async def test_a_long_poll_ends_with_its_connection() -> None:
+    dropped = asyncio.Event()
+
+    async def waiting(ctx: RequestContext, request: Any) -> Any:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            dropped.set()
+
+    async with serving({"Fetch": waiting}) as server:
+        async with peer(server.port) as one:
+            one.send(request_frame(1, 0, struct.pack(">iiii", -1, 2**31 - 1, 1, 0)))
+            await until(lambda: any(connection.busy for connection in server._connections))
+        async with asyncio.timeout(60):
+            await dropped.wait()
+        await until(lambda: server.connection_count == 0)
+
+
+async def test_stopping_lets_the_request_in_work_finish() -> None:
+    started = asyncio.Event()
+
+    async def slow(ctx: RequestContext, request: Any) -> HeartbeatResponse:
+        started.set()
+        await asyncio.sleep(0.05)
+        return HeartbeatResponse(error_code=0)
+
+    async with serving({"Heartbeat": slow}) as server, peer(server.port) as one:
+        one.send(heartbeat(1))
+        one.send(heartbeat(2))
+        await started.wait()
+        stopping = asyncio.ensure_future(server.stop())
+        response, _ = codec.decode(HeartbeatResponse, 0, await one.frame(), 4)
+        assert response.error_code == 0
+        assert await one.closed()
+        await stopping
+        assert server.connection_count == 0
 
 
 @pytest.mark.parametrize("turns", range(5))
-def test_a_connection_that_comes_while_the_node_stops_is_closed(turns: int) -> None:
+async def test_a_connection_that_comes_while_the_node_stops_is_closed(turns: int) -> None:
     """The loop accepts a connection, makes its transport and tells its protocol in a turn each."""
-
-    async def scenario() -> None:
-        async with serving() as server:
-            with socket.create_connection(("127.0.0.1", server.port)) as late:
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                await server.stop()
-                late.setblocking(False)
-                with contextlib.suppress(ConnectionResetError):
-                    assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(late, 1), 10) == b""
-                assert server.connection_count == 0
-
-    asyncio.run(scenario())
+    async with serving() as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as late:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await server.stop()
+            late.setblocking(False)
+            with contextlib.suppress(ConnectionResetError):
+                assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(late, 1), 10) == b""
+            assert server.connection_count == 0

@@ -11,8 +11,10 @@ from anabranch.cluster import Cluster
 from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.controller.zk.session import ZkSession
 from anabranch.protocol.errors import ErrorCode
-from tests.anabranch.test_cluster import active_controller, create, describe, fetch, leader, produce, story
+from tests.anabranch.test_cluster import active_controller, create, describe, fetch, leader, produce
 from tests.controller.test_sessions import expire
+
+pytestmark = pytest.mark.timeout(60)
 
 
 class Ensemble:
@@ -41,40 +43,37 @@ async def all_in_sync(cluster: Cluster, name: str, count: int) -> list[Any]:
 
 @pytest.mark.zookeeper
 @pytest.mark.parametrize("role", ["controller", "leader"])
-def test_a_node_whose_session_expires_registers_anew_and_recovers_its_replicas(role: str, zookeeper_hosts: str) -> None:
-    async def scenario() -> None:
-        async with real_cluster(zookeeper_hosts) as cluster:
-            await create(cluster, "t", partitions=3, min_insync_replicas="2")
-            rows = await all_in_sync(cluster, "t", 3)
-            first = await leader(cluster, "t")
-            assert await produce(cluster, "t", b"before", at=first) == (0, 0)
-            controller = active_controller(cluster)
-            victim = (
-                controller
-                if role == "controller"
-                else next(row.leader_id for row in rows if row.leader_id != controller)
-            )
-            node, old_session = cluster.nodes[victim], cluster.nodes[victim].session
-            old_controller, epoch = node.controller, node.services.fence.broker_epoch
-            term = cluster.nodes[controller].controller.epoch  # type: ignore[union-attr]
-            await expire(old_session, zookeeper_hosts)  # type: ignore[arg-type]
-            for other in cluster.nodes.values():
-                assert await other.services.metadata.wait_until(
-                    lambda image: victim in image.brokers and image.brokers[victim].epoch > epoch, 60_000
-                ), "everybody knows the new life"
-            while node.services.fence.broker_epoch <= epoch:  # noqa: ASYNC110 its own word comes a moment later
-                await asyncio.sleep(0.001)
-            assert node.session is not old_session
-            assert node.controller is not old_controller and not old_controller.active  # type: ignore[union-attr]
-            await all_in_sync(cluster, "t", 3)
-            newest = max(one.controller.epoch for one in cluster.nodes.values() if one.controller is not None)
-            assert newest == term + (role == "controller")
-            stored = (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-            while stored[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER:  # the preferred leader may be taking over
-                at = await leader(cluster, "t")
-                stored = await produce(cluster, "t", b"after", at=at)
-            assert stored == (0, 1)
-            while b"before" not in await fetch(cluster, "t", at=await leader(cluster, "t")):
-                pass
-
-    story(scenario)
+async def test_a_node_whose_session_expires_registers_anew_and_recovers_its_replicas(
+    role: str, zookeeper_hosts: str
+) -> None:
+    async with real_cluster(zookeeper_hosts) as cluster:
+        await create(cluster, "t", partitions=3, min_insync_replicas="2")
+        rows = await all_in_sync(cluster, "t", 3)
+        first = await leader(cluster, "t")
+        assert await produce(cluster, "t", b"before", at=first) == (0, 0)
+        controller = active_controller(cluster)
+        victim = (
+            controller if role == "controller" else next(row.leader_id for row in rows if row.leader_id != controller)
+        )
+        node, old_session = cluster.nodes[victim], cluster.nodes[victim].session
+        old_controller, epoch = node.controller, node.services.fence.broker_epoch
+        term = cluster.nodes[controller].controller.epoch  # type: ignore[union-attr]
+        await expire(old_session, zookeeper_hosts)  # type: ignore[arg-type]
+        for other in cluster.nodes.values():
+            assert await other.services.metadata.wait_until(
+                lambda image: victim in image.brokers and image.brokers[victim].epoch > epoch, 60_000
+            ), "everybody knows the new life"
+        while node.services.fence.broker_epoch <= epoch:  # noqa: ASYNC110 its own word comes a moment later
+            await asyncio.sleep(0.001)
+        assert node.session is not old_session
+        assert node.controller is not old_controller and not old_controller.active  # type: ignore[union-attr]
+        await all_in_sync(cluster, "t", 3)
+        newest = max(one.controller.epoch for one in cluster.nodes.values() if one.controller is not None)
+        assert newest == term + (role == "controller")
+        stored = (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        while stored[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER:  # the preferred leader may be taking over
+            at = await leader(cluster, "t")
+            stored = await produce(cluster, "t", b"after", at=at)
+        assert stored == (0, 1)
+        while b"before" not in await fetch(cluster, "t", at=await leader(cluster, "t")):
+            pass

@@ -77,8 +77,8 @@ def at_home(zookeeper: MemoryZooKeeper, node: Node) -> bool:
 
 
 @pytest.mark.parametrize("how", ["expired", "request lost", "answer lost"])
-def test_a_start_survives_the_loss_of_its_session_at_any_moment(
-    how: str, arun: Run, monkeypatch: pytest.MonkeyPatch
+async def test_a_start_survives_the_loss_of_its_session_at_any_moment(
+    how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("anabranch.broker.app.RENEWAL_PAUSE_S", 0.001)
 
@@ -93,58 +93,49 @@ def test_a_start_survives_the_loss_of_its_session_at_any_moment(
         await cluster.stop()
         return zookeeper
 
-    async def story() -> None:
-        needed = (await start(0)).requests
-        assert needed > 20
-        renewed = 0
-        for failing in range(1, needed + 1):
-            renewed += (await start(failing)).sessions - 1
-        assert renewed > needed / 3
-
-    arun(story())
+    needed = (await start(0)).requests
+    assert needed > 20
+    renewed = 0
+    for failing in range(1, needed + 1):
+        renewed += (await start(failing)).sessions - 1
+    assert renewed > needed / 3
 
 
 @pytest.mark.zookeeper
-def test_a_start_waits_for_a_zookeeper_that_stalls(arun: Run) -> None:
-    async def story() -> None:
-        stalls = asyncio.Event()
+async def test_a_start_waits_for_a_zookeeper_that_stalls() -> None:
+    stalls = asyncio.Event()
 
-        class Heard(logging.Handler):
-            def emit(self, record: logging.LogRecord) -> None:
-                if "ZooKeeper stalls" in record.getMessage():
-                    stalls.set()
+    class Heard(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "ZooKeeper stalls" in record.getMessage():
+                stalls.set()
 
-        log = logging.getLogger("anabranch.broker.app")
-        log.addHandler(heard := Heard())
-        zookeeper = LocalZooKeeper()
-        await zookeeper.start()
-        cluster = Cluster(1, properties={"zookeeper.session.timeout.ms": "1000"})
-        cluster.zookeeper = Ensemble(zookeeper.hosts)  # type: ignore[assignment]
+    log = logging.getLogger("anabranch.broker.app")
+    log.addHandler(heard := Heard())
+    zookeeper = LocalZooKeeper()
+    await zookeeper.start()
+    cluster = Cluster(1, properties={"zookeeper.session.timeout.ms": "1000"})
+    cluster.zookeeper = Ensemble(zookeeper.hosts)  # type: ignore[assignment]
+    try:
+        assert zookeeper.pid is not None
+        os.kill(zookeeper.pid, signal.SIGSTOP)
         try:
-            assert zookeeper.pid is not None
-            os.kill(zookeeper.pid, signal.SIGSTOP)
-            try:
-                starting = asyncio.ensure_future(cluster.start())
-                async with asyncio.timeout(60):
-                    await stalls.wait()
-                assert not starting.done()
-            finally:
-                os.kill(zookeeper.pid, signal.SIGCONT)
+            starting = asyncio.ensure_future(cluster.start())
             async with asyncio.timeout(60):
-                await starting
-            await cluster.stop()
+                await stalls.wait()
+            assert not starting.done()
         finally:
-            log.removeHandler(heard)
-            await zookeeper.stop()
+            os.kill(zookeeper.pid, signal.SIGCONT)
+        async with asyncio.timeout(60):
+            await starting
+        await cluster.stop()
+    finally:
+        log.removeHandler(heard)
+        await zookeeper.stop()
 
-    arun(story())
 
-
-def test_nobody_at_zookeepers_address_is_an_error(arun: Run) -> None:
-    async def story() -> None:
-        cluster = Cluster(1, properties={"zookeeper.session.timeout.ms": "300"})
-        cluster.zookeeper = Ensemble("127.0.0.1:1")  # type: ignore[assignment]
-        with pytest.raises(NobodyListens, match=r"no ZooKeeper answered at 127\.0\.0\.1:1"):
-            await cluster.start()
-
-    arun(story())
+async def test_nobody_at_zookeepers_address_is_an_error() -> None:
+    cluster = Cluster(1, properties={"zookeeper.session.timeout.ms": "300"})
+    cluster.zookeeper = Ensemble("127.0.0.1:1")  # type: ignore[assignment]
+    with pytest.raises(NobodyListens, match=r"no ZooKeeper answered at 127\.0\.0\.1:1"):
+        await cluster.start()

@@ -38,23 +38,19 @@ def test_every_handler_says_what_it_does() -> None:
     assert [row.name for row in HANDLERS if not support.headline(row)] == []
 
 
-def test_a_node_tells_what_the_page_says() -> None:
+async def test_a_node_tells_what_the_page_says() -> None:
     """The page, read as a reader does, against ApiVersions of a broker."""
     listed = {
         int(key): tuple(int(end) for end in (first, last or first))
         for key, first, last in re.findall(r"^\| (\d+) \| \w+ \| (\d+)(?:-(\d+))? \|", support.page(), re.MULTILINE)
     }
-
-    async def main() -> None:
-        async with Cluster(brokers=1) as cluster, asyncio.timeout(60):
-            (node,) = cluster.nodes.values()
-            connection = await Connection.open("127.0.0.1", node.port, client_id="test")
-            request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
-            answer = await connection.call(request)
-            assert {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys} == listed
-            await connection.close()
-
-    asyncio.run(main())
+    async with Cluster(brokers=1) as cluster, asyncio.timeout(60):
+        (node,) = cluster.nodes.values()
+        connection = await Connection.open("127.0.0.1", node.port, client_id="test")
+        request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+        answer = await connection.call(request)
+        assert {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys} == listed
+        await connection.close()
 
 
 def test_every_difference_is_shown_by_a_test() -> None:

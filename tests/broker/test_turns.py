@@ -10,27 +10,24 @@ from anabranch.protocol.apis.create_partitions import CreatePartitionsTopicResul
 from anabranch.protocol.errors import MESSAGE_CHARS_MAX, ErrorCode, KafkaError
 
 
-def test_others_have_their_turn_after_so_many_elements_over_all_loops() -> None:
-    async def story() -> None:
-        turns, others = Turns(), 0
+async def test_others_have_their_turn_after_so_many_elements_over_all_loops() -> None:
+    turns, others = Turns(), 0
 
-        def other() -> None:
-            nonlocal others
-            others += 1
-            loop.call_soon(other)
-
-        loop = asyncio.get_running_loop()
+    def other() -> None:
+        nonlocal others
+        others += 1
         loop.call_soon(other)
-        rows = [await turns.each(range(STEP // 2), str) for _ in range(20)]
-        assert rows == [[str(number) for number in range(STEP // 2)]] * 20
-        assert 8 <= others <= 12
-        for _ in range(10 * STEP):
-            await turns.step()
-        assert 17 <= others <= 24
-        before = others
-        assert await Turns().each(range(STEP - 1), str) and others == before, "a short answer is built at once"
 
-    asyncio.run(story())
+    loop = asyncio.get_running_loop()
+    loop.call_soon(other)
+    rows = [await turns.each(range(STEP // 2), str) for _ in range(20)]
+    assert rows == [[str(number) for number in range(STEP // 2)]] * 20
+    assert 8 <= others <= 12
+    for _ in range(10 * STEP):
+        await turns.step()
+    assert 17 <= others <= 24
+    before = others
+    assert await Turns().each(range(STEP - 1), str) and others == before, "a short answer is built at once"
 
 
 def test_a_pending_reply_counts_what_is_open() -> None:

@@ -16,24 +16,18 @@ VERDICT = {"verdict": {"delivered": 3, "redelivered": 1}, "rows": [{"generation"
 SAME = Comparison(VERDICT, dict(VERDICT), ["a"], ["a"])
 
 
-def test_what_was_done_is_told_by_the_time_of_the_day() -> None:
-    async def scenario() -> None:
-        now_s, now_ms = asyncio.get_running_loop().time(), wall_clock_ms()
-        fired = [Fired("kill", "node 2", now_s - 500, now_s - 499), Fired("isolate", "node 1", now_s - 900, now_s - 2)]
-        first, second, third = moments(fired, [(now_s - 300, now_s - 299.5, 6)])
-        assert [one.kind for one in (first, second, third)] == ["network", "kill", "resize"]
-        assert abs(second.t_ms - (now_ms - 500_000)) < 60_000
-        assert (second.text, second.label) == ("kill: node 2, for 1.0 s", "kill")
-        assert (third.text, third.label) == ("orders has 6 partitions, 0.5 s after it was asked", "6 partitions")
-
-    asyncio.run(scenario())
+async def test_what_was_done_is_told_by_the_time_of_the_day() -> None:
+    now_s, now_ms = asyncio.get_running_loop().time(), wall_clock_ms()
+    fired = [Fired("kill", "node 2", now_s - 500, now_s - 499), Fired("isolate", "node 1", now_s - 900, now_s - 2)]
+    first, second, third = moments(fired, [(now_s - 300, now_s - 299.5, 6)])
+    assert [one.kind for one in (first, second, third)] == ["network", "kill", "resize"]
+    assert abs(second.t_ms - (now_ms - 500_000)) < 60_000
+    assert (second.text, second.label) == ("kill: node 2, for 1.0 s", "kill")
+    assert (third.text, third.label) == ("orders has 6 partitions, 0.5 s after it was asked", "6 partitions")
 
 
-def test_every_fault_of_the_menu_has_a_lane() -> None:
-    async def scenario() -> dict[str, str]:
-        return {one.text.partition(":")[0]: one.kind for one in moments([Fired(name, "", 0, 0) for name in FAULTS], ())}
-
-    lanes = asyncio.run(scenario())
+async def test_every_fault_of_the_menu_has_a_lane() -> None:
+    lanes = {one.text.partition(":")[0]: one.kind for one in moments([Fired(name, "", 0, 0) for name in FAULTS], ())}
     assert lanes["kill two brokers"] == lanes["crash the controller at a step"] == "kill"
     assert lanes["crash a consumer"] == lanes["replace a consumer"] == "client"
     assert (lanes["full disk"], lanes["freeze"], lanes["cut a link"]) == ("disk", "freeze", "network")

@@ -11,7 +11,6 @@ import pytest
 from anabranch.chaos.cluster import ChaosCluster
 from anabranch.chaos.faults import freeze_zookeeper, kill_zookeeper
 from anabranch.chaos.scene import Scene
-from tests.conftest import run_strictly
 
 pytestmark = [pytest.mark.zookeeper]
 
@@ -29,40 +28,33 @@ async def no_resize(*_: object) -> None:
     """No resize is asked for here."""
 
 
-def test_one_zookeeper_server_at_a_time_and_none_while_it_is_on_its_way_back(tmp_path: Path) -> None:
+async def test_one_zookeeper_server_at_a_time_and_none_while_it_is_on_its_way_back(tmp_path: Path) -> None:
     """Goal: two faults never have the ensemble, whatever the first is at: then there is always a quorum.
 
     Method: kill a server, and until it serves again ask for both faults over and over. Neither may find a victim.
     Afterwards both do.
     """
-
-    async def scenario() -> None:
-        cluster = ChaosCluster(tmp_path)
-        scene = BriefScene(cluster, random.Random(1), no_resize, (), set())
-        async with cluster.ensemble:
-            first = asyncio.ensure_future(kill_zookeeper(scene))
-            tries = 0
-            while not first.done():
-                await asyncio.sleep(TURN_S)
-                tries += 1
-                if not first.done():
-                    others = (await freeze_zookeeper(scene), await kill_zookeeper(scene))
-                    assert others == (None, None), "a server was taken while another was on its way back"
-            assert tries > 1
-            assert await first is not None
-            assert await freeze_zookeeper(scene) is not None
-            assert await kill_zookeeper(scene) is not None
-
-    run_strictly(scenario())
+    cluster = ChaosCluster(tmp_path)
+    scene = BriefScene(cluster, random.Random(1), no_resize, (), set())
+    async with cluster.ensemble:
+        first = asyncio.ensure_future(kill_zookeeper(scene))
+        tries = 0
+        while not first.done():
+            await asyncio.sleep(TURN_S)
+            tries += 1
+            if not first.done():
+                others = (await freeze_zookeeper(scene), await kill_zookeeper(scene))
+                assert others == (None, None), "a server was taken while another was on its way back"
+        assert tries > 1
+        assert await first is not None
+        assert await freeze_zookeeper(scene) is not None
+        assert await kill_zookeeper(scene) is not None
 
 
-def test_no_zookeeper_server_is_taken_while_another_stays_dead(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        cluster = ChaosCluster(tmp_path)
-        scene = BriefScene(cluster, random.Random(1), no_resize, (), set())
-        async with cluster.ensemble as ensemble:
-            await ensemble.kill(3)
-            assert await freeze_zookeeper(scene) is None
-            assert await kill_zookeeper(scene) is None
-
-    run_strictly(scenario())
+async def test_no_zookeeper_server_is_taken_while_another_stays_dead(tmp_path: Path) -> None:
+    cluster = ChaosCluster(tmp_path)
+    scene = BriefScene(cluster, random.Random(1), no_resize, (), set())
+    async with cluster.ensemble as ensemble:
+        await ensemble.kill(3)
+        assert await freeze_zookeeper(scene) is None
+        assert await kill_zookeeper(scene) is None

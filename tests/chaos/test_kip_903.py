@@ -92,36 +92,30 @@ async def until_logged(cluster: ChaosCluster, node_id: int, text: str) -> None:
             await asyncio.sleep(0.05)
 
 
-def test_with_the_check_the_delayed_request_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with ChaosCluster(tmp_path, 2, 1, zookeeper_count=1) as cluster:
-            await delayed_proposal_races_a_reboot(cluster)
-            await until_logged(cluster, LEADER, "reverted (INELIGIBLE_REPLICA)")
-            state = await committed(cluster)
-            assert (state.leader, state.isr) == (LEADER, (LEADER,)), "nothing was persisted"
-            await die(cluster, LEADER)
-            state = await until_committed(cluster, leader=-1)
-            assert state.isr == (LEADER,), "the empty replica is not elected: the partition waits"
-            cluster.proxy.heal()
-            await cluster.restart(LEADER)
-            await until_committed(cluster, leader=LEADER, isr=(LEADER, FOLLOWER))
-            async with Consumer("t", bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as one:
-                assert (await one.getone()).value == b"acknowledged"
-
-    asyncio.run(scenario())
+async def test_with_the_check_the_delayed_request_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
+    async with ChaosCluster(tmp_path, 2, 1, zookeeper_count=1) as cluster:
+        await delayed_proposal_races_a_reboot(cluster)
+        await until_logged(cluster, LEADER, "reverted (INELIGIBLE_REPLICA)")
+        state = await committed(cluster)
+        assert (state.leader, state.isr) == (LEADER, (LEADER,)), "nothing was persisted"
+        await die(cluster, LEADER)
+        state = await until_committed(cluster, leader=-1)
+        assert state.isr == (LEADER,), "the empty replica is not elected: the partition waits"
+        cluster.proxy.heal()
+        await cluster.restart(LEADER)
+        await until_committed(cluster, leader=LEADER, isr=(LEADER, FOLLOWER))
+        async with Consumer("t", bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as one:
+            assert (await one.getone()).value == b"acknowledged"
 
 
-def test_without_the_check_an_acknowledged_record_is_lost(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        broken = ChaosCluster(tmp_path, 2, 1, zookeeper_count=1, module="tests.chaos.without_kip_903")
-        async with broken as cluster:
-            await delayed_proposal_races_a_reboot(cluster)
-            await until_committed(cluster, isr=(LEADER, FOLLOWER))
-            await die(cluster, LEADER)
-            await until_committed(cluster, leader=FOLLOWER)
-            cluster.proxy.heal()
-            async with Producer(f"127.0.0.1:{cluster.advertised[FOLLOWER]}") as producer:
-                stored = await producer.send_and_wait("t", b"next", key=b"k")
-            assert stored.offset == 0, "where the acknowledged record was"
-
-    asyncio.run(scenario())
+async def test_without_the_check_an_acknowledged_record_is_lost(tmp_path: Path) -> None:
+    broken = ChaosCluster(tmp_path, 2, 1, zookeeper_count=1, module="tests.chaos.without_kip_903")
+    async with broken as cluster:
+        await delayed_proposal_races_a_reboot(cluster)
+        await until_committed(cluster, isr=(LEADER, FOLLOWER))
+        await die(cluster, LEADER)
+        await until_committed(cluster, leader=FOLLOWER)
+        cluster.proxy.heal()
+        async with Producer(f"127.0.0.1:{cluster.advertised[FOLLOWER]}") as producer:
+            stored = await producer.send_and_wait("t", b"next", key=b"k")
+        assert stored.offset == 0, "where the acknowledged record was"

@@ -6,7 +6,8 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,6 @@ from anabranch.chaos import nodes
 from anabranch.chaos.session import active_controller
 from anabranch.controller.zk import paths
 from anabranch.controller.zk.kazoo_session import open_kazoo
-from tests.conftest import run_strictly
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 
@@ -44,29 +44,26 @@ class Hand:
         return nodes.find_node(node_id, cluster=str(self.directory))
 
 
-def with_cluster(directory: Path, scenario: Callable[[Hand, str, str], Awaitable[None]]) -> None:
-    """`chaos up` in a process of its own, for as long as the scenario takes."""
-
-    async def main() -> None:
-        words = ("up", "--directory", str(directory), "--brokers", "2", "--controllers", "1", "--zookeepers", "1")
-        process = await asyncio.create_subprocess_exec(*CHAOS, *words, stdout=subprocess.PIPE)
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                assert process.stdout is not None
-                ready = (await process.stdout.readline()).decode()
-                assert ready.startswith("ready "), ready
-                told = dict(word.split("=", 1) for word in ready.split()[1:])
-                await scenario(Hand(directory), told["bootstrap"], told["zookeeper"])
-        finally:
-            process.send_signal(signal.SIGTERM)
-            await process.wait()
-        assert not [one for one in nodes.running_nodes() if one.directory == str(directory)], "nothing is left behind"
-
-    run_strictly(main())
+@asynccontextmanager
+async def launched(directory: Path) -> AsyncIterator[tuple[Hand, str, str]]:
+    """`chaos up` in a process of its own: a hand for it, where its brokers are, and where its ZooKeeper is."""
+    words = ("up", "--directory", str(directory), "--brokers", "2", "--controllers", "1", "--zookeepers", "1")
+    process = await asyncio.create_subprocess_exec(*CHAOS, *words, stdout=subprocess.PIPE)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            assert process.stdout is not None
+            ready = (await process.stdout.readline()).decode()
+            assert ready.startswith("ready "), ready
+            told = dict(word.split("=", 1) for word in ready.split()[1:])
+            yield Hand(directory), told["bootstrap"], told["zookeeper"]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        await process.wait()
+    assert not [one for one in nodes.running_nodes() if one.directory == str(directory)], "nothing is left behind"
 
 
-def test_nodes_are_killed_frozen_and_expired_and_links_broken(tmp_path: Path) -> None:
-    async def scenario(hand: Hand, bootstrap: str, zookeeper: str) -> None:
+async def test_nodes_are_killed_frozen_and_expired_and_links_broken(tmp_path: Path) -> None:
+    async with launched(tmp_path) as (hand, bootstrap, zookeeper):
         assert f"node 2: pid {hand.node(2).pid}, running, {tmp_path}" in await hand("nodes")
         pid = hand.node(1).pid
         assert f"stopped node 1 (pid {pid})" in await hand.on("stop", 1)
@@ -92,8 +89,6 @@ def test_nodes_are_killed_frozen_and_expired_and_links_broken(tmp_path: Path) ->
         listed = await hand("nodes", "--cluster", f"{tmp_path}/.")
         assert sorted(line.split(":")[0] for line in listed.splitlines()) == ["node 1", "node 100", "node 2"]
         assert "no node runs in" in await hand("nodes", "--cluster", str(tmp_path / "elsewhere"), status=2)
-
-    with_cluster(tmp_path, scenario)
 
 
 async def link_commands(hand: Hand, bootstrap: str) -> None:
@@ -124,8 +119,8 @@ async def describe(bootstrap: str) -> int:
         return len((await admin.describe_cluster()).brokers)
 
 
-def test_a_controller_dies_at_a_chosen_step_and_disks_fill_up(tmp_path: Path) -> None:
-    async def scenario(hand: Hand, bootstrap: str, zookeeper: str) -> None:
+async def test_a_controller_dies_at_a_chosen_step_and_disks_fill_up(tmp_path: Path) -> None:
+    async with launched(tmp_path) as (hand, bootstrap, zookeeper):
         cluster = ("--cluster", str(hand.directory))
         async with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
             await admin.create_topics([NewTopic(name="t", partitions=2, replication_factor=2)])
@@ -146,5 +141,3 @@ def test_a_controller_dies_at_a_chosen_step_and_disks_fill_up(tmp_path: Path) ->
             assert "files of any size" in await hand.on("fill-disk", leader, "--file-limit", "-1")
             await asyncio.wait([sending])
             await producer.send_and_wait("t", b"after", partition=0)
-
-    with_cluster(tmp_path, scenario)

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 import pytest
 
 from anabranch.chaos.proxy import LinkFault, Proxy, sender_of
-from tests.conftest import run_strictly
 
 PRODUCE, FETCH, ALTER_PARTITION = 0, 1, 56
 
@@ -82,109 +81,94 @@ def test_a_sender_is_known_by_its_client_id(client_id: str | None, sender: str) 
     assert sender_of(b"\0\0\0\1x") == "client"
 
 
-def test_a_cut_resets_its_link_and_refuses_it_until_it_ends() -> None:
-    async def scenario() -> None:
-        proxy = Proxy()
-        async with echo_through(proxy) as connect:
-            one, other = await connect(), await connect()
-            assert await one.ask(FETCH, "broker-1-fetcher") and await other.ask(PRODUCE, "client")
-            fault = proxy.begin(LinkFault("cut", "1", "2"))
-            assert not await one.ask(FETCH, "broker-1-fetcher")
-            again = await connect()
-            assert not await again.ask(FETCH, "broker-1-fetcher")
-            assert fault.hits == 2
-            assert await other.ask(PRODUCE, "client"), "another link"
-            proxy.end(fault)
-            last = await connect()
-            assert await last.ask(FETCH, "broker-1-fetcher")
-            for caller in (one, other, again, last):
-                caller.close()
-
-    run_strictly(scenario())
+async def test_a_cut_resets_its_link_and_refuses_it_until_it_ends() -> None:
+    proxy = Proxy()
+    async with echo_through(proxy) as connect:
+        one, other = await connect(), await connect()
+        assert await one.ask(FETCH, "broker-1-fetcher") and await other.ask(PRODUCE, "client")
+        fault = proxy.begin(LinkFault("cut", "1", "2"))
+        assert not await one.ask(FETCH, "broker-1-fetcher")
+        again = await connect()
+        assert not await again.ask(FETCH, "broker-1-fetcher")
+        assert fault.hits == 2
+        assert await other.ask(PRODUCE, "client"), "another link"
+        proxy.end(fault)
+        last = await connect()
+        assert await last.ask(FETCH, "broker-1-fetcher")
+        for caller in (one, other, again, last):
+            caller.close()
 
 
 @pytest.mark.parametrize("direction", ["there", "back", "both"])
-def test_what_is_dropped_arrives_after_the_end(direction: str) -> None:
-    async def scenario() -> None:
-        proxy = Proxy()
-        async with echo_through(proxy) as connect:
-            caller = await connect()
-            fault = proxy.begin(LinkFault("drop", direction=direction))  # type: ignore[arg-type]
-            asking = asyncio.ensure_future(caller.ask(PRODUCE, "client"))
-            while not fault.hits:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-            assert not asking.done()
-            assert proxy.heal() == 1
-            assert await asking
-            caller.close()
-
-    run_strictly(scenario())
+async def test_what_is_dropped_arrives_after_the_end(direction: str) -> None:
+    proxy = Proxy()
+    async with echo_through(proxy) as connect:
+        caller = await connect()
+        fault = proxy.begin(LinkFault("drop", direction=direction))  # type: ignore[arg-type]
+        asking = asyncio.ensure_future(caller.ask(PRODUCE, "client"))
+        while not fault.hits:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert not asking.done()
+        assert proxy.heal() == 1
+        assert await asking
+        caller.close()
 
 
-def test_only_the_held_api_waits_and_what_follows_it() -> None:
-    async def scenario() -> None:
-        proxy = Proxy()
-        async with echo_through(proxy) as connect:
-            caller, other = await connect(), await connect()
-            held = proxy.begin(LinkFault("hold", "1", api_key=ALTER_PARTITION))
-            assert await caller.ask(FETCH, "broker-1")
-            asking = asyncio.ensure_future(caller.ask(ALTER_PARTITION, "broker-1"))
-            while not held.hits:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-            assert await other.ask(ALTER_PARTITION, "broker-3"), "another sender's passes"
-            assert not asking.done()
-            proxy.end(held)
-            assert await asking
-            caller.close()
-            other.close()
-
-    run_strictly(scenario())
+async def test_only_the_held_api_waits_and_what_follows_it() -> None:
+    proxy = Proxy()
+    async with echo_through(proxy) as connect:
+        caller, other = await connect(), await connect()
+        held = proxy.begin(LinkFault("hold", "1", api_key=ALTER_PARTITION))
+        assert await caller.ask(FETCH, "broker-1")
+        asking = asyncio.ensure_future(caller.ask(ALTER_PARTITION, "broker-1"))
+        while not held.hits:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert await other.ask(ALTER_PARTITION, "broker-3"), "another sender's passes"
+        assert not asking.done()
+        proxy.end(held)
+        assert await asking
+        caller.close()
+        other.close()
 
 
-def test_a_held_request_arrives_though_its_sender_has_given_up() -> None:
-    async def scenario() -> None:
-        arrived = asyncio.Event()
+async def test_a_held_request_arrives_though_its_sender_has_given_up() -> None:
+    arrived = asyncio.Event()
 
-        async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            if await reader.read(65536):
-                arrived.set()
-            writer.close()
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if await reader.read(65536):
+            arrived.set()
+        writer.close()
 
-        server = await asyncio.start_server(listen, "127.0.0.1", 0)
-        async with Proxy() as proxy:
-            port = await proxy.listen("2", server.sockets[0].getsockname()[:2])
-            held = proxy.begin(LinkFault("hold", api_key=ALTER_PARTITION))
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(request(ALTER_PARTITION, "broker-1"))
-            while not held.hits:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-            writer.close()
-            await writer.wait_closed()
-            proxy.end(held)
-            async with asyncio.timeout(30):
-                await arrived.wait()
-        server.close()
-
-    run_strictly(scenario())
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    async with Proxy() as proxy:
+        port = await proxy.listen("2", server.sockets[0].getsockname()[:2])
+        held = proxy.begin(LinkFault("hold", api_key=ALTER_PARTITION))
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request(ALTER_PARTITION, "broker-1"))
+        while not held.hits:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        writer.close()
+        await writer.wait_closed()
+        proxy.end(held)
+        async with asyncio.timeout(30):
+            await arrived.wait()
+    server.close()
 
 
-def test_a_delay_keeps_the_order_and_does_not_add_up() -> None:
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        proxy = Proxy()
-        async with echo_through(proxy) as connect:
-            caller = await connect()
-            assert await caller.ask(FETCH, "client")
-            fault = proxy.begin(LinkFault("delay", direction="there", delay_s=0.2))
-            begun = loop.time()
-            wanted = b"".join(request(FETCH, "client", bytes([number])) for number in range(200))
-            caller.writer.write(wanted)
-            assert await caller.reader.readexactly(len(wanted)) == wanted
-            assert 0.2 <= loop.time() - begun < 30, "two hundred requests are delayed side by side"
-            assert fault.hits == 200
-            caller.close()
-
-    run_strictly(scenario())
+async def test_a_delay_keeps_the_order_and_does_not_add_up() -> None:
+    loop = asyncio.get_running_loop()
+    proxy = Proxy()
+    async with echo_through(proxy) as connect:
+        caller = await connect()
+        assert await caller.ask(FETCH, "client")
+        fault = proxy.begin(LinkFault("delay", direction="there", delay_s=0.2))
+        begun = loop.time()
+        wanted = b"".join(request(FETCH, "client", bytes([number])) for number in range(200))
+        caller.writer.write(wanted)
+        assert await caller.reader.readexactly(len(wanted)) == wanted
+        assert 0.2 <= loop.time() - begun < 30, "two hundred requests are delayed side by side"
+        assert fault.hits == 200
+        caller.close()
 
 
 def test_faults_say_what_they_are() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ PATIENCE_S = 300.0
 """With a cluster that has half a processor."""
 
 
-def test_faults_go_on_until_enough_has_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_faults_go_on_until_enough_has_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine so busy that no fault comes about in the time that was meant for it."""
     tries = 0
 
@@ -31,28 +30,25 @@ def test_faults_go_on_until_enough_has_happened(tmp_path: Path, monkeypatch: pyt
         tries += 1
         return "something" if tries > 5 else None
 
-    async def story() -> list[Fired]:
-        plan = Plan(duration_s=0, enough=lambda fired: len(fired) >= 2, pace_s=0.001, faults=("late",))
-        run = ChaosRun(plan, ChaosCluster(tmp_path), say=log.info)
-        await run._disturb()
-        return run.fired
-
     monkeypatch.setitem(FAULTS, "late", late)
-    assert len(asyncio.run(story())) >= 2
+    plan = Plan(duration_s=0, enough=lambda fired: len(fired) >= 2, pace_s=0.001, faults=("late",))
+    run = ChaosRun(plan, ChaosCluster(tmp_path), say=log.info)
+    await run._disturb()
+    assert len(run.fired) >= 2
 
 
 def many_kinds(fired: Sequence[Fired]) -> bool:
     return len({one.name for one in fired}) >= 5
 
 
-def test_a_minute_of_faults_breaks_no_promise(tmp_path: Path) -> None:
+async def test_a_minute_of_faults_breaks_no_promise(tmp_path: Path) -> None:
     """Goal: no record that was acknowledged is lost, doubled or out of order, whatever happens for a minute.
 
     Method: three brokers, two spare controllers and three ZooKeeper servers, killed, frozen, cut off, slowed down and
     expired from a seed, while records flow, the topic is resized and a group reads; then every checker.
     """
     plan = Plan(duration_s=60, enough=many_kinds, seed=903, patience_s=PATIENCE_S)
-    verdict = asyncio.run(chaos(plan, say=log.info, directory=tmp_path))
+    verdict = await chaos(plan, say=log.info, directory=tmp_path)
     table = "\n".join(report(verdict))
     assert not verdict.anomalies, table
     assert many_kinds(verdict.fired), table
@@ -64,11 +60,11 @@ def deadly(fired: Sequence[Fired]) -> bool:
     return sum(2 if one.name == "kill two brokers" else 1 for one in fired) >= 4
 
 
-def test_a_product_that_acknowledges_too_early_is_noticed(tmp_path: Path) -> None:
+async def test_a_product_that_acknowledges_too_early_is_noticed(tmp_path: Path) -> None:
     faults = ("kill", "kill two brokers")
     impatient = 20  # the lost never come
     plan = Plan(duration_s=15, enough=deadly, seed=1, pace_s=1.5, rate=100, faults=faults, patience_s=impatient)
     assert set(plan.faults) < set(FAULTS)
-    verdict = asyncio.run(chaos(plan, say=log.info, directory=tmp_path, module="tests.chaos.acks_too_early"))
+    verdict = await chaos(plan, say=log.info, directory=tmp_path, module="tests.chaos.acks_too_early")
     found = {line.partition(" ")[0] for line in verdict.anomalies}
     assert found & {"A1", "A3", "A4"}, "\n".join(report(verdict))

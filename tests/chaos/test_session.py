@@ -11,48 +11,40 @@ from anabranch.chaos.session import NoSession, expire, password_of, session_of
 from anabranch.controller.zk.kazoo_session import KazooSession, open_kazoo
 from anabranch.controller.zk.session import SessionEvent
 from anabranch.ensemble import LocalEnsemble
-from tests.conftest import run_strictly
 
 pytestmark = [pytest.mark.zookeeper]
 
 
-def test_an_ensemble_survives_one_server_and_sessions_end_on_demand(tmp_path: Path) -> None:
+async def test_an_ensemble_survives_one_server_and_sessions_end_on_demand(tmp_path: Path) -> None:
     """Goal: a quorum of three serves with two; any session can be ended at once, with nothing but its id.
 
     Method: kill a server, write, bring it back; then end a session through each server and see the victim learn of it
     far sooner than its timeout.
     """
-
-    async def scenario() -> None:
-        async with LocalEnsemble(tmp_path) as ensemble:
-            await ensemble.kill(2)
-            session = await open_kazoo(ensemble.hosts, session_timeout_ms=30000)
-            await session.create("/written-by-two-of-three")
-            await session.close()
-            await ensemble.restart(2)
-            for server in ensemble.servers.values():
-                victim = await open_kazoo(ensemble.hosts, session_timeout_ms=30000)
-                assert isinstance(victim, KazooSession)
-                assert victim.credentials == (victim.session_id, password_of(victim.session_id))
-                over = asyncio.Event()
-                victim.on_session(lambda event, over=over: over.set() if event is SessionEvent.EXPIRED else None)
-                await victim.create("/here", ephemeral=True)
-                await expire(server.hosts, victim.session_id)
-                async with asyncio.timeout(28):
-                    await over.wait()
-                await victim.close()
-                other = await open_kazoo(server.hosts)
-                assert await other.exists("/written-by-two-of-three") is not None
-                await other.close()
-
-    run_strictly(scenario())
+    async with LocalEnsemble(tmp_path) as ensemble:
+        await ensemble.kill(2)
+        session = await open_kazoo(ensemble.hosts, session_timeout_ms=30000)
+        await session.create("/written-by-two-of-three")
+        await session.close()
+        await ensemble.restart(2)
+        for server in ensemble.servers.values():
+            victim = await open_kazoo(ensemble.hosts, session_timeout_ms=30000)
+            assert isinstance(victim, KazooSession)
+            assert victim.credentials == (victim.session_id, password_of(victim.session_id))
+            over = asyncio.Event()
+            victim.on_session(lambda event, over=over: over.set() if event is SessionEvent.EXPIRED else None)
+            await victim.create("/here", ephemeral=True)
+            await expire(server.hosts, victim.session_id)
+            async with asyncio.timeout(28):
+                await over.wait()
+            await victim.close()
+            other = await open_kazoo(server.hosts)
+            assert await other.exists("/written-by-two-of-three") is not None
+            await other.close()
 
 
-def test_what_is_not_there_cannot_be_ended(zookeeper_hosts: str) -> None:
-    async def scenario() -> None:
-        with pytest.raises(NoSession, match="could not be taken over"):
-            await expire(zookeeper_hosts, 0x123456789ABCDEF)
-        with pytest.raises(NoSession, match="neither a live broker nor the active controller"):
-            await session_of(zookeeper_hosts, 7)
-
-    run_strictly(scenario())
+async def test_what_is_not_there_cannot_be_ended(zookeeper_hosts: str) -> None:
+    with pytest.raises(NoSession, match="could not be taken over"):
+        await expire(zookeeper_hosts, 0x123456789ABCDEF)
+    with pytest.raises(NoSession, match="neither a live broker nor the active controller"):
+        await session_of(zookeeper_hosts, 7)

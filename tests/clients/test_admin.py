@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -18,23 +19,21 @@ from anabranch.protocol.apis.metadata import (
     MetadataResponseTopic,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.clients.peer import Peer, serve
+from tests.clients.peer import serve
 
 
-def against_a_cluster(story: Callable[[Cluster, Admin], Awaitable[None]], *, brokers: int = 2) -> None:
-    async def whole() -> None:
-        async with (
-            asyncio.timeout(60),
-            Cluster(brokers=brokers, seed=1) as cluster,
-            Admin(cluster.bootstrap_servers) as admin,
-        ):
-            await story(cluster, admin)
-
-    asyncio.run(whole())
+@asynccontextmanager
+async def cluster_and_admin(*, brokers: int = 2) -> AsyncIterator[tuple[Cluster, Admin]]:
+    async with (
+        asyncio.timeout(60),
+        Cluster(brokers=brokers, seed=1) as cluster,
+        Admin(cluster.bootstrap_servers) as admin,
+    ):
+        yield cluster, admin
 
 
-def test_topics_come_and_go() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_topics_come_and_go() -> None:
+    async with cluster_and_admin() as (_, admin):
         await admin.create_topics(
             [
                 NewTopic(name="a", partitions=3, replication_factor=2, configs={"min.insync.replicas": "2"}),
@@ -55,22 +54,18 @@ def test_topics_come_and_go() -> None:
             await admin.describe_topic("a")
         assert unknown.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    against_a_cluster(story)
 
-
-def test_looking_for_a_topic_does_not_create_it() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_looking_for_a_topic_does_not_create_it() -> None:
+    async with cluster_and_admin() as (_, admin):
         with pytest.raises(KafkaError):
             await admin.describe_topic("ghost")
         with pytest.raises(TimeoutError):
             await admin.wait_for_topic("ghost", timeout_ms=100)
         assert await admin.list_topics() == []
 
-    against_a_cluster(story)
 
-
-def test_topics_are_resized_both_ways() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_topics_are_resized_both_ways() -> None:
+    async with cluster_and_admin() as (_, admin):
         await admin.create_topics([NewTopic(name="t", partitions=4, replication_factor=2)])
         await admin.wait_for_topic("t", replicas=2)
         await admin.create_partitions("t", 6)
@@ -83,8 +78,6 @@ def test_topics_are_resized_both_ways() -> None:
         assert [index for index, one in shrunk.partitions.items() if one.marked_for_deletion] == [3, 4, 5]
         with pytest.raises(TimeoutError):
             await admin.wait_for_generation("t", 9, timeout_ms=100)
-
-    against_a_cluster(story)
 
 
 @pytest.mark.parametrize(
@@ -102,29 +95,25 @@ def test_topics_are_resized_both_ways() -> None:
     ],
     ids=["exists", "name", "replicas", "shrinks", "resize-ghost", "delete-ghost"],
 )
-def test_refusals_have_kafkas_code(change: Callable[[Admin], Awaitable[None]], code: ErrorCode) -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_refusals_have_kafkas_code(change: Callable[[Admin], Awaitable[None]], code: ErrorCode) -> None:
+    async with cluster_and_admin() as (_, admin):
         await admin.create_topics([NewTopic(name="t", partitions=4, replication_factor=1)])
         await admin.wait_for_topic("t")
         with pytest.raises(KafkaError) as refused:
             await change(admin)
         assert refused.value.code == code
 
-    against_a_cluster(story)
 
-
-def test_the_cluster_describes_itself() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_the_cluster_describes_itself() -> None:
+    async with cluster_and_admin() as (_, admin):
         description = await admin.describe_cluster()
         assert [broker.node_id for broker in description.brokers] == [1, 2]
         assert description.controller_id in (1, 2)
         assert len(description.cluster_id) == 22
 
-    against_a_cluster(story)
 
-
-def test_configs() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_configs() -> None:
+    async with cluster_and_admin() as (_, admin):
         await admin.create_topics(
             [NewTopic(name="t", partitions=1, replication_factor=1, configs={"retention.ms": "1234"})]
         )
@@ -137,22 +126,18 @@ def test_configs() -> None:
         with pytest.raises(ValueError, match="a topic or a broker"):
             await admin.describe_configs()
 
-    against_a_cluster(story)
 
-
-def test_changes_survive_the_loss_of_the_controller() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_changes_survive_the_loss_of_the_controller() -> None:
+    async with cluster_and_admin(brokers=3) as (cluster, admin):
         controller = (await admin.describe_cluster()).controller_id
         await cluster.stop_broker(controller)
         await admin.create_topics([NewTopic(name="t", partitions=1, replication_factor=1)])
         await admin.wait_for_topic("t")
         assert (await admin.describe_cluster()).controller_id != controller
 
-    against_a_cluster(story, brokers=3)
-
 
 @pytest.mark.parametrize("answered", [True, False], ids=["refused", "done before"])
-def test_a_topic_that_exists_after_a_lost_answer_was_created_by_us(answered: bool) -> None:
+async def test_a_topic_that_exists_after_a_lost_answer_was_created_by_us(answered: bool) -> None:
     """The first attempt is carried out and its answer lost: the refusal of the second one means success."""
     attempts: list[CreateTopicsRequest] = []
 
@@ -166,22 +151,17 @@ def test_a_topic_that_exists_after_a_lost_answer_was_created_by_us(answered: boo
         row = CreatableTopicResult(name="t", error_code=ErrorCode.TOPIC_ALREADY_EXISTS)
         return CreateTopicsResponse(topics=[row])
 
-    async def story() -> None:
-        nonlocal peer
-        async with serve(controller) as peer, Admin(peer.address) as admin:
-            creating = admin.create_topics([NewTopic(name="t")])
-            if not answered:
+    async with serve(controller) as peer, Admin(peer.address) as admin:
+        creating = admin.create_topics([NewTopic(name="t")])
+        if not answered:
+            await creating
+            assert len(attempts) == 2
+        else:
+            with pytest.raises(KafkaError, match="ALREADY_EXISTS"):
                 await creating
-                assert len(attempts) == 2
-            else:
-                with pytest.raises(KafkaError, match="ALREADY_EXISTS"):
-                    await creating
-
-    peer = Peer()
-    asyncio.run(story())
 
 
-def test_a_node_that_knows_nothing_yet_is_not_believed_about_topics() -> None:
+async def test_a_node_that_knows_nothing_yet_is_not_believed_about_topics() -> None:
     """It has just started; that a topic is missing in its answer means nothing."""
     answers: list[MetadataResponse] = []
 
@@ -200,18 +180,13 @@ def test_a_node_that_knows_nothing_yet_is_not_believed_about_topics() -> None:
             answers.append(answer)
         return answer
 
-    async def story() -> None:
-        nonlocal peer
-        async with serve(broker) as peer, Admin(peer.address) as admin:
-            assert (await admin.describe_topic("t")).name == "t"
-        assert len(answers) == 2
-
-    peer = Peer()
-    asyncio.run(story())
+    async with serve(broker) as peer, Admin(peer.address) as admin:
+        assert (await admin.describe_topic("t")).name == "t"
+    assert len(answers) == 2
 
 
-def test_life() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_life() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, _):
         other = Admin(cluster.bootstrap_servers)
         with pytest.raises(RuntimeError, match="not started"):
             await other.list_topics()
@@ -220,5 +195,3 @@ def test_life() -> None:
         await other.stop()
         with pytest.raises(RuntimeError, match="not started"):
             await other.list_topics()
-
-    against_a_cluster(story, brokers=1)

@@ -15,36 +15,29 @@ def test_it_is_the_time_of_day() -> None:
     assert before_ms - 1 <= wall_clock_ms() <= time.time() * 1000 + 1
 
 
-def test_steps_of_the_system_clock_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        loop = asyncio.get_running_loop()
-        clock_ms = follow_loop_ms()
-        monkeypatch.setattr(time, "time_ns", lambda: 0)
-        monkeypatch.setattr(loop, "time", lambda real=loop.time: real() + 3600)
-        assert abs(clock_ms() - time.time() * 1000) < 1000, "bound when made"
-        later = follow_loop_ms()
-        before = later()
-        monkeypatch.setattr(time, "time_ns", lambda: 10**18)
-        assert later() - before < 1000
-
-    asyncio.run(story())
+async def test_steps_of_the_system_clock_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    clock_ms = follow_loop_ms()
+    monkeypatch.setattr(time, "time_ns", lambda: 0)
+    monkeypatch.setattr(loop, "time", lambda real=loop.time: real() + 3600)
+    assert abs(clock_ms() - time.time() * 1000) < 1000, "bound when made"
+    later = follow_loop_ms()
+    before = later()
+    monkeypatch.setattr(time, "time_ns", lambda: 10**18)
+    assert later() - before < 1000
 
 
-def test_timestamps_come_from_the_clock_that_is_given() -> None:
+async def test_timestamps_come_from_the_clock_that_is_given() -> None:
     begun_ms = time.time() * 1000
-
-    async def story() -> None:
-        async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
-            await admin.create_topics([NewTopic(name="t", partitions=1)])
-            await admin.wait_for_topic("t")
-            servers = cluster.bootstrap_servers
-            async with Producer(servers, clock_ms=lambda: 1234) as given, Producer(servers) as own:
-                await given.send_and_wait("t", b"x")
-                await given.send_and_wait("t", b"x", timestamp_ms=99)
-                await own.send_and_wait("t", b"x")
-            async with Consumer("t", bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
-                stamps = [(await consumer.getone()).timestamp for _ in range(3)]
-        assert stamps[:2] == [1234, 99]
-        assert begun_ms - 5000 < stamps[2] < time.time() * 1000 + 5000
-
-    asyncio.run(story())
+    async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="t", partitions=1)])
+        await admin.wait_for_topic("t")
+        servers = cluster.bootstrap_servers
+        async with Producer(servers, clock_ms=lambda: 1234) as given, Producer(servers) as own:
+            await given.send_and_wait("t", b"x")
+            await given.send_and_wait("t", b"x", timestamp_ms=99)
+            await own.send_and_wait("t", b"x")
+        async with Consumer("t", bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+            stamps = [(await consumer.getone()).timestamp for _ in range(3)]
+    assert stamps[:2] == [1234, 99]
+    assert begun_ms - 5000 < stamps[2] < time.time() * 1000 + 5000

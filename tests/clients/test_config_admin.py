@@ -6,15 +6,14 @@ import asyncio
 
 import pytest
 
-from anabranch import Admin, NewTopic
+from anabranch import NewTopic
 from anabranch.clients.config_admin import ALL_BROKERS
-from anabranch.cluster import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.clients.test_admin import against_a_cluster
+from tests.clients.test_admin import cluster_and_admin
 
 
-def test_settings_are_changed_and_told_with_their_origin() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_settings_are_changed_and_told_with_their_origin() -> None:
+    async with cluster_and_admin() as (_, admin):
         await admin.create_topics([NewTopic(name="t", partitions=1)])
         await admin.alter_configs("t", changes={"retention.ms": "77"}, append={"cleanup.policy": "compact"})
         told = await admin.describe_configs("t", names=["retention.ms", "cleanup.policy"])
@@ -30,11 +29,9 @@ def test_settings_are_changed_and_told_with_their_origin() -> None:
             await admin.alter_configs("t", changes={"retention.ms": "soon"}, validate_only=True)
         assert refused.value.code == ErrorCode.INVALID_CONFIG and "whole number" in str(refused.value)
 
-    against_a_cluster(story)
 
-
-def test_brokers_are_changed_alone_and_together() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_brokers_are_changed_alone_and_together() -> None:
+    async with cluster_and_admin() as (_, admin):
         await admin.alter_configs(broker=ALL_BROKERS, changes={"log.retention.bytes": "1000"})
         await admin.alter_configs(broker=2, changes={"log.retention.bytes": "2000"})
         wanted = {1: "1000", 2: "2000"}
@@ -48,5 +45,3 @@ def test_brokers_are_changed_alone_and_together() -> None:
         assert refused.value.code == ErrorCode.INVALID_REQUEST
         with pytest.raises(ValueError, match="name a topic or a broker"):
             await admin.describe_configs()
-
-    against_a_cluster(story)

@@ -6,9 +6,9 @@ Method: a real socket to a peer that is slow, silent, old, talks nonsense or goe
 from __future__ import annotations
 
 import asyncio
-import gc
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -37,42 +37,32 @@ async def opened(peer: Peer, **settings: Any) -> Connection:
     return await Connection.open("127.0.0.1", peer.port, client_id="test", **settings)
 
 
-def talk(
-    story: Callable[[Peer], Awaitable[None]],
-    answer: Callable[[Any], Awaitable[Any]] = echo,
-    served: dict[int, tuple[int, int]] | None = None,
-) -> Peer:
-    """Run a story against a peer, and fail if it leaves a task behind."""
-
-    async def whole() -> Peer:
-        async with serve(answer, served) as peer:
-            await story(peer)
-            await asyncio.sleep(0)
-            tasks = asyncio.all_tasks() - peer.tasks - {asyncio.current_task()}
-            assert not tasks, f"left behind: {tasks}"
-        return peer
-
-    peer = asyncio.run(whole())
-    gc.collect()
-    return peer
+@asynccontextmanager
+async def talking(
+    answer: Callable[[Any], Awaitable[Any]] = echo, served: dict[int, tuple[int, int]] | None = None
+) -> AsyncIterator[Peer]:
+    """A peer; who talks to it leaves no task behind."""
+    async with serve(answer, served) as peer:
+        yield peer
+        await asyncio.sleep(0)
+        tasks = asyncio.all_tasks() - peer.tasks - {asyncio.current_task()}
+        assert not tasks, f"left behind: {tasks}"
 
 
-def test_answers_reach_their_callers() -> None:
-    async def story(peer: Peer) -> None:
+async def test_answers_reach_their_callers() -> None:
+    async with talking() as peer:
         connection = await opened(peer)
         answers = await asyncio.gather(*(connection.call(heartbeat(n)) for n in range(100)))
         assert [answer.throttle_time_ms for answer in answers] == list(range(100))
         assert connection.in_flight == 0
         await connection.close()
-
-    peer = talk(story)
     assert [request.body.generation_id for request in peer.seen[1:]] == list(range(100))
     assert peer.seen[1].version == 4
     assert peer.seen[1].client_id == "test"
 
 
-def test_the_newest_common_version_is_spoken() -> None:
-    async def story(peer: Peer) -> None:
+async def test_the_newest_common_version_is_spoken() -> None:
+    async with talking(served={18: (0, 2), 12: (1, 2)}) as peer:
         connection = await opened(peer)
         assert connection.version_for(HeartbeatRequest) == 2
         await connection.call(heartbeat(1))
@@ -82,14 +72,12 @@ def test_the_newest_common_version_is_spoken() -> None:
         assert connection.speaks(HeartbeatRequest)
         assert not connection.speaks(DescribeClusterRequest)
         await connection.close()
-
-    peer = talk(story, served={18: (0, 2), 12: (1, 2)})
     versions = [(request.api.name, request.version) for request in peer.seen]
     assert versions == [("ApiVersions", 0), ("ApiVersions", 2), ("Heartbeat", 2)]
 
 
-def test_a_lost_connection_fails_every_open_call() -> None:
-    async def story(peer: Peer) -> None:
+async def test_a_lost_connection_fails_every_open_call() -> None:
+    async with talking(never) as peer:
         connection = await opened(peer)
         calls = [connection.send(heartbeat(n)) for n in range(3)]
         await peer.saw(2)
@@ -102,11 +90,9 @@ def test_a_lost_connection_fails_every_open_call() -> None:
             await connection.call(heartbeat(4))
         await connection.close()
 
-    talk(story, never)
 
-
-def test_closing_fails_open_calls() -> None:
-    async def story(peer: Peer) -> None:
+async def test_closing_fails_open_calls() -> None:
+    async with talking(never) as peer:
         connection = await opened(peer)
         call = connection.send(heartbeat(1))
         await connection.close()
@@ -114,11 +100,9 @@ def test_closing_fails_open_calls() -> None:
         with pytest.raises(ConnectionError, match="closed by us"):
             await call
 
-    talk(story, never)
 
-
-def test_silence_is_a_timeout_and_ends_the_connection() -> None:
-    async def story(peer: Peer) -> None:
+async def test_silence_is_a_timeout_and_ends_the_connection() -> None:
+    async with talking(never) as peer:
         connection = await opened(peer, request_timeout_ms=60000)
         patient = connection.send(heartbeat(1))
         hasty = connection.send(heartbeat(2), timeout_ms=30)
@@ -129,37 +113,31 @@ def test_silence_is_a_timeout_and_ends_the_connection() -> None:
         assert connection.closed
         await connection.close()
 
-    talk(story, never)
 
-
-def test_what_was_given_up_is_not_delivered_later() -> None:
+async def test_what_was_given_up_is_not_delivered_later() -> None:
     """Goal: a commit that timed out must not come after the one that followed it on another connection.
 
     Method: a peer that does not read, so that the request is in the kernels' hands when its time is up.
     """
-
-    async def story() -> None:
-        loop = asyncio.get_running_loop()
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            listener.setblocking(False)
-            connection = Connection(client_id="test", request_timeout_ms=50)
-            await loop.create_connection(lambda: connection, *listener.getsockname())
-            accepted, _ = await loop.sock_accept(listener)
-            accepted.setblocking(False)
-            with accepted:
-                request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m" * 30_000)
-                calls = [connection.send(request, version=4) for _ in range(1000)]
-                said = await asyncio.gather(*calls, return_exceptions=True)
-                assert TimeoutError in {type(one) for one in said}
-                await connection.close()
-                with pytest.raises(ConnectionResetError):
-                    while await loop.sock_recv(accepted, 1 << 20):
-                        pass
-
-    asyncio.run(story())
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        connection = Connection(client_id="test", request_timeout_ms=50)
+        await loop.create_connection(lambda: connection, *listener.getsockname())
+        accepted, _ = await loop.sock_accept(listener)
+        accepted.setblocking(False)
+        with accepted:
+            request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m" * 30_000)
+            calls = [connection.send(request, version=4) for _ in range(1000)]
+            said = await asyncio.gather(*calls, return_exceptions=True)
+            assert TimeoutError in {type(one) for one in said}
+            await connection.close()
+            with pytest.raises(ConnectionResetError):
+                while await loop.sock_recv(accepted, 1 << 20):
+                    pass
 
 
-def test_a_timer_of_an_answered_call_harms_nobody() -> None:
+async def test_a_timer_of_an_answered_call_harms_nobody() -> None:
     release = asyncio.Event()
 
     async def slow_second(request: Any) -> Any:
@@ -167,7 +145,7 @@ def test_a_timer_of_an_answered_call_harms_nobody() -> None:
             await release.wait()
         return await echo(request)
 
-    async def story(peer: Peer) -> None:
+    async with talking(slow_second) as peer:
         connection = await opened(peer)
         await connection.call(heartbeat(1), timeout_ms=20)
         second = connection.send(heartbeat(2), timeout_ms=60000)
@@ -176,17 +154,15 @@ def test_a_timer_of_an_answered_call_harms_nobody() -> None:
         assert (await second).throttle_time_ms == 2
         await connection.close()
 
-    talk(story, slow_second)
 
-
-def test_a_cancelled_call_does_not_shift_the_answers() -> None:
+async def test_a_cancelled_call_does_not_shift_the_answers() -> None:
     release = asyncio.Event()
 
     async def held(request: Any) -> Any:
         await release.wait()
         return await echo(request)
 
-    async def story(peer: Peer) -> None:
+    async with talking(held) as peer:
         connection = await opened(peer)
         first = asyncio.ensure_future(connection.call(heartbeat(1)))
         second = asyncio.ensure_future(connection.call(heartbeat(2)))
@@ -197,11 +173,9 @@ def test_a_cancelled_call_does_not_shift_the_answers() -> None:
         assert first.cancelled()
         await connection.close()
 
-    talk(story, held)
 
-
-def test_nonsense_closes_the_connection_with_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
-    async def story(peer: Peer) -> None:
+async def test_nonsense_closes_the_connection_with_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    async with talking(never) as peer:
         connection = await opened(peer)
         call = connection.send(heartbeat(1))
         await peer.saw(2)
@@ -209,45 +183,35 @@ def test_nonsense_closes_the_connection_with_one_log_line(caplog: pytest.LogCapt
         with pytest.raises(ConnectionError, match="nonsense"):
             await call
         await connection.close()
-
-    talk(story, never)
     lines = [record for record in caplog.records if record.name == "anabranch.clients.connection"]
     assert len(lines) == 1
 
 
-def test_nobody_listens() -> None:
-    async def story() -> None:
-        with pytest.raises(ConnectionError, match=r"cannot connect to 127\.0\.0\.1:1"):
-            await Connection.open("127.0.0.1", 1, client_id=None)
-
-    asyncio.run(story())
+async def test_nobody_listens() -> None:
+    with pytest.raises(ConnectionError, match=r"cannot connect to 127\.0\.0\.1:1"):
+        await Connection.open("127.0.0.1", 1, client_id=None)
 
 
-def test_somebody_listens_who_never_answers() -> None:
-    async def story() -> None:
-        writers: list[asyncio.StreamWriter] = []
-        server = await asyncio.start_server(lambda reader, writer: writers.append(writer), "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        with pytest.raises(TimeoutError, match="within 50 ms"):
-            await Connection.open("127.0.0.1", port, client_id=None, connect_timeout_ms=50)
-        server.close()
-        for writer in writers:
-            writer.transport.abort()
-        await asyncio.sleep(0)
-
-    asyncio.run(story())
+async def test_somebody_listens_who_never_answers() -> None:
+    writers: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda reader, writer: writers.append(writer), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(TimeoutError, match="within 50 ms"):
+        await Connection.open("127.0.0.1", port, client_id=None, connect_timeout_ms=50)
+    server.close()
+    for writer in writers:
+        writer.transport.abort()
+    await asyncio.sleep(0)
 
 
-def test_oneway_requests_owe_no_answer() -> None:
+async def test_oneway_requests_owe_no_answer() -> None:
     from anabranch.protocol.apis.produce import ProduceRequest
 
     async def quiet(request: Any) -> Any:
         return None if isinstance(request, ProduceRequest) else await echo(request)
 
-    async def story(peer: Peer) -> None:
+    async with talking(quiet, dict(EVERYTHING)) as peer:
         connection = await opened(peer)
         connection.send_oneway(ProduceRequest(acks=0, timeout_ms=1, topic_data=[]))
         assert (await connection.call(heartbeat(7))).throttle_time_ms == 7
         await connection.close()
-
-    talk(story, quiet, dict(EVERYTHING))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -17,22 +18,18 @@ from anabranch.cluster import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
-Story = Callable[[Cluster, Admin], Awaitable[None]]
 
-
-def against_a_cluster(story: Story, *, timeout_s: float = 120) -> None:
-    async def whole() -> None:
-        async with (
-            asyncio.timeout(timeout_s),
-            Cluster(brokers=3, seed=1) as cluster,
-            Admin(cluster.bootstrap_servers) as admin,
-        ):
-            for name, partitions in (("in", 2), ("out", 2)):
-                await admin.create_topics([NewTopic(name=name, partitions=partitions, replication_factor=3)])
-                await admin.wait_for_topic(name, replicas=3)
-            await story(cluster, admin)
-
-    asyncio.run(whole())
+@asynccontextmanager
+async def cluster_and_admin(*, timeout_s: float = 120) -> AsyncIterator[tuple[Cluster, Admin]]:
+    async with (
+        asyncio.timeout(timeout_s),
+        Cluster(brokers=3, seed=1) as cluster,
+        Admin(cluster.bootstrap_servers) as admin,
+    ):
+        for name, partitions in (("in", 2), ("out", 2)):
+            await admin.create_topics([NewTopic(name=name, partitions=partitions, replication_factor=3)])
+            await admin.wait_for_topic(name, replicas=3)
+        yield cluster, admin
 
 
 def reader(cluster: Cluster, *, group: str | None = None, topic: str = "out", **settings: object) -> Consumer:
@@ -54,8 +51,8 @@ def _values(records: dict[TopicPartition, list[object]]) -> list[bytes]:
     return [record.value for rows in records.values() for record in rows]  # type: ignore[attr-defined]
 
 
-def test_committed_is_read_and_aborted_is_not() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_committed_is_read_and_aborted_is_not() -> None:
+    async with cluster_and_admin() as (cluster, _):
         async with Producer(cluster.bootstrap_servers, transactional_id="id") as producer:
             with pytest.raises(RuntimeError, match="ready"):
                 await producer.send("out", b"outside")
@@ -74,32 +71,28 @@ def test_committed_is_read_and_aborted_is_not() -> None:
         assert await values(cluster, len(committed)) == committed
         assert b"lost" in await values(cluster, 14, isolation_level="read_uncommitted")
 
-    against_a_cluster(story)
+
+async def test_a_reader_waits_for_the_transaction_that_is_open() -> None:
+    async with (
+        cluster_and_admin() as (cluster, _),
+        Producer(cluster.bootstrap_servers, transactional_id="id") as producer,
+        Producer(cluster.bootstrap_servers) as other,
+        reader(cluster, fetch_max_wait_ms=50) as consumer,
+    ):
+        await producer.begin_transaction()
+        await producer.send_and_wait("out", b"first", partition=0)
+        await other.send_and_wait("out", b"second", partition=0)
+        assert await consumer.getmany(timeout_ms=300) == {}
+        assert consumer.last_stable_offset(TopicPartition("out", 0)) == 0
+        await producer.commit_transaction()
+        found: list[bytes] = []
+        while len(found) < 2:
+            found += _values(await consumer.getmany(timeout_ms=5000))
+        assert found == [b"first", b"second"]
 
 
-def test_a_reader_waits_for_the_transaction_that_is_open() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
-        async with (
-            Producer(cluster.bootstrap_servers, transactional_id="id") as producer,
-            Producer(cluster.bootstrap_servers) as other,
-            reader(cluster, fetch_max_wait_ms=50) as consumer,
-        ):
-            await producer.begin_transaction()
-            await producer.send_and_wait("out", b"first", partition=0)
-            await other.send_and_wait("out", b"second", partition=0)
-            assert await consumer.getmany(timeout_ms=300) == {}
-            assert consumer.last_stable_offset(TopicPartition("out", 0)) == 0
-            await producer.commit_transaction()
-            found: list[bytes] = []
-            while len(found) < 2:
-                found += _values(await consumer.getmany(timeout_ms=5000))
-            assert found == [b"first", b"second"]
-
-    against_a_cluster(story)
-
-
-def test_a_second_producer_fences_the_first_and_aborts_what_it_left() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_a_second_producer_fences_the_first_and_aborts_what_it_left() -> None:
+    async with cluster_and_admin() as (cluster, _):
         first = await Producer(cluster.bootstrap_servers, transactional_id="id").start()
         await first.begin_transaction()
         await first.send_and_wait("out", b"left behind")
@@ -113,11 +106,9 @@ def test_a_second_producer_fences_the_first_and_aborts_what_it_left() -> None:
         await first.stop()
         assert await values(cluster, 1) == [b"kept"]
 
-    against_a_cluster(story)
 
-
-def test_a_record_that_is_too_large_costs_its_transaction_only() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_a_record_that_is_too_large_costs_its_transaction_only() -> None:
+    async with cluster_and_admin() as (cluster, _):
         async with Producer(cluster.bootstrap_servers, transactional_id="id") as producer:
             with pytest.raises(AbortableError, match="MESSAGE_TOO_LARGE"):
                 async with producer.transaction():
@@ -127,11 +118,9 @@ def test_a_record_that_is_too_large_costs_its_transaction_only() -> None:
                 await producer.send("out", b"after it")
         assert await values(cluster, 1) == [b"after it"]
 
-    against_a_cluster(story)
 
-
-def test_offsets_of_an_old_generation_are_refused() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_offsets_of_an_old_generation_are_refused() -> None:
+    async with cluster_and_admin() as (cluster, _):
         where = TopicPartition("in", 0)
         async with (
             Producer(cluster.bootstrap_servers, transactional_id="id") as producer,
@@ -151,13 +140,10 @@ def test_offsets_of_an_old_generation_are_refused() -> None:
             await producer.abort_transaction()
             assert await consumer.committed(where) == 3
 
-    against_a_cluster(story)
 
-
-def test_offsets_of_a_member_that_the_group_has_dropped_are_refused() -> None:
+async def test_offsets_of_a_member_that_the_group_has_dropped_are_refused() -> None:
     """It learns that before its application commits what it was given, and must not commit as nobody in particular."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin() as (cluster, _):
         where = TopicPartition("in", 0)
         async with (
             Producer(cluster.bootstrap_servers, transactional_id="id") as producer,
@@ -173,8 +159,6 @@ def test_offsets_of_a_member_that_the_group_has_dropped_are_refused() -> None:
             with pytest.raises(AbortableError, match="UNKNOWN_MEMBER_ID"):
                 await producer.send_offsets_to_transaction({where: 4}, dropped.group_metadata())
             await producer.abort_transaction()
-
-    against_a_cluster(story)
 
 
 async def copy(cluster: Cluster, name: str, done: Callable[[], bool]) -> None:
@@ -200,8 +184,8 @@ async def copy(cluster: Cluster, name: str, done: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("disturbance", ["resize", "coordinators"])
-def test_a_copy_has_everything_once(disturbance: str) -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_a_copy_has_everything_once(disturbance: str) -> None:
+    async with cluster_and_admin() as (cluster, admin):
         expected = [b"%04d" % n for n in range(600)]
         found: list[bytes] = []
 
@@ -240,11 +224,9 @@ def test_a_copy_has_everything_once(disturbance: str) -> None:
         assert sorted(found) == expected, Counter(found) - Counter(expected)
         assert await values(cluster, len(expected)) == expected
 
-    against_a_cluster(story)
 
-
-def test_a_timed_out_commit_may_be_asked_for_again() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_a_timed_out_commit_may_be_asked_for_again() -> None:
+    async with cluster_and_admin() as (cluster, _):
         async with Producer(cluster.bootstrap_servers, transactional_id="id") as producer:
             await producer.begin_transaction()
             await producer.send_and_wait("out", b"kept")
@@ -264,5 +246,3 @@ def test_a_timed_out_commit_may_be_asked_for_again() -> None:
                 except KafkaError as error:
                     assert error.code is ErrorCode.REQUEST_TIMED_OUT, error
         assert await values(cluster, 1) == [b"kept"]
-
-    against_a_cluster(story)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from anabranch.clients.config import NetworkConfig
 from anabranch.clients.connection import Connection
 from anabranch.clients.links import DATA, Address, Links
 from anabranch.clients.network import make_rng
-from tests.clients.hasty import HastyLoop
 
 WHERE = ("127.0.0.1", 9092)
 
@@ -23,24 +24,20 @@ class Refused(Links):
         raise ConnectionRefusedError
 
 
-def test_who_is_told_that_the_wait_is_over_may_connect_even_if_the_clock_says_otherwise() -> None:
+@pytest.mark.asyncio(loop_factories=["hasty"])
+async def test_who_is_told_that_the_wait_is_over_may_connect_even_if_the_clock_says_otherwise() -> None:
     """Nothing else would ask again: a fetcher that could not connect at that moment would wait for good."""
+    config = NetworkConfig(bootstrap_servers=(WHERE,))
+    links = Refused(config, make_rng(None), address_of=lambda _: WHERE, on_failure=lambda: None)
+    tried_often = asyncio.Event()
 
-    async def story() -> None:
-        config = NetworkConfig(bootstrap_servers=(WHERE,))
-        links = Refused(config, make_rng(None), address_of=lambda _: WHERE, on_failure=lambda: None)
-        tried_often = asyncio.Event()
+    def ask(node_id: int) -> None:
+        assert links.ready(node_id, DATA) is None
+        if links.attempts == 5:
+            tried_often.set()
 
-        def ask(node_id: int) -> None:
-            assert links.ready(node_id, DATA) is None
-            if links.attempts == 5:
-                tried_often.set()
-
-        links.listeners.append(ask)
-        ask(1)
-        async with asyncio.timeout(60):
-            await tried_often.wait()
-        await links.close()
-
-    with asyncio.Runner(loop_factory=HastyLoop) as runner:
-        runner.run(story())
+    links.listeners.append(ask)
+    ask(1)
+    async with asyncio.timeout(60):
+        await tried_often.wait()
+    await links.close()

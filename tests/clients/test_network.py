@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -90,31 +90,27 @@ class Brokers:
         return sum(isinstance(request.body, kind) for peer in self.peers.values() for request in peer.seen)
 
 
-Story = Callable[[Brokers, Network], Awaitable[None]]
-
-
-def play(story: Story, *, nodes: int = 2, **settings: Any) -> None:
-    async def whole() -> None:
-        brokers = Brokers()
-        async with AsyncExitStack() as stack:
-            for node in range(1, nodes + 1):
-                brokers.peers[node] = await stack.enter_async_context(serve(brokers.answer(node)))
-            config = NetworkConfig(
-                bootstrap_servers=parse_servers([brokers.peers[1].address]),
-                retry_backoff=Backoff(initial_ms=1, limit_ms=5),
-                **settings,
-            )
-            network = Network(config, random.Random(1))
-            try:
-                async with asyncio.timeout(60):
-                    await network.start()
-                    await story(brokers, network)
-            finally:
-                await network.close()
-            own = {task for peer in brokers.peers.values() for task in peer.tasks}
-            assert asyncio.all_tasks() - own == {asyncio.current_task()}, "a task was left behind"
-
-    asyncio.run(whole())
+@asynccontextmanager
+async def connected(*, nodes: int = 2, **settings: Any) -> AsyncIterator[tuple[Brokers, Network]]:
+    """Peers that play brokers, and a network that knows the first of them; it leaves no task behind."""
+    brokers = Brokers()
+    async with AsyncExitStack() as stack:
+        for node in range(1, nodes + 1):
+            brokers.peers[node] = await stack.enter_async_context(serve(brokers.answer(node)))
+        config = NetworkConfig(
+            bootstrap_servers=parse_servers([brokers.peers[1].address]),
+            retry_backoff=Backoff(initial_ms=1, limit_ms=5),
+            **settings,
+        )
+        network = Network(config, random.Random(1))
+        try:
+            async with asyncio.timeout(60):
+                await network.start()
+                yield brokers, network
+        finally:
+            await network.close()
+        own = {task for peer in brokers.peers.values() for task in peer.tasks}
+        assert asyncio.all_tasks() - own == {asyncio.current_task()}, "a task was left behind"
 
 
 def heartbeat() -> HeartbeatRequest:
@@ -125,26 +121,22 @@ def error_of(response: HeartbeatResponse) -> int:
     return response.error_code
 
 
-def test_bootstrap_learns_the_cluster() -> None:
-    async def story(brokers: Brokers, network: Network) -> None:
+async def test_bootstrap_learns_the_cluster() -> None:
+    async with connected() as (_, network):
         assert set(network.metadata.nodes) == {1, 2}
         assert (await network.call(2, heartbeat())).throttle_time_ms == 2
         with pytest.raises(ConnectionError, match="not in the metadata"):
             await network.call(9, heartbeat())
 
-    play(story)
 
-
-def test_one_connection_per_node() -> None:
-    async def story(brokers: Brokers, network: Network) -> None:
+async def test_one_connection_per_node() -> None:
+    async with connected() as (brokers, network):
         await asyncio.gather(*(network.call(2, heartbeat()) for _ in range(20)))
         assert len(brokers.peers[2].writers) == 1
 
-    play(story)
 
-
-def test_refreshes_are_shared_but_never_older_than_the_call() -> None:
-    async def story(brokers: Brokers, network: Network) -> None:
+async def test_refreshes_are_shared_but_never_older_than_the_call() -> None:
+    async with connected() as (brokers, network):
         before = brokers.count(MetadataRequest)
         brokers.hold_metadata = asyncio.Event()
         early = [asyncio.ensure_future(network.refresh()) for _ in range(5)]
@@ -159,11 +151,9 @@ def test_refreshes_are_shared_but_never_older_than_the_call() -> None:
             assert "t" in snapshot.topics, "the refresh under way was asked before `follow`"
         assert brokers.count(MetadataRequest) - before == 2
 
-    play(story)
 
-
-def test_listeners_hear_of_snapshots_until_they_stop() -> None:
-    async def story(brokers: Brokers, network: Network) -> None:
+async def test_listeners_hear_of_snapshots_until_they_stop() -> None:
+    async with connected() as (_, network):
         heard = []
         stop = network.on_metadata(heard.append)
         await network.refresh()
@@ -172,20 +162,16 @@ def test_listeners_hear_of_snapshots_until_they_stop() -> None:
         await network.refresh()
         assert len(heard) == 1
 
-    play(story)
 
-
-def test_metadata_is_refreshed_when_it_gets_old() -> None:
-    async def story(brokers: Brokers, network: Network) -> None:
+async def test_metadata_is_refreshed_when_it_gets_old() -> None:
+    async with connected(metadata_max_age_ms=20) as (_, network):
         fresh = asyncio.Event()
         network.on_metadata(lambda metadata: fresh.set())
         await fresh.wait()
 
-    play(story, metadata_max_age_ms=20)
 
-
-def test_leader_of_waits_for_a_leader() -> None:
-    async def story(brokers: Brokers, network: Network) -> None:
+async def test_leader_of_waits_for_a_leader() -> None:
+    async with connected() as (brokers, network):
         brokers.leader = -1
         asking = asyncio.ensure_future(network.leader_of(TopicPartition("t", 0)))
         while brokers.count(MetadataRequest) < 4:  # noqa: ASYNC110
@@ -194,27 +180,20 @@ def test_leader_of_waits_for_a_leader() -> None:
         brokers.leader = 2
         assert await asking == 2
 
-    play(story)
 
-
-def test_leader_of_does_not_wait_for_ever() -> None:
+async def test_leader_of_does_not_wait_for_ever() -> None:
     """Goal: whoever asks about a partition that was removed since is told so."""
-
-    async def story(brokers: Brokers, network: Network) -> None:
+    async with connected(request_timeout_ms=50) as (_, network):
         with pytest.raises(TimeoutError):
             await network.leader_of(TopicPartition("t", 99))
 
-    play(story, request_timeout_ms=50)
 
-
-def test_leader_of_a_refused_topic_is_an_error() -> None:
-    async def story(brokers: Brokers, network: Network) -> None:
+async def test_leader_of_a_refused_topic_is_an_error() -> None:
+    async with connected() as (brokers, network):
         brokers.topic_error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         with pytest.raises(KafkaError) as refused:
             await network.leader_of(TopicPartition("t", 0))
         assert refused.value.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-
-    play(story)
 
 
 @pytest.mark.parametrize(
@@ -226,8 +205,8 @@ def test_leader_of_a_refused_topic_is_an_error() -> None:
         ErrorCode.POLICY_VIOLATION,
     ],
 )
-def test_a_topic_that_is_not_usable_yet_is_asked_for_again(code: ErrorCode) -> None:
-    async def story(brokers: Brokers, network: Network) -> None:
+async def test_a_topic_that_is_not_usable_yet_is_asked_for_again(code: ErrorCode) -> None:
+    async with connected() as (brokers, network):
         brokers.topic_error = code
         asking = asyncio.ensure_future(network.leader_of(TopicPartition("t", 0)))
         while brokers.count(MetadataRequest) < 4:  # noqa: ASYNC110
@@ -236,11 +215,9 @@ def test_a_topic_that_is_not_usable_yet_is_asked_for_again(code: ErrorCode) -> N
         brokers.topic_error = ErrorCode.NONE
         assert await asking == 1
 
-    play(story)
 
-
-def test_a_wait_for_a_topic_that_ends_says_what_was_the_matter() -> None:
-    async def story(brokers: Brokers, network: Network) -> None:
+async def test_a_wait_for_a_topic_that_ends_says_what_was_the_matter() -> None:
+    async with connected() as (brokers, network):
         brokers.topic_error = ErrorCode.INVALID_REPLICATION_FACTOR
         with pytest.raises(TimeoutError, match="within 40 ms: the cluster answers INVALID_REPLICATION_FACTOR for t"):
             await network.wait_for_topic("t", lambda metadata: False, timeout_ms=40)
@@ -257,11 +234,9 @@ def test_a_wait_for_a_topic_that_ends_says_what_was_the_matter() -> None:
             await network.call(3, heartbeat())
         assert network.obstacle("t", 0).startswith("node 3 cannot be reached: ")
 
-    play(story)
 
-
-def test_what_refused_one_call_does_not_refuse_the_next() -> None:
-    async def story(brokers: Brokers, network: Network) -> None:
+async def test_what_refused_one_call_does_not_refuse_the_next() -> None:
+    async with connected() as (brokers, network):
         for code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION):
             brokers.topic_error = code
             with pytest.raises(KafkaError) as refused:
@@ -271,19 +246,15 @@ def test_what_refused_one_call_does_not_refuse_the_next() -> None:
             brokers.topic_error = ErrorCode.NONE
             assert await network.leader_of(TopicPartition(code.name, 0)) == 1
 
-    play(story)
 
-
-def test_wait_for_gives_up_in_time() -> None:
-    async def story(brokers: Brokers, network: Network) -> None:
+async def test_wait_for_gives_up_in_time() -> None:
+    async with connected() as (_, network):
         with pytest.raises(TimeoutError):
             await network.wait_for(lambda metadata: False, timeout_ms=20)
 
-    play(story)
 
-
-def test_coordinators_are_found_kept_and_forgotten() -> None:
-    async def story(brokers: Brokers, network: Network) -> None:
+async def test_coordinators_are_found_kept_and_forgotten() -> None:
+    async with connected() as (brokers, network):
         brokers.coordinator_errors = [ErrorCode.COORDINATOR_NOT_AVAILABLE]
         assert await network.coordinator("g") == 1
         assert await network.coordinator("g") == 1
@@ -300,21 +271,17 @@ def test_coordinators_are_found_kept_and_forgotten() -> None:
         response = await network.call_coordinator("g", heartbeat(), error_of)
         assert response.error_code == ErrorCode.REBALANCE_IN_PROGRESS, "what it means is the caller's"
 
-    play(story)
 
-
-def test_controller_requests_follow_the_controller() -> None:
-    async def story(brokers: Brokers, network: Network) -> None:
+async def test_controller_requests_follow_the_controller() -> None:
+    async with connected() as (brokers, network):
         brokers.heartbeat_errors = [ErrorCode.NOT_CONTROLLER]
         brokers.controller = 2
         response = await network.call_controller(heartbeat(), error_of)
         assert response.throttle_time_ms == 2
 
-    play(story)
 
-
-def test_a_change_without_an_answer_is_reported_before_it_is_repeated() -> None:
-    async def story(brokers: Brokers, network: Network) -> None:
+async def test_a_change_without_an_answer_is_reported_before_it_is_repeated() -> None:
+    async with connected() as (brokers, network):
         unknown = []
         brokers.silent = {1}
         asking = asyncio.ensure_future(
@@ -327,20 +294,16 @@ def test_a_change_without_an_answer_is_reported_before_it_is_repeated() -> None:
         assert (await asking).throttle_time_ms == 2
         assert unknown == [1]
 
-    play(story)
 
-
-def test_a_lost_connection_is_made_again() -> None:
-    async def story(brokers: Brokers, network: Network) -> None:
+async def test_a_lost_connection_is_made_again() -> None:
+    async with connected() as (brokers, network):
         await network.call(2, heartbeat())
         brokers.peers[2].drop_connections()
         assert (await network.retry(lambda: network.call(2, heartbeat()))).throttle_time_ms == 2
 
-    play(story)
 
-
-def test_ready_connects_in_the_background() -> None:
-    async def story(brokers: Brokers, network: Network) -> None:
+async def test_ready_connects_in_the_background() -> None:
+    async with connected() as (_, network):
         told = asyncio.Event()
         network.on_connection(lambda node: told.set())
         assert network.ready(2) is None
@@ -351,21 +314,17 @@ def test_ready_connects_in_the_background() -> None:
         assert network.ready(2) is connection
         assert network.ready(9) is None
 
-    play(story)
 
-
-def test_a_node_that_moved_is_found_at_its_new_address() -> None:
-    async def story(brokers: Brokers, network: Network) -> None:
+async def test_a_node_that_moved_is_found_at_its_new_address() -> None:
+    async with connected() as (brokers, network):
         await network.call(2, heartbeat())
         brokers.peers[2], brokers.peers[1] = brokers.peers[1], brokers.peers[2]
         await network.refresh()
         assert (await network.call(2, heartbeat())).throttle_time_ms == 1
 
-    play(story)
 
-
-def test_retry_stops_at_its_limit_and_at_what_cannot_be_retried() -> None:
-    async def story(brokers: Brokers, network: Network) -> None:
+async def test_retry_stops_at_its_limit_and_at_what_cannot_be_retried() -> None:
+    async with connected() as (_, network):
         attempts = []
 
         async def refused(code: ErrorCode) -> None:
@@ -380,22 +339,18 @@ def test_retry_stops_at_its_limit_and_at_what_cannot_be_retried() -> None:
             await network.retry(lambda: refused(ErrorCode.INVALID_REQUEST))
         assert len(attempts) == 1
 
-    play(story)
 
-
-def test_a_cluster_that_moved_away_is_found_through_the_bootstrap_address() -> None:
-    async def story(brokers: Brokers, network: Network) -> None:
+async def test_a_cluster_that_moved_away_is_found_through_the_bootstrap_address() -> None:
+    async with connected(nodes=1) as (brokers, network):
         here = brokers.peers
         brokers.peers = {9: Peer(port=1)}
         assert set((await network.refresh()).nodes) == {9}
         brokers.peers = here
         assert set((await network.refresh()).nodes) == {1}
 
-    play(story, nodes=1)
 
-
-def test_closing_ends_waits_as_a_lost_connection() -> None:
-    async def story(brokers: Brokers, network: Network) -> None:
+async def test_closing_ends_waits_as_a_lost_connection() -> None:
+    async with connected() as (brokers, network):
         brokers.hold_metadata = asyncio.Event()
         waiting = asyncio.ensure_future(network.refresh())
         await asyncio.sleep(0.01)
@@ -404,5 +359,3 @@ def test_closing_ends_waits_as_a_lost_connection() -> None:
             await waiting
         with pytest.raises(ConnectionError, match="closed"):
             await network.call(1, heartbeat())
-
-    play(story)

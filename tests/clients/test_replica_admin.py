@@ -10,13 +10,13 @@ from anabranch import Admin, NewTopic, Producer, TopicPartition
 from anabranch.broker.storage.files import MemoryFiles
 from anabranch.cluster import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.clients.test_admin import against_a_cluster
+from tests.clients.test_admin import cluster_and_admin
 
 T0 = TopicPartition("t", 0)
 
 
-def test_records_are_deleted_at_their_leaders() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_records_are_deleted_at_their_leaders() -> None:
+    async with cluster_and_admin() as (cluster, admin):
         await admin.create_topics([NewTopic(name="t", assignments={0: [1], 1: [2]})])
         async with Producer(cluster.bootstrap_servers) as producer:
             for partition in (0, 0, 0, 1, 1):
@@ -27,11 +27,9 @@ def test_records_are_deleted_at_their_leaders() -> None:
             await admin.delete_records({T0: 9})
         assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
-    against_a_cluster(story)
 
-
-def test_leaders_are_elected_and_replicas_moved() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_leaders_are_elected_and_replicas_moved() -> None:
+    async with cluster_and_admin() as (_, admin):
         await admin.create_topics([NewTopic(name="t", assignments={0: [1, 2]})])
         await admin.wait_for_topic("t", replicas=2)
         outcome = await admin.elect_leaders([T0, TopicPartition("t", 9)])
@@ -45,24 +43,19 @@ def test_leaders_are_elected_and_replicas_moved() -> None:
         (refused,) = (await admin.alter_partition_reassignments({T0: None})).values()
         assert refused is not None and refused.code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
-    against_a_cluster(story)
 
-
-def test_logs_are_found_and_moved() -> None:
-    async def story() -> None:
-        cluster = Cluster(1)
-        cluster._files[1] = {"/a": MemoryFiles(), "/b": MemoryFiles()}
-        async with asyncio.timeout(60), cluster, Admin(cluster.bootstrap_servers) as admin:
-            await admin.create_topics([NewTopic(name="t", partitions=1)])
-            home, other = sorted(await admin.describe_log_dirs(1), key=lambda one: T0 not in one.replicas)
-            outcome = await admin.alter_replica_log_dirs(1, {T0: other.path, TopicPartition("no", 0): other.path})
-            codes = [error and error.code for error in outcome.values()]
-            assert codes == [None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-            while True:
-                found = {one.path: one.replicas.get(T0) for one in await admin.describe_log_dirs(1)}
-                moved = found[other.path]
-                if found[home.path] is None and moved is not None and not moved[0].is_future:
-                    break
-                await asyncio.sleep(0.01)
-
-    asyncio.run(story())
+async def test_logs_are_found_and_moved() -> None:
+    cluster = Cluster(1)
+    cluster._files[1] = {"/a": MemoryFiles(), "/b": MemoryFiles()}
+    async with asyncio.timeout(60), cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="t", partitions=1)])
+        home, other = sorted(await admin.describe_log_dirs(1), key=lambda one: T0 not in one.replicas)
+        outcome = await admin.alter_replica_log_dirs(1, {T0: other.path, TopicPartition("no", 0): other.path})
+        codes = [error and error.code for error in outcome.values()]
+        assert codes == [None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        while True:
+            found = {one.path: one.replicas.get(T0) for one in await admin.describe_log_dirs(1)}
+            moved = found[other.path]
+            if found[home.path] is None and moved is not None and not moved[0].is_future:
+                break
+            await asyncio.sleep(0.01)

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-import uvloop
 
 from anabranch import Consumer, Producer
 from anabranch.broker.coordinators.background import Alarm
@@ -21,47 +19,33 @@ from anabranch.clients.connection import Connection
 from anabranch.clients.timer import Timer
 from anabranch.cluster import Cluster
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
-from tests.clients.hasty import HastyLoop
 from tests.clients.peer import serve
 
-LOOPS = (asyncio.new_event_loop, HastyLoop, uvloop.new_event_loop)
+LOOPS = ("asyncio", "hasty", "uvloop")
 NEAR_S = 0.0004
 """For what is nearer than a millisecond uvloop makes no timer."""
 
 
-def run(loop: Callable[[], asyncio.AbstractEventLoop], story: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=loop) as runner:
-        runner.get_loop().set_exception_handler(fail)
-        runner.run(story)
+@pytest.mark.asyncio(loop_factories=LOOPS)
+async def test_it_rings_at_the_earliest_and_once() -> None:
+    now = asyncio.get_running_loop().time
+    rung: asyncio.Queue[float] = asyncio.Queue()
+    timer = Timer(lambda: rung.put_nowait(timer.due))
+    timer.set_by(now() + 60)
+    timer.set_by(now() + NEAR_S)
+    timer.set_by(now() + 30)
+    assert timer.due < now() + 1
+    assert await asyncio.wait_for(rung.get(), 20) == math.inf, "it is free when it rings"
+    timer.set_by(now() + NEAR_S)
+    timer.cancel()
+    assert timer.due == math.inf
+    timer.set_by(now() + 0.02)
+    await asyncio.wait_for(rung.get(), 20)
+    assert rung.empty()
 
 
-def fail(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    raise AssertionError(context)
-
-
-@pytest.mark.parametrize("loop", LOOPS)
-def test_it_rings_at_the_earliest_and_once(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    async def story() -> None:
-        now = asyncio.get_running_loop().time
-        rung: asyncio.Queue[float] = asyncio.Queue()
-        timer = Timer(lambda: rung.put_nowait(timer.due))
-        timer.set_by(now() + 60)
-        timer.set_by(now() + NEAR_S)
-        timer.set_by(now() + 30)
-        assert timer.due < now() + 1
-        assert await asyncio.wait_for(rung.get(), 20) == math.inf, "it is free when it rings"
-        timer.set_by(now() + NEAR_S)
-        timer.cancel()
-        assert timer.due == math.inf
-        timer.set_by(now() + 0.02)
-        await asyncio.wait_for(rung.get(), 20)
-        assert rung.empty()
-
-    run(loop, story())
-
-
-@pytest.mark.parametrize("loop", LOOPS)
-def test_a_later_deadline_after_a_near_one(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+@pytest.mark.asyncio(loop_factories=LOOPS)
+async def test_a_later_deadline_after_a_near_one() -> None:
     """Whoever asks a handle when it is due asks here, before it has rung."""
 
     async def answer(request: Any) -> Any:
@@ -70,47 +54,41 @@ def test_a_later_deadline_after_a_near_one(loop: Callable[[], asyncio.AbstractEv
     def heartbeat(generation: int) -> HeartbeatRequest:
         return HeartbeatRequest(group_id="g", generation_id=generation, member_id="m")
 
-    async def story() -> None:
-        async with serve(answer) as peer:
-            connection = await Connection.open("127.0.0.1", peer.port, client_id="test")
-            near = connection.send(heartbeat(1), timeout_ms=NEAR_S * 1000)
-            far = connection.send(heartbeat(2), timeout_ms=60_000)
-            near_one, far_one = await asyncio.gather(near, far, return_exceptions=True)
-            assert isinstance(near_one, HeartbeatResponse | TimeoutError)
-            assert isinstance(far_one, HeartbeatResponse | ConnectionError)
-            await connection.close()
+    async with serve(answer) as peer:
+        connection = await Connection.open("127.0.0.1", peer.port, client_id="test")
+        near = connection.send(heartbeat(1), timeout_ms=NEAR_S * 1000)
+        far = connection.send(heartbeat(2), timeout_ms=60_000)
+        near_one, far_one = await asyncio.gather(near, far, return_exceptions=True)
+        assert isinstance(near_one, HeartbeatResponse | TimeoutError)
+        assert isinstance(far_one, HeartbeatResponse | ConnectionError)
+        await connection.close()
 
-        rooms = WaitingRooms()
-        await asyncio.gather(*(rooms.park(rooms.fetches, (), ms, lambda _: False) for ms in (NEAR_S * 1000, 0, 20, 5)))
-        rooms.close()
+    rooms = WaitingRooms()
+    await asyncio.gather(*(rooms.park(rooms.fetches, (), ms, lambda _: False) for ms in (NEAR_S * 1000, 0, 20, 5)))
+    rooms.close()
 
-        rung: asyncio.Queue[str] = asyncio.Queue()
-        clock = asyncio.get_running_loop().time
-        alarm: Alarm[str] = Alarm(lambda: int(clock() * 1000), lambda key, at_ms: rung.put_nowait(key))
-        alarm.start()
-        for key in ("a", "b"):
-            alarm.set(key, int(clock() * 1000))
-        assert {await asyncio.wait_for(rung.get(), 20) for _ in range(2)} == {"a", "b"}
-        alarm.stop()
-
-    run(loop, story())
+    rung: asyncio.Queue[str] = asyncio.Queue()
+    clock = asyncio.get_running_loop().time
+    alarm: Alarm[str] = Alarm(lambda: int(clock() * 1000), lambda key, at_ms: rung.put_nowait(key))
+    alarm.start()
+    for key in ("a", "b"):
+        alarm.set(key, int(clock() * 1000))
+    assert {await asyncio.wait_for(rung.get(), 20) for _ in range(2)} == {"a", "b"}
+    alarm.stop()
 
 
-def test_the_clients_work_on_uvloop() -> None:
+@pytest.mark.asyncio(loop_factories=["uvloop"])
+async def test_the_clients_work_on_uvloop() -> None:
     """Goal: who runs our clients on a loop of another make gets what asyncio's own gives. Both sides run on it here."""
-
-    async def story() -> None:
-        async with Cluster(1, seed=4) as cluster:
-            where = cluster.bootstrap_servers
-            async with Admin(bootstrap_servers=where) as admin:
-                await admin.create_topics([NewTopic(name="t", partitions=2, replication_factor=1)])
-            async with Producer(bootstrap_servers=where) as producer:
-                await asyncio.gather(*[await producer.send("t", b"%d" % n, key=b"%d" % n) for n in range(200)])
-            got: set[bytes | None] = set()
-            async with Consumer("t", bootstrap_servers=where, group_id="g", auto_offset_reset="earliest") as consumer:
-                while len(got) < 200:
-                    found = await consumer.getmany(timeout_ms=1000)
-                    got |= {record.value for records in found.values() for record in records}
-            assert got == {b"%d" % n for n in range(200)}
-
-    run(uvloop.new_event_loop, story())
+    async with Cluster(1, seed=4) as cluster:
+        where = cluster.bootstrap_servers
+        async with Admin(bootstrap_servers=where) as admin:
+            await admin.create_topics([NewTopic(name="t", partitions=2, replication_factor=1)])
+        async with Producer(bootstrap_servers=where) as producer:
+            await asyncio.gather(*[await producer.send("t", b"%d" % n, key=b"%d" % n) for n in range(200)])
+        got: set[bytes | None] = set()
+        async with Consumer("t", bootstrap_servers=where, group_id="g", auto_offset_reset="earliest") as consumer:
+            while len(got) < 200:
+                found = await consumer.getmany(timeout_ms=1000)
+                got |= {record.value for records in found.values() for record in records}
+        assert got == {b"%d" % n for n in range(200)}

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.contracts.zk_worlds import InWorld, World, open_world
+from tests.contracts.zk_worlds import World, open_world
 
 
 @pytest.fixture(params=["memory", pytest.param("real", marks=pytest.mark.zookeeper)])
-def in_world(request: pytest.FixtureRequest, arun: Callable[[Coroutine[Any, Any, None]], None]) -> InWorld:
-    hosts = request.getfixturevalue("zookeeper_hosts") if request.param == "real" else None
+def hosts(request: pytest.FixtureRequest) -> str | None:
+    """Where the real ZooKeeper is; None stands for the one in memory."""
+    return request.getfixturevalue("zookeeper_hosts") if request.param == "real" else None
 
-    async def live(story: Callable[[World], Awaitable[None]]) -> None:
-        async with open_world(hosts) as world:
-            await story(world)
 
-    return lambda story: arun(live(story))
+@pytest.fixture
+async def world(hosts: str | None) -> AsyncIterator[World]:
+    async with open_world(hosts) as world:
+        yield world

@@ -33,13 +33,11 @@ from tests.contracts.zk_worlds import (
     Seen,
     World,
     answer_of,
-    in_both_worlds,
 )
 
 # ---------------------------------------------------------------------------------------------- znodes
 
 
-@in_both_worlds
 async def test_a_znode_lives(world: World) -> None:
     zk = await world.connect()
     assert await zk.create("/a", b"one") == "/a"
@@ -55,14 +53,12 @@ async def test_a_znode_lives(world: World) -> None:
     assert await zk.exists("/a") is None
 
 
-@in_both_worlds
 async def test_an_empty_znode_reads_as_no_bytes(world: World) -> None:
     zk = await world.connect()
     await zk.create("/a")
     assert (await zk.get("/a"))[0] == b""
 
 
-@in_both_worlds
 async def test_many_znodes_are_read_at_once_and_in_order(world: World) -> None:
     zk = await world.connect()
     for number in range(300):
@@ -82,7 +78,6 @@ async def test_many_znodes_are_read_at_once_and_in_order(world: World) -> None:
     assert await answer_of(zk.get_many(["/n1"])) in (SessionExpired, ConnectionLoss)
 
 
-@in_both_worlds
 async def test_children_are_sorted_and_counted(world: World) -> None:
     zk = await world.connect()
     for path in ("/p", *[f"/p/{name}" for name in ("b", "a", "10", "9", "zeta", "Z", "ab", "ba")], "/p/a/deep"):
@@ -94,7 +89,6 @@ async def test_children_are_sorted_and_counted(world: World) -> None:
     assert "p" in await zk.children("/")
 
 
-@in_both_worlds
 async def test_parents_are_made_when_asked_for(world: World) -> None:
     zk = await world.connect()
     assert await answer_of(zk.create("/x/y/z")) is NoNode
@@ -104,7 +98,6 @@ async def test_parents_are_made_when_asked_for(world: World) -> None:
     assert await answer_of(zk.create("/x/y/z", make_parents=True)) is NodeExists
 
 
-@in_both_worlds
 async def test_refusals_name_their_kind_and_path(world: World) -> None:
     zk = await world.connect()
     await zk.create("/a/b", make_parents=True)
@@ -125,7 +118,6 @@ async def test_refusals_name_their_kind_and_path(world: World) -> None:
         assert type(raised.value) is kind
 
 
-@in_both_worlds
 async def test_a_new_znode_has_a_higher_czxid_than_every_earlier_write(world: World) -> None:
     """The broker epoch is a czxid: a broker that registers again must be newer than all it did before."""
     zk, other = await world.connect(), await world.connect()
@@ -139,7 +131,6 @@ async def test_a_new_znode_has_a_higher_czxid_than_every_earlier_write(world: Wo
     assert (await zk.get("/n"))[1] == second
 
 
-@in_both_worlds
 async def test_sequences_rise_and_never_come_back(world: World) -> None:
     zk = await world.connect()
     await zk.create("/q")
@@ -153,7 +144,6 @@ async def test_sequences_rise_and_never_come_back(world: World) -> None:
     assert await zk.create("/q/n_", sequence=True) == "/q/n_0000000003"
 
 
-@in_both_worlds
 async def test_requests_of_one_session_keep_their_order(world: World) -> None:
     zk = await world.connect()
     answers = await asyncio.gather(
@@ -163,7 +153,6 @@ async def test_requests_of_one_session_keep_their_order(world: World) -> None:
     assert answers[4][0] == b"x"
 
 
-@in_both_worlds
 async def test_a_cancelled_caller_has_still_asked(world: World) -> None:
     zk = await world.connect()
     task = asyncio.create_task(zk.create("/asked"))
@@ -177,7 +166,6 @@ async def test_a_cancelled_caller_has_still_asked(world: World) -> None:
 # ---------------------------------------------------------------------------------------------- multi
 
 
-@in_both_worlds
 async def test_a_multi_answers_each_operation(world: World) -> None:
     zk = await world.connect()
     await zk.create("/epoch", b"1")
@@ -194,7 +182,6 @@ async def test_a_multi_answers_each_operation(world: World) -> None:
     assert await zk.exists("/old") is None
 
 
-@in_both_worlds
 async def test_a_multi_counts_on_where_others_have_counted(world: World) -> None:
     zk = await world.connect()
     await zk.create("/numbered")
@@ -209,7 +196,6 @@ async def test_a_multi_counts_on_where_others_have_counted(world: World) -> None
     assert (await zk.get("/numbered/n0000000001"))[0] == b"x"
 
 
-@in_both_worlds
 async def test_the_largest_requests_are_taken_and_larger_ones_never_sent(world: World) -> None:
     """Goal: nobody loses the connection over a request that no server reads, again and again.
 
@@ -237,7 +223,6 @@ async def test_the_largest_requests_are_taken_and_larger_ones_never_sent(world: 
     assert (len(data), stat.version) == (room, 2)
 
 
-@in_both_worlds
 async def test_answers_may_be_larger_than_requests(world: World) -> None:
     zk = await world.connect()
     names = [f"{index:04}{'n' * 230}" for index in range(6000)]
@@ -250,7 +235,6 @@ async def test_answers_may_be_larger_than_requests(world: World) -> None:
     assert sum(len(one[0]) for one in read if one is not None) > REQUEST_BYTES_MAX
 
 
-@in_both_worlds
 async def test_a_failed_multi_changes_nothing_and_names_the_culprit(world: World) -> None:
     zk = await world.connect()
     await zk.create("/epoch", b"1")
@@ -275,7 +259,6 @@ async def test_a_failed_multi_changes_nothing_and_names_the_culprit(world: World
     assert (fenced.value.index, fenced.value.path) == (0, "/epoch")
 
 
-@in_both_worlds
 async def test_a_multi_that_fails_fires_no_watch(world: World) -> None:
     zk, other = await world.connect(), await world.connect()
     await zk.create("/t", b"old")
@@ -291,7 +274,6 @@ async def test_a_multi_that_fails_fires_no_watch(world: World) -> None:
 # ---------------------------------------------------------------------------------------------- sessions
 
 
-@in_both_worlds
 async def test_ephemerals_vanish_when_their_session_closes(world: World) -> None:
     zk, other = await world.connect(), await world.connect()
     await other.create("/p")
@@ -310,7 +292,6 @@ async def test_ephemerals_vanish_when_their_session_closes(world: World) -> None
     assert (events, unheard) == ([SessionEvent.CLOSED], [])
 
 
-@in_both_worlds
 async def test_an_expired_session_is_dead_for_good(world: World) -> None:
     zk, other = await world.connect(), await world.connect()
     await zk.create("/e", ephemeral=True)
@@ -333,7 +314,6 @@ async def test_an_expired_session_is_dead_for_good(world: World) -> None:
     assert newer.session_id != zk.session_id
 
 
-@in_both_worlds
 async def test_a_suspended_session_loses_its_watches_and_goes_on(world: World) -> None:
     zk, other = await world.connect(), await world.connect()
     await zk.create("/e", b"mine", ephemeral=True)
@@ -356,7 +336,6 @@ async def test_a_suspended_session_loses_its_watches_and_goes_on(world: World) -
     assert stat.ephemeral_owner == zk.session_id
 
 
-@in_both_worlds
 async def test_an_answer_may_be_lost_although_the_request_was_carried_out(world: World) -> None:
     zk, other = await world.connect(), await world.connect()
     seen = Seen[WatchEvent]()
@@ -371,7 +350,6 @@ async def test_an_answer_may_be_lost_although_the_request_was_carried_out(world:
     assert stat.ephemeral_owner == zk.session_id  # how a candidate finds out that it has won after all
 
 
-@in_both_worlds
 async def test_a_session_cut_off_for_too_long_is_expired_and_learns_it_late(world: World) -> None:
     """The zombie: until it is connected again it does not know that somebody else may hold its place."""
     zk, other = await world.connect(session_timeout_ms=3000), await world.connect()

@@ -15,12 +15,10 @@ from tests.contracts.zk_worlds import (
     Seen,
     World,
     answer_of,
-    in_both_worlds,
     until_visible,
 )
 
 
-@in_both_worlds
 async def test_a_data_watch_fires_once(world: World) -> None:
     zk, writer = await world.connect(), await world.connect()
     await writer.create("/d", b"0")
@@ -40,7 +38,6 @@ async def test_a_data_watch_fires_once(world: World) -> None:
     assert again == [WatchEvent("/d", "deleted")]
 
 
-@in_both_worlds
 async def test_a_children_watch_sees_births_and_deaths_but_no_data(world: World) -> None:
     zk, writer = await world.connect(), await world.connect()
     await writer.create("/p")
@@ -60,7 +57,6 @@ async def test_a_children_watch_sees_births_and_deaths_but_no_data(world: World)
     assert (len(births), len(deaths), len(end)) == (1, 1, 1)
 
 
-@in_both_worlds
 async def test_an_existence_watch_waits_for_a_znode_that_is_not_there(world: World) -> None:
     zk, writer = await world.connect(), await world.connect()
     born, changed, gone = Seen[WatchEvent](), Seen[WatchEvent](), Seen[WatchEvent]()
@@ -76,7 +72,6 @@ async def test_an_existence_watch_waits_for_a_znode_that_is_not_there(world: Wor
     assert (len(born), len(changed), len(gone)) == (1, 1, 1)
 
 
-@in_both_worlds
 async def test_a_failed_read_sets_no_watch(world: World) -> None:
     zk, writer = await world.connect(), await world.connect()
     seen = Seen[WatchEvent]()
@@ -88,7 +83,6 @@ async def test_a_failed_read_sets_no_watch(world: World) -> None:
     assert seen == []
 
 
-@in_both_worlds
 async def test_one_callback_registered_twice_fires_once_and_two_callbacks_both_fire(world: World) -> None:
     zk, writer = await world.connect(), await world.connect()
     await writer.create("/w")
@@ -102,7 +96,6 @@ async def test_one_callback_registered_twice_fires_once_and_two_callbacks_both_f
     assert (one, two) == ([WatchEvent("/w", "changed")], [WatchEvent("/w", "changed")])
 
 
-@in_both_worlds
 async def test_a_session_hears_of_its_own_writes(world: World) -> None:
     zk = await world.connect()
     seen = Seen[WatchEvent]()
@@ -111,7 +104,6 @@ async def test_a_session_hears_of_its_own_writes(world: World) -> None:
     assert seen == [WatchEvent("/own", "created")]  # before the answer to the write
 
 
-@in_both_worlds
 async def test_a_watch_is_seen_before_the_new_data(world: World) -> None:
     """The order that ZooKeeper promises, and that a controller's event queue depends on."""
     zk, writer = await world.connect(), await world.connect()
@@ -126,7 +118,6 @@ async def test_a_watch_is_seen_before_the_new_data(world: World) -> None:
         await writing
 
 
-@in_both_worlds
 async def test_watches_come_in_the_order_of_the_changes(world: World) -> None:
     zk, writer = await world.connect(), await world.connect()
     for name in "abc":

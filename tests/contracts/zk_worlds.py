@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
 from kazoo.client import KazooClient
@@ -196,18 +195,6 @@ class Seen(list[T], Generic[T]):
             while event not in self:
                 self._news.clear()
                 await self._news.wait()
-
-
-InWorld = Callable[[Callable[[World], Awaitable[None]]], None]
-
-
-def in_both_worlds(story: Callable[[World], Awaitable[None]]) -> Callable[[InWorld], None]:
-    @functools.wraps(story)
-    def test(in_world: InWorld) -> None:
-        in_world(story)
-
-    del test.__wrapped__  # type: ignore[attr-defined]  # pytest would look through it and miss the fixture
-    return test
 
 
 async def answer_of(call: Awaitable[object]) -> object:

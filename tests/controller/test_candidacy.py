@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -14,10 +13,6 @@ from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.controller.zk.session import BadVersion, Create, NodeExists, Set
 
 
-def run(scenario: Callable[[MemoryZooKeeper], Awaitable[None]]) -> None:
-    asyncio.run(scenario(MemoryZooKeeper()))
-
-
 def candidate(session: MemorySession, node_id: int) -> Candidacy:
     return Candidacy(session, ControllerSettings(node_id=node_id, host="h", port=9), lambda: 0)
 
@@ -26,80 +21,70 @@ async def epoch(session: MemorySession) -> int:
     return znodes.decode_controller_epoch("", (await session.get(paths.CONTROLLER_EPOCH))[0])
 
 
-def test_the_first_controller_ever_has_epoch_1_and_says_where_it_is() -> None:
-    async def scenario(zookeeper: MemoryZooKeeper) -> None:
-        session = await zookeeper.connect()
-        term = await candidate(session, 7).elect()
-        assert term is not None and term.epoch == 1 == await epoch(session)
-        body = znodes.decode_controller("", (await session.get(paths.CONTROLLER))[0])
-        assert (body.broker_id, body.host, body.port) == (7, "h", 9)
-
-    run(scenario)
+async def test_the_first_controller_ever_has_epoch_1_and_says_where_it_is() -> None:
+    zookeeper = MemoryZooKeeper()
+    session = await zookeeper.connect()
+    term = await candidate(session, 7).elect()
+    assert term is not None and term.epoch == 1 == await epoch(session)
+    body = znodes.decode_controller("", (await session.get(paths.CONTROLLER))[0])
+    assert (body.broker_id, body.host, body.port) == (7, "h", 9)
 
 
-def test_one_wins_the_other_waits_and_the_epoch_grows_with_each_term() -> None:
-    async def scenario(zookeeper: MemoryZooKeeper) -> None:
-        one, two = await zookeeper.connect(), await zookeeper.connect()
-        first, second = candidate(one, 1), candidate(two, 2)
-        terms = await asyncio.gather(first.elect(), second.elect())
-        assert [term is None for term in terms] == [False, True]
-        assert not await second.holds_office() and await first.holds_office()
-        await one.close()
-        term = await second.elect()
-        assert term is not None and term.epoch == 2 == await epoch(two)
-
-    run(scenario)
+async def test_one_wins_the_other_waits_and_the_epoch_grows_with_each_term() -> None:
+    zookeeper = MemoryZooKeeper()
+    one, two = await zookeeper.connect(), await zookeeper.connect()
+    first, second = candidate(one, 1), candidate(two, 2)
+    terms = await asyncio.gather(first.elect(), second.elect())
+    assert [term is None for term in terms] == [False, True]
+    assert not await second.holds_office() and await first.holds_office()
+    await one.close()
+    term = await second.elect()
+    assert term is not None and term.epoch == 2 == await epoch(two)
 
 
-def test_a_lost_reply_to_a_won_election_is_found_out() -> None:
-    async def scenario(zookeeper: MemoryZooKeeper) -> None:
-        session = await zookeeper.connect()
-        electing = asyncio.ensure_future(candidate(session, 1).elect())
-        while await (await zookeeper.connect()).exists(paths.CONTROLLER) is None and not electing.done():
-            zookeeper.suspend(session, carry_out=True)
-            zookeeper.resume(session)
-        term = await electing
-        assert term is not None and term.epoch == await epoch(session)
-        assert (await session.get(paths.CONTROLLER_EPOCH))[1].version == term.fence
-
-    run(scenario)
+async def test_a_lost_reply_to_a_won_election_is_found_out() -> None:
+    zookeeper = MemoryZooKeeper()
+    session = await zookeeper.connect()
+    electing = asyncio.ensure_future(candidate(session, 1).elect())
+    while await (await zookeeper.connect()).exists(paths.CONTROLLER) is None and not electing.done():
+        zookeeper.suspend(session, carry_out=True)
+        zookeeper.resume(session)
+    term = await electing
+    assert term is not None and term.epoch == await epoch(session)
+    assert (await session.get(paths.CONTROLLER_EPOCH))[1].version == term.fence
 
 
-def test_a_write_of_a_term_that_is_over_changes_nothing() -> None:
-    async def scenario(zookeeper: MemoryZooKeeper) -> None:
-        one, two = await zookeeper.connect(), await zookeeper.connect()
-        old = await candidate(one, 1).elect()
-        assert old is not None
-        await one.delete(paths.CONTROLLER)
-        new = await candidate(two, 2).elect()
-        assert new is not None
-        with pytest.raises(Deposed):
-            await fenced(one, old, [Create("/x", b"")])
-        assert await two.exists("/x") is None
-        assert await fenced(two, new, [Create("/x", b"")]) == ["/x"]
-        with pytest.raises(BadVersion):
-            await fenced(two, new, [Set("/x", b"", 5)])
-        with pytest.raises(NodeExists):
-            await fenced(two, new, [Create("/x", b"")])
-
-    run(scenario)
+async def test_a_write_of_a_term_that_is_over_changes_nothing() -> None:
+    zookeeper = MemoryZooKeeper()
+    one, two = await zookeeper.connect(), await zookeeper.connect()
+    old = await candidate(one, 1).elect()
+    assert old is not None
+    await one.delete(paths.CONTROLLER)
+    new = await candidate(two, 2).elect()
+    assert new is not None
+    with pytest.raises(Deposed):
+        await fenced(one, old, [Create("/x", b"")])
+    assert await two.exists("/x") is None
+    assert await fenced(two, new, [Create("/x", b"")]) == ["/x"]
+    with pytest.raises(BadVersion):
+        await fenced(two, new, [Set("/x", b"", 5)])
+    with pytest.raises(NodeExists):
+        await fenced(two, new, [Create("/x", b"")])
 
 
-def test_resigning_frees_the_office_and_only_ones_own() -> None:
-    async def scenario(zookeeper: MemoryZooKeeper) -> None:
-        one, two = await zookeeper.connect(), await zookeeper.connect()
-        first, second = candidate(one, 1), candidate(two, 2)
-        old = await first.elect()
-        assert old is not None
-        await first.resign(old)
-        assert await second.elect() is not None
-        await first.resign(old)
-        assert await second.holds_office(), "a late resignation must not depose the successor"
-
-    run(scenario)
+async def test_resigning_frees_the_office_and_only_ones_own() -> None:
+    zookeeper = MemoryZooKeeper()
+    one, two = await zookeeper.connect(), await zookeeper.connect()
+    first, second = candidate(one, 1), candidate(two, 2)
+    old = await first.elect()
+    assert old is not None
+    await first.resign(old)
+    assert await second.elect() is not None
+    await first.resign(old)
+    assert await second.holds_office(), "a late resignation must not depose the successor"
 
 
-def test_whoever_gives_back_what_a_term_left_behind_unseats_nobody_else() -> None:
+async def test_whoever_gives_back_what_a_term_left_behind_unseats_nobody_else() -> None:
     """Cut off at any moment, what was asked carried out unheard; meanwhile another one wins."""
 
     async def unseated_after(turns: int) -> bool:
@@ -118,7 +103,4 @@ def test_whoever_gives_back_what_a_term_left_behind_unseats_nobody_else() -> Non
         assert await second.holds_office() is won and not await first.holds_office()
         return in_between
 
-    async def main() -> None:
-        assert any([await unseated_after(turns) for turns in range(12)]), "an answer was lost, and another one won"
-
-    asyncio.run(main())
+    assert any([await unseated_after(turns) for turns in range(12)]), "an answer was lost, and another one won"

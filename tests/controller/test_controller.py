@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +25,20 @@ from anabranch.protocol.apis.alter_partition_reassignments import (
 )
 from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownRequest
 from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from tests.conftest import run_strictly
 from tests.controller.cluster import TestCluster
 
 
-def run(scenario: Callable[[TestCluster], Awaitable[None]], brokers: int = 3, **settings: object) -> None:
-    async def main() -> None:
-        cluster = await TestCluster.start(brokers, **settings)
-        try:
-            await scenario(cluster)
-        finally:
-            await cluster.stop()
-
-    run_strictly(main())
+@asynccontextmanager
+async def running_cluster(brokers: int = 3, **settings: object) -> AsyncIterator[TestCluster]:
+    cluster = await TestCluster.start(brokers, **settings)
+    try:
+        yield cluster
+    finally:
+        await cluster.stop()
 
 
-def test_a_created_topic_is_led_and_told_to_everybody() -> None:
-    async def scenario(cluster: TestCluster) -> None:
+async def test_a_created_topic_is_led_and_told_to_everybody() -> None:
+    async with running_cluster() as cluster:
         assignment = await cluster.create_topic("t", partitions=4, replication=2)
         states = await cluster.states("t")
         assert {index: state.leader for index, state in states.items()} == {i: r[0] for i, r in assignment.items()}
@@ -52,11 +50,9 @@ def test_a_created_topic_is_led_and_told_to_everybody() -> None:
                 other.epoch for other in cluster.brokers.values()
             }
 
-    run(scenario)
 
-
-def test_growing_and_shrinking_publish_generations() -> None:
-    async def scenario(cluster: TestCluster) -> None:
+async def test_growing_and_shrinking_publish_generations() -> None:
+    async with running_cluster() as cluster:
         await cluster.create_topic("t", partitions=4, replication=2)
         for count in (6, 8, 5):
             result = await cluster.resize("t", count)
@@ -70,11 +66,9 @@ def test_growing_and_shrinking_publish_generations() -> None:
         }
         assert [index for index, state in states.items() if state.sealed] == [5, 6, 7]
 
-    run(scenario)
 
-
-def test_a_dead_leader_is_replaced_and_leads_again_after_its_return() -> None:
-    async def scenario(cluster: TestCluster) -> None:
+async def test_a_dead_leader_is_replaced_and_leads_again_after_its_return() -> None:
+    async with running_cluster() as cluster:
         await cluster.create_topic("t", partitions=3, replication=3)
         dead = cluster.brokers[1]
         await dead.die()
@@ -85,11 +79,9 @@ def test_a_dead_leader_is_replaced_and_leads_again_after_its_return() -> None:
         await again.until(lambda: len(again.partitions) == 3)
         assert set(again.live_brokers) == {1, 2, 3}
 
-    run(scenario)
 
-
-def test_the_next_candidate_takes_over_when_the_session_expires() -> None:
-    async def scenario(cluster: TestCluster) -> None:
+async def test_the_next_candidate_takes_over_when_the_session_expires() -> None:
+    async with running_cluster() as cluster:
         await cluster.create_topic("t")
         first = cluster.controller
         second = await cluster.add_controller(101)
@@ -101,20 +93,16 @@ def test_the_next_candidate_takes_over_when_the_session_expires() -> None:
         assert (await cluster.resize("t", 6)).error_code == 0
         assert [event.controller_epoch for event in cluster.seen("elected")] == [1, 2]
 
-    run(scenario)
 
-
-def test_stopping_hands_the_office_over_at_once() -> None:
-    async def scenario(cluster: TestCluster) -> None:
+async def test_stopping_hands_the_office_over_at_once() -> None:
+    async with running_cluster() as cluster:
         second = await cluster.add_controller(101)
         await cluster.controllers[0].stop()
         await cluster.until(lambda: second.active)
 
-    run(scenario)
 
-
-def test_a_failover_asks_zookeeper_a_few_dozen_times_however_many_partitions_there_are() -> None:
-    async def scenario(cluster: TestCluster) -> None:
+async def test_a_failover_asks_zookeeper_a_few_dozen_times_however_many_partitions_there_are() -> None:
+    async with running_cluster() as cluster:
         requests: dict[int, int] = {}
         told = cluster.brokers[3]
         for count in (10, 1000):
@@ -135,8 +123,6 @@ def test_a_failover_asks_zookeeper_a_few_dozen_times_however_many_partitions_the
             await cluster.until(lambda: 1 in told.live_brokers)
         assert requests[1000] < requests[10] + 20, requests
 
-    run(scenario)
-
 
 def count_requests(session: Any) -> list[None]:
     """A list that grows by one with each request from now on."""
@@ -156,8 +142,8 @@ def leaders_of(broker: Any) -> set[int]:
     return {row.leader for _, partitions in broker.metadata.values() for row in partitions.values()}
 
 
-def test_unclean_elections_are_allowed_by_a_topics_configuration_at_any_time() -> None:
-    async def scenario(cluster: TestCluster) -> None:
+async def test_unclean_elections_are_allowed_by_a_topics_configuration_at_any_time() -> None:
+    async with running_cluster() as cluster:
         await topic_admin.create_topic(
             cluster.client, name="t", topic_id=b"t" * 16, assignment={0: [1, 2]}, configs={"retention.ms": "1"}
         )
@@ -174,19 +160,15 @@ def test_unclean_elections_are_allowed_by_a_topics_configuration_at_any_time() -
         state = (await cluster.states("t"))[0]
         assert (state.isr, state.leader_recovery_state) == ((2,), 1)
 
-    run(scenario)
 
-
-def test_somebody_removes_controller_by_hand() -> None:
-    async def scenario(cluster: TestCluster) -> None:
+async def test_somebody_removes_controller_by_hand() -> None:
+    async with running_cluster() as cluster:
         await cluster.client.delete("/controller")
         await cluster.until(lambda: cluster.active is not None and cluster.controller.epoch == 2)
 
-    run(scenario)
 
-
-def test_deletion_to_the_last_znode() -> None:
-    async def scenario(cluster: TestCluster) -> None:
+async def test_deletion_to_the_last_znode() -> None:
+    async with running_cluster() as cluster:
         await cluster.create_topic("t", retention_ms="5")
         await topic_admin.delete_topic(cluster.client, "t")
         await cluster.until(lambda: cluster.seen("topic deleted"))
@@ -195,13 +177,10 @@ def test_deletion_to_the_last_znode() -> None:
         assert all(not broker.partitions for broker in cluster.brokers.values())
         await cluster.create_topic("t", partitions=2)  # the name is free again
 
-    run(scenario)
 
-
-def test_a_drained_victim_is_removed_and_its_index_continues() -> None:
+async def test_a_drained_victim_is_removed_and_its_index_continues() -> None:
     """R13 and R14 over the wire: ListOffsets, stub, StopReplica, and LeaderAndIsr with the offset to start at."""
-
-    async def scenario(cluster: TestCluster) -> None:
+    async with running_cluster(drained_check_interval_ms=20) as cluster:
         await cluster.create_topic("t", partitions=4)
         victim = TopicPartition("t", 3)
         for broker in cluster.brokers.values():
@@ -219,11 +198,9 @@ def test_a_drained_victim_is_removed_and_its_index_continues() -> None:
         leader = cluster.brokers[again.leader]
         assert leader.partitions[victim].log_start_offset == 50
 
-    run(scenario, drained_check_interval_ms=20)
 
-
-def test_when_not_in_office_every_question_gets_not_controller() -> None:
-    async def scenario(cluster: TestCluster) -> None:
+async def test_when_not_in_office_every_question_gets_not_controller() -> None:
+    async with running_cluster() as cluster:
         other = await cluster.add_controller(101)
         assert (await other.alter_partition(AlterPartitionRequest(broker_id=1, topics=[]))).error_code == 41
         assert (await other.controlled_shutdown(ControlledShutdownRequest(broker_id=1))).error_code == 41
@@ -233,11 +210,9 @@ def test_when_not_in_office_every_question_gets_not_controller() -> None:
         )
         assert [(row.name, row.error_code) for row in answer.results] == [("t", 41)]
 
-    run(scenario)
 
-
-def test_a_slow_resize_times_out_for_its_caller_only() -> None:
-    async def scenario(cluster: TestCluster) -> None:
+async def test_a_slow_resize_times_out_for_its_caller_only() -> None:
+    async with running_cluster() as cluster:
         await cluster.create_topic("t")
         slow = cluster.brokers[1]
         slow.answering.clear()
@@ -248,26 +223,20 @@ def test_a_slow_resize_times_out_for_its_caller_only() -> None:
         kinds = [event.kind for event in cluster.events if event.kind.startswith("resize")]
         assert kinds == ["resize planned", "resize fenced", "resize published"]
 
-    run(scenario)
 
-
-def test_a_topic_znode_that_makes_no_sense_does_not_end_the_term() -> None:
-    async def scenario(cluster: TestCluster) -> None:
+async def test_a_topic_znode_that_makes_no_sense_does_not_end_the_term() -> None:
+    async with running_cluster() as cluster:
         await cluster.client.create("/brokers/topics/bad", b"{nonsense")
         await cluster.create_topic("good")
         assert cluster.controller.epoch == 1
 
-    run(scenario)
 
-
-def test_a_bug_of_ours_ends_the_term_loudly_and_another_begins(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(cluster: TestCluster) -> None:
+async def test_a_bug_of_ours_ends_the_term_loudly_and_another_begins(caplog: pytest.LogCaptureFixture) -> None:
+    async with running_cluster() as cluster:
         runner = cluster.controller._runner
         assert runner is not None
         runner._queue.put_nowait(TimerFired("nobody"))
         await cluster.until(lambda: cluster.active is not None and cluster.controller.epoch == 2)
-
-    run(scenario)
     assert "nobody sets a timer" in caplog.text
 
 
@@ -290,37 +259,32 @@ def test_crash_at_exits_hard(tmp_path: Path) -> None:
 
 
 @pytest.mark.zookeeper
-def test_all_of_it_on_a_real_zookeeper(zookeeper_hosts: str) -> None:
-    async def main() -> None:
-        cluster = TestCluster(zookeeper=RealZooKeeper(zookeeper_hosts))
-        await cluster.begin(3)
-        try:
-            first = cluster.controller
-            await cluster.create_topic("t", partitions=4)
-            assert (await cluster.resize("t", 6)).error_code == 0
-            await cluster.add_controller(101)
-            await first.session_under_test.close()  # type: ignore[attr-defined]
-            await cluster.until(lambda: cluster.controllers[1].active)
-            assert (await cluster.resize("t", 3)).error_code == 0
-            kept = (await cluster.topic("t")).assignment[0][1]
-            rows = [ReassignablePartition(partition_index=0, replicas=[kept])]
-            moves = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="t", partitions=rows)])
-            moved = await cluster.controller.alter_partition_reassignments(moves)
-            assert moved.responses[0].partitions[0].error_code == 0
-            state = (await cluster.states("t"))[0]
-            assert (state.leader, state.isr, (await cluster.topic("t")).assignment[0]) == (kept, (kept,), (kept,))
-            await cluster.brokers[1].die()
-            await cluster.until_states(
-                "t", lambda states: all(1 not in s.isr or s.isr == (1,) for s in states.values())
-            )
-            await cluster.add_broker(1)
-            await topic_admin.delete_topic(cluster.client, "t")
-            await cluster.until(lambda: cluster.seen("topic deleted"))
-            assert await cluster.client.exists(paths.topic("t")) is None
-        finally:
-            await cluster.stop()
-
-    run_strictly(main())
+async def test_all_of_it_on_a_real_zookeeper(zookeeper_hosts: str) -> None:
+    cluster = TestCluster(zookeeper=RealZooKeeper(zookeeper_hosts))
+    await cluster.begin(3)
+    try:
+        first = cluster.controller
+        await cluster.create_topic("t", partitions=4)
+        assert (await cluster.resize("t", 6)).error_code == 0
+        await cluster.add_controller(101)
+        await first.session_under_test.close()  # type: ignore[attr-defined]
+        await cluster.until(lambda: cluster.controllers[1].active)
+        assert (await cluster.resize("t", 3)).error_code == 0
+        kept = (await cluster.topic("t")).assignment[0][1]
+        rows = [ReassignablePartition(partition_index=0, replicas=[kept])]
+        moves = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="t", partitions=rows)])
+        moved = await cluster.controller.alter_partition_reassignments(moves)
+        assert moved.responses[0].partitions[0].error_code == 0
+        state = (await cluster.states("t"))[0]
+        assert (state.leader, state.isr, (await cluster.topic("t")).assignment[0]) == (kept, (kept,), (kept,))
+        await cluster.brokers[1].die()
+        await cluster.until_states("t", lambda states: all(1 not in s.isr or s.isr == (1,) for s in states.values()))
+        await cluster.add_broker(1)
+        await topic_admin.delete_topic(cluster.client, "t")
+        await cluster.until(lambda: cluster.seen("topic deleted"))
+        assert await cluster.client.exists(paths.topic("t")) is None
+    finally:
+        await cluster.stop()
 
 
 class RealZooKeeper:

@@ -14,7 +14,6 @@ from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.controller.zk.session import BadVersion, Create, Set
 from anabranch.protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.conftest import run_strictly
 from tests.controller.cluster import TestCluster
 
 
@@ -26,78 +25,62 @@ async def office() -> tuple[MemorySession, FencedWrites, list[str]]:
     return session, FencedWrites(session, term, steps.append), steps
 
 
-def test_a_write_is_a_step_and_what_is_none_is_not_written() -> None:
-    async def main() -> None:
-        session, writes, steps = await office()
-        assert await writes.commit("isr:2", [Create("/x", b"")]) == ["/x"]
-        with pytest.raises(KeyError):
-            await writes.commit("some write", [Create("/y", b"")])
-        with pytest.raises(KeyError):
-            writes.taken("some write")
-        assert await session.exists("/y") is None
-        with pytest.raises(BadVersion):
-            await writes.commit("isr", [Set("/x", b"", 7)])
-        assert steps == ["isr:2"], "what was refused is no step that was taken"
-
-    run_strictly(main())
+async def test_a_write_is_a_step_and_what_is_none_is_not_written() -> None:
+    session, writes, steps = await office()
+    assert await writes.commit("isr:2", [Create("/x", b"")]) == ["/x"]
+    with pytest.raises(KeyError):
+        await writes.commit("some write", [Create("/y", b"")])
+    with pytest.raises(KeyError):
+        writes.taken("some write")
+    assert await session.exists("/y") is None
+    with pytest.raises(BadVersion):
+        await writes.commit("isr", [Set("/x", b"", 7)])
+    assert steps == ["isr:2"], "what was refused is no step that was taken"
 
 
-def test_nobody_need_listen() -> None:
-    async def main() -> None:
-        session, _, _ = await office()
-        candidacy = Candidacy(session, ControllerSettings(node_id=1), lambda: 0)
-        await candidacy.vacate()
-        term = await candidacy.elect()
-        assert term is not None
-        assert await FencedWrites(session, term, None).commit("isr", [Create("/x", b"")]) == ["/x"]
-
-    run_strictly(main())
+async def test_nobody_need_listen() -> None:
+    session, _, _ = await office()
+    candidacy = Candidacy(session, ControllerSettings(node_id=1), lambda: 0)
+    await candidacy.vacate()
+    term = await candidacy.elect()
+    assert term is not None
+    assert await FencedWrites(session, term, None).commit("isr", [Create("/x", b"")]) == ["/x"]
 
 
-def test_a_term_that_is_over_writes_nothing() -> None:
-    async def main() -> None:
-        session, writes, steps = await office()
-        await session.set(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(9))
-        with pytest.raises(Deposed):
-            await writes.commit("isr", [Create("/x", b"")])
-        assert await session.exists("/x") is None and steps == []
-
-    run_strictly(main())
+async def test_a_term_that_is_over_writes_nothing() -> None:
+    session, writes, steps = await office()
+    await session.set(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(9))
+    with pytest.raises(Deposed):
+        await writes.commit("isr", [Create("/x", b"")])
+    assert await session.exists("/x") is None and steps == []
 
 
-def test_a_controller_whose_term_is_over_gives_no_producer_ids() -> None:
-    async def main() -> None:
-        cluster = await TestCluster.start(1)
-        controller = cluster.controller
-        assert controller.state is not None
-        request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=controller.state.brokers[1].epoch)
-        assert (await controller.allocate_producer_ids(request)).last == 999
-        assert (await controller.allocate_producer_ids(request)).last == 1999
-        await cluster.client.set(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(9))
-        with pytest.raises(KafkaError) as refused:
-            await controller.allocate_producer_ids(request)
-        assert refused.value.code is ErrorCode.NOT_CONTROLLER
-        data, stat = await cluster.client.get(paths.LATEST_PRODUCER_ID_BLOCK)
-        block = znodes.decode_producer_id_block(paths.LATEST_PRODUCER_ID_BLOCK, data)
-        assert block is not None and block.last == 1999 and stat.version == 1
-        await cluster.stop()
-
-    run_strictly(main())
+async def test_a_controller_whose_term_is_over_gives_no_producer_ids() -> None:
+    cluster = await TestCluster.start(1)
+    controller = cluster.controller
+    assert controller.state is not None
+    request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=controller.state.brokers[1].epoch)
+    assert (await controller.allocate_producer_ids(request)).last == 999
+    assert (await controller.allocate_producer_ids(request)).last == 1999
+    await cluster.client.set(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(9))
+    with pytest.raises(KafkaError) as refused:
+        await controller.allocate_producer_ids(request)
+    assert refused.value.code is ErrorCode.NOT_CONTROLLER
+    data, stat = await cluster.client.get(paths.LATEST_PRODUCER_ID_BLOCK)
+    block = znodes.decode_producer_id_block(paths.LATEST_PRODUCER_ID_BLOCK, data)
+    assert block is not None and block.last == 1999 and stat.version == 1
+    await cluster.stop()
 
 
-def test_a_controller_that_cannot_ask_zookeeper_says_that_it_is_none() -> None:
+async def test_a_controller_that_cannot_ask_zookeeper_says_that_it_is_none() -> None:
     """Its session is over, and it has not been told: UNKNOWN_SERVER_ERROR would speak of a bug."""
-
-    async def main() -> None:
-        cluster = await TestCluster.start(1)
-        controller = cluster.controller
-        assert controller.state is not None
-        request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=controller.state.brokers[1].epoch)
-        asking = asyncio.ensure_future(controller.allocate_producer_ids(request))
-        cluster.zookeeper.expire(controller.session_under_test)  # type: ignore[attr-defined]
-        with pytest.raises(KafkaError, match="ZooKeeper cannot be asked") as refused:
-            await asking
-        assert refused.value.code is ErrorCode.NOT_CONTROLLER
-        await cluster.stop()
-
-    run_strictly(main())
+    cluster = await TestCluster.start(1)
+    controller = cluster.controller
+    assert controller.state is not None
+    request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=controller.state.brokers[1].epoch)
+    asking = asyncio.ensure_future(controller.allocate_producer_ids(request))
+    cluster.zookeeper.expire(controller.session_under_test)  # type: ignore[attr-defined]
+    with pytest.raises(KafkaError, match="ZooKeeper cannot be asked") as refused:
+        await asking
+    assert refused.value.code is ErrorCode.NOT_CONTROLLER
+    await cluster.stop()

@@ -25,99 +25,83 @@ from tests.controller.test_resize_requests import ask, wish
 from tests.controller.test_znode_writer import desk, write
 from tests.controller.world import started
 
+pytestmark = pytest.mark.timeout(120)
+
+
 LONG_NAME = "n" * 240
 MANY = 2500
 """Partitions of a topic of that name: their znodes' paths alone are more than a request."""
 
 
-def story(scenario: Any) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(120):
-            await scenario
+async def test_a_topic_grows_and_goes_in_as_many_transactions_as_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    removals: list[int] = []
+    multi = MemorySession.multi
 
-    asyncio.run(bounded())
+    async def counted(self: MemorySession, ops: list[Op]) -> Any:
+        removals.extend([len(ops)] if isinstance(ops[-1], Delete) else [])
+        return await multi(self, ops)
 
-
-def test_a_topic_grows_and_goes_in_as_many_transactions_as_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        removals: list[int] = []
-        multi = MemorySession.multi
-
-        async def counted(self: MemorySession, ops: list[Op]) -> Any:
-            removals.extend([len(ops)] if isinstance(ops[-1], Delete) else [])
-            return await multi(self, ops)
-
-        monkeypatch.setattr(MemorySession, "multi", counted)
-        cluster = await TestCluster.start(brokers=1)
-        await cluster.create_topic(LONG_NAME, partitions=4, replication=1)
-        assert (await cluster.resize(LONG_NAME, MANY)).error_code == 0
-        body = await cluster.topic(LONG_NAME)
-        assert (body.plan, body.undeleted_partition_count) == (None, MANY)
-        assert MANY * 2 * len(paths.partition(LONG_NAME, 0)) > REQUEST_BYTES_MAX
-        await topic_admin.delete_topic(cluster.client, LONG_NAME)
-        await cluster.until(lambda: cluster.seen("topic deleted"))
-        for path in (paths.topic(LONG_NAME), paths.delete_topic(LONG_NAME), paths.topic_config(LONG_NAME)):
-            assert await cluster.client.exists(path) is None
-        assert len(removals) < 30, "none was refused first and then carried out one by one"
-        await cluster.stop()
-
-    story(scenario())
+    monkeypatch.setattr(MemorySession, "multi", counted)
+    cluster = await TestCluster.start(brokers=1)
+    await cluster.create_topic(LONG_NAME, partitions=4, replication=1)
+    assert (await cluster.resize(LONG_NAME, MANY)).error_code == 0
+    body = await cluster.topic(LONG_NAME)
+    assert (body.plan, body.undeleted_partition_count) == (None, MANY)
+    assert MANY * 2 * len(paths.partition(LONG_NAME, 0)) > REQUEST_BYTES_MAX
+    await topic_admin.delete_topic(cluster.client, LONG_NAME)
+    await cluster.until(lambda: cluster.seen("topic deleted"))
+    for path in (paths.topic(LONG_NAME), paths.delete_topic(LONG_NAME), paths.topic_config(LONG_NAME)):
+        assert await cluster.client.exists(path) is None
+    assert len(removals) < 30, "none was refused first and then carried out one by one"
+    await cluster.stop()
 
 
-def test_others_have_their_turn_while_a_large_topic_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_others_have_their_turn_while_a_large_topic_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: administration stays alive beside a resize of many steps.
 
     Method: another topic, created when the first piece is written, is there before the last piece is.
     """
     monkeypatch.setattr(resize, "PARTITIONS_AT_ONCE", 5)
-
-    async def scenario() -> None:
-        cluster = await TestCluster.start(brokers=1)
-        await cluster.create_topic("large", partitions=4, replication=1)
-        resizing = asyncio.ensure_future(cluster.resize("large", 400, timeout_ms=60_000))
-        await cluster.until_states("large", lambda states: len(states) > 4)
-        await cluster.create_topic("small", partitions=1, replication=1)
-        assert len(await cluster.states("large")) < 400
-        assert (await resizing).error_code == 0
-        assert (await cluster.resize("large", 5)).error_code == 0
-        await cluster.stop()
-
-    story(scenario())
+    cluster = await TestCluster.start(brokers=1)
+    await cluster.create_topic("large", partitions=4, replication=1)
+    resizing = asyncio.ensure_future(cluster.resize("large", 400, timeout_ms=60_000))
+    await cluster.until_states("large", lambda states: len(states) > 4)
+    await cluster.create_topic("small", partitions=1, replication=1)
+    assert len(await cluster.states("large")) < 400
+    assert (await resizing).error_code == 0
+    assert (await cluster.resize("large", 5)).error_code == 0
+    await cluster.stop()
 
 
 @pytest.mark.parametrize("died_after", [1, 2, 3, 4])
-def test_a_deletion_is_finished_by_the_next_controller_wherever_the_last_one_stopped(died_after: int) -> None:
+async def test_a_deletion_is_finished_by_the_next_controller_wherever_the_last_one_stopped(died_after: int) -> None:
     """Goal: a topic whose removal takes several transactions goes, whichever of them was a controller's last.
 
     Method: the controller's session ends after the nth piece (a partition each); the next one begins with what is left.
     """
+    cluster = await TestCluster.start(brokers=2)
+    steps: list[str] = []
 
-    async def scenario() -> None:
-        cluster = await TestCluster.start(brokers=2)
-        steps: list[str] = []
+    def die(step: str) -> None:
+        steps.append(step)
+        if step == "delete-partitions" and steps.count(step) == died_after:
+            cluster.zookeeper.expire(first.session_under_test)  # type: ignore[attr-defined]
 
-        def die(step: str) -> None:
-            steps.append(step)
-            if step == "delete-partitions" and steps.count(step) == died_after:
-                cluster.zookeeper.expire(first.session_under_test)  # type: ignore[attr-defined]
-
-        await cluster.controllers.pop().stop()
-        first = await cluster.add_controller(101, failpoint=die)
-        await cluster.until(lambda: first.active)
-        await cluster.create_topic("t", partitions=4)
-        await topic_admin.delete_topic(cluster.client, "t")
-        await cluster.until(lambda: steps.count("delete-partitions") == died_after)
-        await cluster.until(lambda: not first.active)
-        assert await cluster.client.exists(paths.delete_topic("t")) is not None
-        assert len(await cluster.states("t")) == 4 - died_after
-        await cluster.add_controller(102)
-        await cluster.until(lambda: cluster.seen("topic deleted"))
-        assert await cluster.client.exists(paths.topic("t")) is None
-        assert await cluster.client.exists(paths.delete_topic("t")) is None
-        await cluster.create_topic("t", partitions=2)
-        await cluster.stop()
-
-    story(scenario())
+    await cluster.controllers.pop().stop()
+    first = await cluster.add_controller(101, failpoint=die)
+    await cluster.until(lambda: first.active)
+    await cluster.create_topic("t", partitions=4)
+    await topic_admin.delete_topic(cluster.client, "t")
+    await cluster.until(lambda: steps.count("delete-partitions") == died_after)
+    await cluster.until(lambda: not first.active)
+    assert await cluster.client.exists(paths.delete_topic("t")) is not None
+    assert len(await cluster.states("t")) == 4 - died_after
+    await cluster.add_controller(102)
+    await cluster.until(lambda: cluster.seen("topic deleted"))
+    assert await cluster.client.exists(paths.topic("t")) is None
+    assert await cluster.client.exists(paths.delete_topic("t")) is None
+    await cluster.create_topic("t", partitions=2)
+    await cluster.stop()
 
 
 @pytest.mark.parametrize("count", [100_000, 2**31 - 1])
@@ -169,34 +153,28 @@ def test_moves_that_do_not_fit_are_refused_and_others_begin(monkeypatch: pytest.
     assert world.topics["t"].version == version + 3, "one state at a time beside the znode"
 
 
-def test_a_new_topic_that_does_not_fit_leaves_nothing() -> None:
-    async def scenario() -> None:
-        session = await MemoryZooKeeper().connect()
-        assignment = {index: list(range(100)) for index in range(4000)}
-        with pytest.raises(KafkaError, match="fewer partitions") as refused:
-            await topic_admin.create_topic(
-                session, name="t", topic_id=bytes(16), assignment=assignment, configs={"retention.ms": "1"}
-            )
-        assert refused.value.code == ErrorCode.POLICY_VIOLATION
-        assert await session.exists(paths.topic_config("t")) is None
-        with pytest.raises(KafkaError, match="ZooKeeper does not take so much"):
-            await topic_admin.create_topic(
-                session, name="t", topic_id=bytes(16), assignment={0: [1]}, configs={"a": "b" * REQUEST_BYTES_MAX}
-            )
-
-    story(scenario())
+async def test_a_new_topic_that_does_not_fit_leaves_nothing() -> None:
+    session = await MemoryZooKeeper().connect()
+    assignment = {index: list(range(100)) for index in range(4000)}
+    with pytest.raises(KafkaError, match="fewer partitions") as refused:
+        await topic_admin.create_topic(
+            session, name="t", topic_id=bytes(16), assignment=assignment, configs={"retention.ms": "1"}
+        )
+    assert refused.value.code == ErrorCode.POLICY_VIOLATION
+    assert await session.exists(paths.topic_config("t")) is None
+    with pytest.raises(KafkaError, match="ZooKeeper does not take so much"):
+        await topic_admin.create_topic(
+            session, name="t", topic_id=bytes(16), assignment={0: [1]}, configs={"a": "b" * REQUEST_BYTES_MAX}
+        )
 
 
-def test_a_configuration_that_does_not_fit_is_refused() -> None:
-    async def scenario() -> None:
-        session = await MemoryZooKeeper().connect()
-        await change_config(session, "topics/t", lambda known: {**known, "a": "b"})
-        with pytest.raises(KafkaError, match="ZooKeeper does not take so much") as refused:
-            await change_config(session, "topics/t", lambda known: {**known, "a": "b" * REQUEST_BYTES_MAX})
-        assert refused.value.code == ErrorCode.INVALID_CONFIG
-        assert b'"b"' in (await session.get(paths.topic_config("t")))[0]
-
-    story(scenario())
+async def test_a_configuration_that_does_not_fit_is_refused() -> None:
+    session = await MemoryZooKeeper().connect()
+    await change_config(session, "topics/t", lambda known: {**known, "a": "b"})
+    with pytest.raises(KafkaError, match="ZooKeeper does not take so much") as refused:
+        await change_config(session, "topics/t", lambda known: {**known, "a": "b" * REQUEST_BYTES_MAX})
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+    assert b'"b"' in (await session.get(paths.topic_config("t")))[0]
 
 
 # ------------------------------------------------------------------ a server that was told a smaller jute.maxbuffer
@@ -218,75 +196,64 @@ def hang_up(monkeypatch: pytest.MonkeyPatch, limit_bytes: int) -> list[int]:
     return sent
 
 
-def test_a_request_that_is_lost_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        session = await MemoryZooKeeper().connect()
-        await session.create("/controller_epoch", b"1")
-        sent = hang_up(monkeypatch, 500)
-        with pytest.raises(TooLarge):
-            await fenced(session, Term(1, 0), [Create("/a", bytes(1000))])
-        assert len(sent) == candidacy.LOSSES_MAX
-        await fenced(session, Term(1, 0), [Create("/a", b"")])
-
-    story(scenario())
+async def test_a_request_that_is_lost_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = await MemoryZooKeeper().connect()
+    await session.create("/controller_epoch", b"1")
+    sent = hang_up(monkeypatch, 500)
+    with pytest.raises(TooLarge):
+        await fenced(session, Term(1, 0), [Create("/a", bytes(1000))])
+    assert len(sent) == candidacy.LOSSES_MAX
+    await fenced(session, Term(1, 0), [Create("/a", b"")])
 
 
-def test_states_go_one_by_one_where_the_server_takes_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        at = await desk()
-        at.writer._at_once = 100
-        hang_up(monkeypatch, 500)
-        state = LeaderAndIsr(leader=1, leader_epoch=0, isr=(1,), controller_epoch=1, gen_start=((0, 0),))
-        outcome = await at.writer.partitions(
-            WritePartitions((write(0, state, None), write(1, state, None)), "create", True)
-        )
-        assert sorted(one.partition for one in outcome.written) == [0, 1] and not outcome.lost
-        removed = await at.writer.remove_topic("t")
-        assert removed.name == "t" and await at.session.exists(paths.topic("t")) is None
-
-    story(scenario())
+async def test_states_go_one_by_one_where_the_server_takes_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = await desk()
+    at.writer._at_once = 100
+    hang_up(monkeypatch, 500)
+    state = LeaderAndIsr(leader=1, leader_epoch=0, isr=(1,), controller_epoch=1, gen_start=((0, 0),))
+    outcome = await at.writer.partitions(
+        WritePartitions((write(0, state, None), write(1, state, None)), "create", True)
+    )
+    assert sorted(one.partition for one in outcome.written) == [0, 1] and not outcome.lost
+    removed = await at.writer.remove_topic("t")
+    assert removed.name == "t" and await at.session.exists(paths.topic("t")) is None
 
 
-def test_a_plan_that_the_server_does_not_take_is_answered_and_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        cluster = await TestCluster.start(brokers=1)
-        await cluster.create_topic("large", partitions=4, replication=1)
-        await cluster.create_topic("small", partitions=4, replication=1)
-        hang_up(monkeypatch, 2000)
-        refused = await cluster.resize("large", 400)
-        assert refused.error_code == ErrorCode.POLICY_VIOLATION and "jute.maxbuffer" in refused.error_message
-        assert (await cluster.topic("large")).plan is None
-        for name in ("small", "large"):
-            assert (await cluster.resize(name, 6)).error_code == 0
-        await cluster.stop()
+async def test_a_plan_that_the_server_does_not_take_is_answered_and_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = await TestCluster.start(brokers=1)
+    await cluster.create_topic("large", partitions=4, replication=1)
+    await cluster.create_topic("small", partitions=4, replication=1)
+    hang_up(monkeypatch, 2000)
+    refused = await cluster.resize("large", 400)
+    assert refused.error_code == ErrorCode.POLICY_VIOLATION and "jute.maxbuffer" in refused.error_message
+    assert (await cluster.topic("large")).plan is None
+    for name in ("small", "large"):
+        assert (await cluster.resize(name, 6)).error_code == 0
+    await cluster.stop()
 
-    story(scenario())
 
-
-def test_what_cannot_be_published_waits_and_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_cannot_be_published_waits_and_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: one topic that a server does not take keeps nobody else from anything, and goes on when it is taken."""
+    cluster = await TestCluster.start(brokers=1, remind_interval_ms=50)
+    await cluster.create_topic("large", partitions=4, replication=1)
+    await cluster.create_topic("small", partitions=4, replication=1)
+    multi, taken = MemorySession.multi, asyncio.Event()
 
-    async def scenario() -> None:
-        cluster = await TestCluster.start(brokers=1, remind_interval_ms=50)
-        await cluster.create_topic("large", partitions=4, replication=1)
-        await cluster.create_topic("small", partitions=4, replication=1)
-        multi, taken = MemorySession.multi, asyncio.Event()
+    async def picky(self: MemorySession, ops: list[Op]) -> Any:
+        publishes = any(isinstance(op, Set) and b'"history":[[0,4],[1,40]]' in op.data for op in ops)
+        if publishes and not taken.is_set():
+            raise TooLarge(ops[1].path, size_bytes=1)
+        return await multi(self, ops)
 
-        async def picky(self: MemorySession, ops: list[Op]) -> Any:
-            publishes = any(isinstance(op, Set) and b'"history":[[0,4],[1,40]]' in op.data for op in ops)
-            if publishes and not taken.is_set():
-                raise TooLarge(ops[1].path, size_bytes=1)
-            return await multi(self, ops)
-
-        monkeypatch.setattr(MemorySession, "multi", picky)
-        resizing = asyncio.ensure_future(cluster.resize("large", 40, timeout_ms=60_000))
-        await cluster.until(lambda: len(cluster.seen("topic too large for ZooKeeper")) > 2)
-        assert (await cluster.resize("small", 6)).error_code == 0
-        taken.set()
-        assert (await resizing).error_code == 0
-        await cluster.stop()
-
-    story(scenario())
+    monkeypatch.setattr(MemorySession, "multi", picky)
+    resizing = asyncio.ensure_future(cluster.resize("large", 40, timeout_ms=60_000))
+    await cluster.until(lambda: len(cluster.seen("topic too large for ZooKeeper")) > 2)
+    assert (await cluster.resize("small", 6)).error_code == 0
+    taken.set()
+    assert (await resizing).error_code == 0
+    await cluster.stop()
 
 
 def test_pieces_keep_order_and_both_limits() -> None:
@@ -302,19 +269,16 @@ def test_pieces_keep_order_and_both_limits() -> None:
         )
 
 
-def test_states_with_a_long_past_are_cut_by_their_size() -> None:
-    async def scenario() -> None:
-        at = await desk()
-        at.writer._at_once = 200
-        past = tuple((generation, generation) for generation in range(1000))
-        state = LeaderAndIsr(leader=1, leader_epoch=999, isr=(1,), controller_epoch=1, generation=999, gen_start=past)
-        writes = tuple(write(index, state, None) for index in range(200))
-        assert sum(bytes_of(Create("", znodes.encode_partition_state(one.state))) for one in writes) > REQUEST_BYTES_MAX
-        outcome = await at.writer.partitions(WritePartitions(writes, "create", True))
-        assert len(outcome.written) == 200
-        assert len(at.steps) < 20, "none was refused first and then written state by state"
-
-    story(scenario())
+async def test_states_with_a_long_past_are_cut_by_their_size() -> None:
+    at = await desk()
+    at.writer._at_once = 200
+    past = tuple((generation, generation) for generation in range(1000))
+    state = LeaderAndIsr(leader=1, leader_epoch=999, isr=(1,), controller_epoch=1, generation=999, gen_start=past)
+    writes = tuple(write(index, state, None) for index in range(200))
+    assert sum(bytes_of(Create("", znodes.encode_partition_state(one.state))) for one in writes) > REQUEST_BYTES_MAX
+    outcome = await at.writer.partitions(WritePartitions(writes, "create", True))
+    assert len(outcome.written) == 200
+    assert len(at.steps) < 20, "none was refused first and then written state by state"
 
 
 def test_topic_bodies_have_room_beside_the_largest_that_is_allowed() -> None:

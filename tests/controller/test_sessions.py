@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -15,7 +16,6 @@ from anabranch.controller.zk import paths
 from anabranch.controller.zk.kazoo_session import KazooSession, open_kazoo
 from anabranch.controller.zk.session import ZkSession
 from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest
-from tests.conftest import run_strictly
 from tests.controller.cluster import TestCluster
 from tests.controller.held_link import HeldLink
 
@@ -40,21 +40,18 @@ async def expire(session: KazooSession, hosts: str) -> None:
         await loop.run_in_executor(None, step)
 
 
-def run(scenario: Callable[[TestCluster], Awaitable[None]]) -> None:
-    async def main() -> None:
-        cluster = await TestCluster.start(3, preferred_election_delay_ms=0)
-        try:
-            await scenario(cluster)
-        finally:
-            await cluster.stop()
-
-    run_strictly(main())
+@asynccontextmanager
+async def running_cluster() -> AsyncIterator[TestCluster]:
+    cluster = await TestCluster.start(3, preferred_election_delay_ms=0)
+    try:
+        yield cluster
+    finally:
+        await cluster.stop()
 
 
-def test_out_of_touch_it_rests_and_says_so() -> None:
+async def test_out_of_touch_it_rests_and_says_so() -> None:
     """A new controller may have been elected since: nothing is decided, nobody is answered, until it is in touch."""
-
-    async def scenario(cluster: TestCluster) -> None:
+    async with running_cluster() as cluster:
         await cluster.create_topic("t", 2)
         for broker in cluster.brokers.values():
             await broker.until(lambda broker=broker: "t" in broker.metadata)
@@ -82,11 +79,9 @@ def test_out_of_touch_it_rests_and_says_so() -> None:
         await cluster.until_states("u", lambda states: len(states) == 1)
         assert controller.epoch == 1, "a short cut is no reason to resign"
 
-    run(scenario)
 
-
-def test_when_the_session_is_over_nothing_more_is_sent() -> None:
-    async def scenario(cluster: TestCluster) -> None:
+async def test_when_the_session_is_over_nothing_more_is_sent() -> None:
+    async with running_cluster() as cluster:
         await cluster.create_topic("t", 4)
         first = cluster.controller
         slow = cluster.brokers[1]
@@ -105,73 +100,64 @@ def test_when_the_session_is_over_nothing_more_is_sent() -> None:
             mine = [request.controller_epoch for request in broker.requests]
             assert mine == sorted(mine), "no broker hears the first one after the second"
 
-    run(scenario)
+
+@pytest.mark.zookeeper
+async def test_an_expired_controller_resigns_and_another_finishes_what_it_began(zookeeper_hosts: str) -> None:
+    cluster = TestCluster(zookeeper=RealZooKeeper(zookeeper_hosts))
+    await cluster.begin(3)
+    try:
+        first = cluster.controller
+        await cluster.create_topic("t", partitions=4)
+        slow = cluster.brokers[1]
+        slow.answering.clear()
+        asking = asyncio.ensure_future(cluster.resize("t", 6))
+        await cluster.until_states("t", lambda states: len(states) == 6)
+        second = await cluster.add_controller(101)
+        await expire(first.session_under_test, zookeeper_hosts)  # type: ignore[attr-defined]
+        assert (await asking).error_code == 41
+        assert not first.active
+        await cluster.until(lambda: second.active)
+        slow.answering.set()
+        await cluster.until(lambda: cluster.seen("resize published"))
+        assert second.epoch == 2
+        assert (await cluster.topic("t")).history == ((0, 4), (1, 6))
+    finally:
+        await cluster.stop()
 
 
 @pytest.mark.zookeeper
-def test_an_expired_controller_resigns_and_another_finishes_what_it_began(zookeeper_hosts: str) -> None:
-    async def main() -> None:
-        cluster = TestCluster(zookeeper=RealZooKeeper(zookeeper_hosts))
-        await cluster.begin(3)
-        try:
-            first = cluster.controller
-            await cluster.create_topic("t", partitions=4)
-            slow = cluster.brokers[1]
-            slow.answering.clear()
-            asking = asyncio.ensure_future(cluster.resize("t", 6))
-            await cluster.until_states("t", lambda states: len(states) == 6)
-            second = await cluster.add_controller(101)
-            await expire(first.session_under_test, zookeeper_hosts)  # type: ignore[attr-defined]
-            assert (await asking).error_code == 41
-            assert not first.active
-            await cluster.until(lambda: second.active)
-            slow.answering.set()
-            await cluster.until(lambda: cluster.seen("resize published"))
-            assert second.epoch == 2
-            assert (await cluster.topic("t")).history == ((0, 4), (1, 6))
-        finally:
-            await cluster.stop()
-
-    run_strictly(main())
-
-
-@pytest.mark.zookeeper
-def test_the_late_write_of_a_zombie_changes_nothing(zookeeper_hosts: str) -> None:
+async def test_the_late_write_of_a_zombie_changes_nothing(zookeeper_hosts: str) -> None:
     """Its write is under way when another is elected, and arrives after that, in a session that is still alive.
 
     Nobody else touches the topic: what refuses the write is the controller epoch alone.
     """
-
-    async def main() -> None:
-        address, _, root = zookeeper_hosts.partition("/")
-        zookeeper = RealZooKeeper(zookeeper_hosts)
-        cluster = TestCluster(zookeeper=zookeeper)
-        async with HeldLink(int(address.rpartition(":")[2])) as link:
-            try:
-                cluster.client = await cluster.connect()
-                for broker_id in (1, 2, 3):
-                    await cluster.add_broker(broker_id)
-                zookeeper.hosts = f"127.0.0.1:{link.port}/{root}"
-                zombie = await cluster.add_controller(100, preferred_election_delay_ms=0)
-                zookeeper.hosts = zookeeper_hosts
-                await cluster.until(lambda: zombie.active)
-                await cluster.create_topic("t", partitions=4)
-                second = await cluster.add_controller(101, preferred_election_delay_ms=0)
-                before = await cluster.client.get(paths.topic("t"))
-                link.hold()
-                asking = asyncio.ensure_future(cluster.resize("t", 6))
-                await cluster.until(lambda: link.delayed > 0)
-                await cluster.client.delete(paths.CONTROLLER)
-                await cluster.until(lambda: second.active)
-                assert zombie.active and zombie.epoch < second.epoch, "it does not know yet"
-                link.release()
-                assert (await asking).error_code == 41
-                assert await cluster.client.get(paths.topic("t")) == before
-                assert not cluster.seen("resize planned") or cluster.seen("resize planned")[0].controller_epoch == 1
-                await cluster.until(lambda: not zombie.active)
-                assert (await cluster.resize("t", 6)).error_code == 0
-                assert second.epoch == 2 and second.active
-            finally:
-                await cluster.stop()
-
-    run_strictly(main())
+    address, _, root = zookeeper_hosts.partition("/")
+    zookeeper = RealZooKeeper(zookeeper_hosts)
+    cluster = TestCluster(zookeeper=zookeeper)
+    async with HeldLink(int(address.rpartition(":")[2])) as link:
+        try:
+            cluster.client = await cluster.connect()
+            for broker_id in (1, 2, 3):
+                await cluster.add_broker(broker_id)
+            zookeeper.hosts = f"127.0.0.1:{link.port}/{root}"
+            zombie = await cluster.add_controller(100, preferred_election_delay_ms=0)
+            zookeeper.hosts = zookeeper_hosts
+            await cluster.until(lambda: zombie.active)
+            await cluster.create_topic("t", partitions=4)
+            second = await cluster.add_controller(101, preferred_election_delay_ms=0)
+            before = await cluster.client.get(paths.topic("t"))
+            link.hold()
+            asking = asyncio.ensure_future(cluster.resize("t", 6))
+            await cluster.until(lambda: link.delayed > 0)
+            await cluster.client.delete(paths.CONTROLLER)
+            await cluster.until(lambda: second.active)
+            assert zombie.active and zombie.epoch < second.epoch, "it does not know yet"
+            link.release()
+            assert (await asking).error_code == 41
+            assert await cluster.client.get(paths.topic("t")) == before
+            assert not cluster.seen("resize planned") or cluster.seen("resize planned")[0].controller_epoch == 1
+            await cluster.until(lambda: not zombie.active)
+            assert (await cluster.resize("t", 6)).error_code == 0
+            assert second.epoch == 2 and second.active
+        finally:
+            await cluster.stop()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -15,14 +14,6 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 ID = bytes(range(16))
 
 
-def run(scenario: Callable[[MemoryZooKeeper, MemorySession], Awaitable[None]]) -> None:
-    async def main() -> None:
-        zookeeper = MemoryZooKeeper()
-        await scenario(zookeeper, await zookeeper.connect())
-
-    asyncio.run(main())
-
-
 async def create(session: MemorySession, topic_id: bytes = ID, partitions: int = 6) -> None:
     assignment = {index: [1, 2] for index in range(partitions)}
     await topic_admin.create_topic(
@@ -30,77 +21,67 @@ async def create(session: MemorySession, topic_id: bytes = ID, partitions: int =
     )
 
 
-def test_a_topic_is_born_with_its_first_generation() -> None:
-    async def scenario(_: MemoryZooKeeper, session: MemorySession) -> None:
+async def test_a_topic_is_born_with_its_first_generation() -> None:
+    session = await MemoryZooKeeper().connect()
+    await create(session)
+    body = znodes.decode_topic("", (await session.get(paths.topic("t")))[0])
+    assert (body.topic_id, body.base, body.generation, body.history) == (ID, 3, 0, ((0, 6),))
+    assert body.complete and body.undeleted_partition_count == body.initial_partition_count == 6
+    assert znodes.decode_config("", (await session.get(paths.topic_config("t")))[0]) == {"retention.ms": "1"}
+
+
+async def test_names_are_taken_while_a_topic_exists_or_is_being_deleted() -> None:
+    session = await MemoryZooKeeper().connect()
+    await create(session)
+    with pytest.raises(KafkaError) as refused:
+        await create(session, bytes(16))
+    assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    await topic_admin.delete_topic(session, "t")
+    await topic_admin.delete_topic(session, "t")
+    with pytest.raises(KafkaError, match="marked for deletion"):
         await create(session)
-        body = znodes.decode_topic("", (await session.get(paths.topic("t")))[0])
-        assert (body.topic_id, body.base, body.generation, body.history) == (ID, 3, 0, ((0, 6),))
-        assert body.complete and body.undeleted_partition_count == body.initial_partition_count == 6
-        assert znodes.decode_config("", (await session.get(paths.topic_config("t")))[0]) == {"retention.ms": "1"}
-
-    run(scenario)
-
-
-def test_names_are_taken_while_a_topic_exists_or_is_being_deleted() -> None:
-    async def scenario(_: MemoryZooKeeper, session: MemorySession) -> None:
+    await session.delete(paths.topic("t"))
+    with pytest.raises(KafkaError, match="marked for deletion"):
         await create(session)
-        with pytest.raises(KafkaError) as refused:
-            await create(session, bytes(16))
-        assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
-        await topic_admin.delete_topic(session, "t")
-        await topic_admin.delete_topic(session, "t")
-        with pytest.raises(KafkaError, match="marked for deletion"):
-            await create(session)
-        await session.delete(paths.topic("t"))
-        with pytest.raises(KafkaError, match="marked for deletion"):
-            await create(session)
-
-    run(scenario)
 
 
-def test_deleting_what_does_not_exist_is_refused() -> None:
-    async def scenario(_: MemoryZooKeeper, session: MemorySession) -> None:
-        with pytest.raises(KafkaError) as refused:
-            await topic_admin.delete_topic(session, "nope")
-        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    run(scenario)
+async def test_deleting_what_does_not_exist_is_refused() -> None:
+    session = await MemoryZooKeeper().connect()
+    with pytest.raises(KafkaError) as refused:
+        await topic_admin.delete_topic(session, "nope")
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("carry_out", [True, False])
-def test_a_lost_reply_neither_fails_nor_doubles_a_creation(carry_out: bool) -> None:
-    async def scenario(zookeeper: MemoryZooKeeper, session: MemorySession) -> None:
-        creating = asyncio.ensure_future(create(session))
-        for _ in range(60):
+async def test_a_lost_reply_neither_fails_nor_doubles_a_creation(carry_out: bool) -> None:
+    zookeeper = MemoryZooKeeper()
+    session = await zookeeper.connect()
+    creating = asyncio.ensure_future(create(session))
+    for _ in range(60):
+        await asyncio.sleep(0)
+        if not creating.done():
+            zookeeper.suspend(session, carry_out=carry_out)
+            zookeeper.resume(session)
             await asyncio.sleep(0)
-            if not creating.done():
-                zookeeper.suspend(session, carry_out=carry_out)
-                zookeeper.resume(session)
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
-        await creating
-        assert await session.exists(paths.topic("t")) is not None
-
-    run(scenario)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+    await creating
+    assert await session.exists(paths.topic("t")) is not None
 
 
-def test_a_node_whose_session_is_over_is_no_controller() -> None:
-    async def scenario(server: MemoryZooKeeper, session: MemorySession) -> None:
-        await create(session)
-        server.expire(session)
-        for work in (create(session), topic_admin.delete_topic(session, "t")):
-            with pytest.raises(KafkaError) as refusal:
-                await work
-            assert refusal.value.code == ErrorCode.NOT_CONTROLLER
+async def test_a_node_whose_session_is_over_is_no_controller() -> None:
+    server = MemoryZooKeeper()
+    session = await server.connect()
+    await create(session)
+    server.expire(session)
+    for work in (create(session), topic_admin.delete_topic(session, "t")):
+        with pytest.raises(KafkaError) as refusal:
+            await work
+        assert refusal.value.code == ErrorCode.NOT_CONTROLLER
 
-    run(scenario)
 
-
-def test_partitions_are_numbered_without_gaps() -> None:
-    async def scenario(_: MemoryZooKeeper, session: MemorySession) -> None:
-        with pytest.raises(KafkaError):
-            await topic_admin.create_topic(session, name="t", topic_id=ID, assignment={1: [1]}, configs={})
-        assert await session.exists(paths.topic("t")) is None
-
-    run(scenario)
+async def test_partitions_are_numbered_without_gaps() -> None:
+    session = await MemoryZooKeeper().connect()
+    with pytest.raises(KafkaError):
+        await topic_admin.create_topic(session, name="t", topic_id=ID, assignment={1: [1]}, configs={})
+    assert await session.exists(paths.topic("t")) is None

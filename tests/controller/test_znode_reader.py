@@ -12,7 +12,6 @@ from anabranch.controller.model import Broker, Endpoint
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.controller.znode_reader import Read, ZnodeReader
-from tests.conftest import run_strictly
 
 
 async def prepared() -> tuple[MemorySession, ZnodeReader, list[Read]]:
@@ -29,60 +28,48 @@ async def create(session: MemorySession, name: str = "t") -> None:
     )
 
 
-def test_a_broker_is_read_with_its_epoch_and_watched() -> None:
-    async def main() -> None:
-        session, reader, changed = await prepared()
-        told = Broker(4, -1, (Endpoint("PLAINTEXT", "h", 1),))
-        _, stat = await session.create_with_stat(paths.broker(4), znodes.encode_broker(told, timestamp_ms=0))
-        assert {one.epoch for one in (await reader.brokers()).values()} == {stat.czxid}
-        await session.delete(paths.broker(4))
-        await asyncio.sleep(0)
-        assert changed and set(changed) == {Read("brokers")}
-
-    run_strictly(main())
+async def test_a_broker_is_read_with_its_epoch_and_watched() -> None:
+    session, reader, changed = await prepared()
+    told = Broker(4, -1, (Endpoint("PLAINTEXT", "h", 1),))
+    _, stat = await session.create_with_stat(paths.broker(4), znodes.encode_broker(told, timestamp_ms=0))
+    assert {one.epoch for one in (await reader.brokers()).values()} == {stat.czxid}
+    await session.delete(paths.broker(4))
+    await asyncio.sleep(0)
+    assert changed and set(changed) == {Read("brokers")}
 
 
 @pytest.mark.parametrize("change", ["topic", "config", "new config"])
-def test_a_change_of_a_topics_znode_or_configuration_is_noticed(change: str) -> None:
-    async def main() -> None:
-        session, reader, changed = await prepared()
-        await create(session)
-        if change == "new config":
-            await session.delete(paths.topic_config("t"))
-        topic = await reader.topic("t")
-        assert topic is not None and topic.config == ({} if change == "new config" else {"a": "b"})
-        match change:
-            case "topic":
-                await session.set(paths.topic("t"), (await session.get(paths.topic("t")))[0])
-            case "config":
-                await session.set(paths.topic_config("t"), znodes.encode_config({}))
-            case _:
-                await session.create(paths.topic_config("t"), znodes.encode_config({}))
-        await asyncio.sleep(0)
-        assert changed == [Read("topic", "t")]
-
-    run_strictly(main())
+async def test_a_change_of_a_topics_znode_or_configuration_is_noticed(change: str) -> None:
+    session, reader, changed = await prepared()
+    await create(session)
+    if change == "new config":
+        await session.delete(paths.topic_config("t"))
+    topic = await reader.topic("t")
+    assert topic is not None and topic.config == ({} if change == "new config" else {"a": "b"})
+    match change:
+        case "topic":
+            await session.set(paths.topic("t"), (await session.get(paths.topic("t")))[0])
+        case "config":
+            await session.set(paths.topic_config("t"), znodes.encode_config({}))
+        case _:
+            await session.create(paths.topic_config("t"), znodes.encode_config({}))
+    await asyncio.sleep(0)
+    assert changed == [Read("topic", "t")]
 
 
-def test_nonsense_is_left_out_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        session, reader, _ = await prepared()
-        await create(session)
-        await create(session, "u")
-        await session.set(paths.topic("t"), b"{")
-        await session.create(paths.broker(1), b"nonsense")
-        assert [one.topic.name for one in await reader.snapshots(["t", "u", "gone"])] == ["u"]
-        assert await reader.brokers() == {}
-
-    run_strictly(main())
+async def test_nonsense_is_left_out_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    session, reader, _ = await prepared()
+    await create(session)
+    await create(session, "u")
+    await session.set(paths.topic("t"), b"{")
+    await session.create(paths.broker(1), b"nonsense")
+    assert [one.topic.name for one in await reader.snapshots(["t", "u", "gone"])] == ["u"]
+    assert await reader.brokers() == {}
     assert "topic t is left out" in caplog.text and "/brokers/ids/1" in caplog.text
 
 
-def test_snapshots_bring_the_states_there_are_and_an_id_in_case_of_need() -> None:
-    async def main() -> None:
-        session, reader, _ = await prepared()
-        await create(session)
-        (snapshot,) = await reader.snapshots(["t"])
-        assert snapshot.partitions == {} and len(snapshot.fresh_id) == 16
-
-    run_strictly(main())
+async def test_snapshots_bring_the_states_there_are_and_an_id_in_case_of_need() -> None:
+    session, reader, _ = await prepared()
+    await create(session)
+    (snapshot,) = await reader.snapshots(["t"])
+    assert snapshot.partitions == {} and len(snapshot.fresh_id) == 16

@@ -18,7 +18,6 @@ from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.controller.znode_reader import ZnodeReader
 from anabranch.controller.znode_writer import ZnodeWriter
-from tests.conftest import run_strictly
 
 STATE = LeaderAndIsr(leader=1, leader_epoch=0, isr=(1,), controller_epoch=1, gen_start=((0, 0),))
 NEXT = LeaderAndIsr(leader=1, leader_epoch=1, isr=(1,), controller_epoch=1, gen_start=((0, 0),))
@@ -50,84 +49,64 @@ def write(index: int, state: LeaderAndIsr, expected: int | None) -> PartitionWri
     return PartitionWrite(TopicPartition("t", index), state, expected)
 
 
-def test_states_are_created_with_their_parents_and_changed_on_their_version() -> None:
-    async def main() -> None:
-        at = await desk()
-        made = await at.writer.partitions(
-            WritePartitions((write(0, STATE, None), write(1, STATE, None)), "create", True)
-        )
-        assert {one.epoch for one in made.written.values()} == {0} and not made.lost and made.is_new
-        changed = await at.writer.partitions(WritePartitions((write(0, NEXT, 0), write(1, NEXT, 7)), "isr"))
-        assert [one.partition for one in changed.written] == [0]
-        assert changed.written[TopicPartition("t", 0)].epoch == 1
-        assert changed.lost[TopicPartition("t", 1)].state == STATE  # type: ignore[union-attr]
-        assert at.steps == ["make-room", "create:1", "create:2", "create", "isr:1", "isr"]
-
-    run_strictly(main())
+async def test_states_are_created_with_their_parents_and_changed_on_their_version() -> None:
+    at = await desk()
+    made = await at.writer.partitions(WritePartitions((write(0, STATE, None), write(1, STATE, None)), "create", True))
+    assert {one.epoch for one in made.written.values()} == {0} and not made.lost and made.is_new
+    changed = await at.writer.partitions(WritePartitions((write(0, NEXT, 0), write(1, NEXT, 7)), "isr"))
+    assert [one.partition for one in changed.written] == [0]
+    assert changed.written[TopicPartition("t", 0)].epoch == 1
+    assert changed.lost[TopicPartition("t", 1)].state == STATE  # type: ignore[union-attr]
+    assert at.steps == ["make-room", "create:1", "create:2", "create", "isr:1", "isr"]
 
 
-def test_finding_our_own_content_is_success() -> None:
-    async def main() -> None:
-        at = await desk()
-        for _ in range(2):
-            outcome = await at.writer.partitions(WritePartitions((write(0, STATE, None),), "create"))
-            assert list(outcome.written) == [TopicPartition("t", 0)]
-        assert (await at.session.get(paths.partition_state("t", 0)))[1].version == 0
-
-    run_strictly(main())
+async def test_finding_our_own_content_is_success() -> None:
+    at = await desk()
+    for _ in range(2):
+        outcome = await at.writer.partitions(WritePartitions((write(0, STATE, None),), "create"))
+        assert list(outcome.written) == [TopicPartition("t", 0)]
+    assert (await at.session.get(paths.partition_state("t", 0)))[1].version == 0
 
 
-def test_a_partition_without_its_topic_is_lost() -> None:
-    async def main() -> None:
-        at = await desk()
-        stray = PartitionWrite(TopicPartition("gone", 0), STATE, None)
-        outcome = await at.writer.partitions(WritePartitions((stray,), "create"))
-        assert outcome.lost == {TopicPartition("gone", 0): None}
-
-    run_strictly(main())
+async def test_a_partition_without_its_topic_is_lost() -> None:
+    at = await desk()
+    stray = PartitionWrite(TopicPartition("gone", 0), STATE, None)
+    outcome = await at.writer.partitions(WritePartitions((stray,), "create"))
+    assert outcome.lost == {TopicPartition("gone", 0): None}
 
 
-def test_a_topic_and_the_partitions_it_loses_change_together() -> None:
-    async def main() -> None:
-        at = await desk()
-        await at.writer.partitions(WritePartitions((write(0, STATE, None), write(1, STATE, None)), "create"))
-        topic = await at.reader.topic("t")
-        assert topic is not None
-        smaller = topic_admin.new_topic(b"t" * 16, {0: [1]})
-        lost = await at.writer.topic(WriteTopic("t", smaller, topic.version + 1, "remove:after-remove", removed=(1,)))
-        assert isinstance(lost, TopicWriteLost) and lost.topic == topic
-        assert await at.session.exists(paths.partition("t", 1)) is not None
-        won = await at.writer.topic(WriteTopic("t", smaller, topic.version, "remove:after-remove", removed=(1,)))
-        assert isinstance(won, TopicWritten) and won.version == topic.version + 1
-        assert await at.session.exists(paths.partition("t", 1)) is None
-        again = await at.writer.topic(WriteTopic("t", smaller, topic.version, "remove:after-remove", removed=(1,)))
-        assert isinstance(again, TopicWritten), "the reply to the first attempt may have been lost"
-
-    run_strictly(main())
+async def test_a_topic_and_the_partitions_it_loses_change_together() -> None:
+    at = await desk()
+    await at.writer.partitions(WritePartitions((write(0, STATE, None), write(1, STATE, None)), "create"))
+    topic = await at.reader.topic("t")
+    assert topic is not None
+    smaller = topic_admin.new_topic(b"t" * 16, {0: [1]})
+    lost = await at.writer.topic(WriteTopic("t", smaller, topic.version + 1, "remove:after-remove", removed=(1,)))
+    assert isinstance(lost, TopicWriteLost) and lost.topic == topic
+    assert await at.session.exists(paths.partition("t", 1)) is not None
+    won = await at.writer.topic(WriteTopic("t", smaller, topic.version, "remove:after-remove", removed=(1,)))
+    assert isinstance(won, TopicWritten) and won.version == topic.version + 1
+    assert await at.session.exists(paths.partition("t", 1)) is None
+    again = await at.writer.topic(WriteTopic("t", smaller, topic.version, "remove:after-remove", removed=(1,)))
+    assert isinstance(again, TopicWritten), "the reply to the first attempt may have been lost"
 
 
-def test_removing_a_topic_leaves_nothing_and_can_be_done_twice() -> None:
-    async def main() -> None:
-        at = await desk()
+async def test_removing_a_topic_leaves_nothing_and_can_be_done_twice() -> None:
+    at = await desk()
+    await at.writer.partitions(WritePartitions((write(0, STATE, None),), "create"))
+    await topic_admin.delete_topic(at.session, "t")
+    for _ in range(2):
+        await at.writer.remove_topic("t")
+        await at.writer.remove_deletion("t")
+    for path in (paths.topic("t"), paths.topic_config("t"), paths.delete_topic("t")):
+        assert await at.session.exists(path) is None
+
+
+async def test_a_term_that_is_over_writes_nothing() -> None:
+    at = await desk()
+    await at.session.set(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(9))
+    with pytest.raises(Deposed):
         await at.writer.partitions(WritePartitions((write(0, STATE, None),), "create"))
-        await topic_admin.delete_topic(at.session, "t")
-        for _ in range(2):
-            await at.writer.remove_topic("t")
-            await at.writer.remove_deletion("t")
-        for path in (paths.topic("t"), paths.topic_config("t"), paths.delete_topic("t")):
-            assert await at.session.exists(path) is None
-
-    run_strictly(main())
-
-
-def test_a_term_that_is_over_writes_nothing() -> None:
-    async def main() -> None:
-        at = await desk()
-        await at.session.set(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(9))
-        with pytest.raises(Deposed):
-            await at.writer.partitions(WritePartitions((write(0, STATE, None),), "create"))
-        with pytest.raises(Deposed):
-            await at.writer.remove_topic("t")
-        assert await at.session.exists(paths.topic("t")) is not None
-
-    run_strictly(main())
+    with pytest.raises(Deposed):
+        await at.writer.remove_topic("t")
+    assert await at.session.exists(paths.topic("t")) is not None

@@ -98,14 +98,11 @@ def consuming(servers: str, seconds: float) -> tuple[bool, float, int]:
 
 
 @pytest.mark.parametrize(("work", "key"), [(producing, "producer_byte_rate"), (consuming, "consumer_byte_rate")])
-def test_a_client_hears_that_it_is_throttled(work: Callable[[str, float], Any], key: str) -> None:
-    async def main() -> None:
-        async with Cluster(brokers=1) as cluster, asyncio.timeout(60):
-            servers = cluster.bootstrap_servers
-            heard, _, _ = await asyncio.to_thread(work if work is producing else producing, servers, 1.5)
-            assert not heard, "there is no limit yet"
-            await limit(cluster, key)
-            heard, told_s, counted_ms = await asyncio.to_thread(work, servers, 30)
-            assert heard and told_s > 0 and counted_ms > 0
-
-    asyncio.run(main())
+async def test_a_client_hears_that_it_is_throttled(work: Callable[[str, float], Any], key: str) -> None:
+    async with Cluster(brokers=1) as cluster, asyncio.timeout(60):
+        servers = cluster.bootstrap_servers
+        heard, _, _ = await asyncio.to_thread(work if work is producing else producing, servers, 1.5)
+        assert not heard, "there is no limit yet"
+        await limit(cluster, key)
+        heard, told_s, counted_ms = await asyncio.to_thread(work, servers, 30)
+        assert heard and told_s > 0 and counted_ms > 0

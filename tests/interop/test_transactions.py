@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -73,19 +74,17 @@ def read(servers: str, group: str, topic: str, enough: Callable[[list[bytes]], b
     return values
 
 
-def run(story: Callable[[Cluster], Any], *topics: str) -> None:
-    async def main() -> None:
-        async with Cluster(3) as cluster:
-            async with Admin(cluster.bootstrap_servers) as admin:
-                await admin.create_topics(
-                    [NewTopic(name=name, partitions=PARTITIONS, replication_factor=3) for name in topics]
-                )
-            await story(cluster)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def cluster_with(*topics: str) -> AsyncIterator[Cluster]:
+    async with Cluster(3) as cluster:
+        async with Admin(cluster.bootstrap_servers) as admin:
+            await admin.create_topics(
+                [NewTopic(name=name, partitions=PARTITIONS, replication_factor=3) for name in topics]
+            )
+        yield cluster
 
 
-def test_commits_aborts_and_fences() -> None:
+async def test_commits_aborts_and_fences() -> None:
     from confluent_kafka import KafkaException
 
     def story(servers: str) -> None:
@@ -114,10 +113,8 @@ def test_commits_aborts_and_fences() -> None:
         everything = read(servers, "all", "t", lambda seen: len(seen) >= 25, isolation="read_uncommitted")
         assert sorted(everything) == sorted([*committed, *(b"1-%d" % key for key in range(6)), b"left behind"])
 
-    async def scenario(cluster: Cluster) -> None:
+    async with cluster_with("t") as cluster:
         await asyncio.to_thread(story, cluster.bootstrap_servers)
-
-    run(scenario, "t")
 
 
 class Copier:
@@ -208,7 +205,7 @@ class Copier:
                 source.poll(0.2)
 
 
-def test_exactly_once_while_coordinators_die() -> None:
+async def test_exactly_once_while_coordinators_die() -> None:
     """Ten times the coordinator of the transactions is gone from one moment to the next."""
     keys = 7
 
@@ -220,7 +217,7 @@ def test_exactly_once_while_coordinators_die() -> None:
             source.produce("in", b"v%d" % number, b"k%d" % (number % keys))
         assert source.flush(60) == 0
 
-    async def scenario(cluster: Cluster) -> None:
+    async with cluster_with("in", "out") as cluster:
         servers = cluster.bootstrap_servers
         await asyncio.to_thread(fill, servers)
         copier = Copier(servers, await a_name_apart(cluster))
@@ -235,8 +232,6 @@ def test_exactly_once_while_coordinators_die() -> None:
         expected = sorted(b"V%d" % number for number in range(RECORDS))
         out = await asyncio.to_thread(read, servers, "check", "out", lambda seen: len(seen) >= RECORDS)
         assert sorted(out) == expected
-
-    run(scenario, "in", "out")
 
 
 async def progress(copier: Copier, count: int) -> None:

@@ -9,40 +9,33 @@ from typing import Any
 from anabranch.broker.coordinators.background import Alarm, Background
 
 
-def test_tasks_end_with_their_owner() -> None:
-    async def main() -> None:
-        background = Background("a test")
-        ended = asyncio.Event()
+async def test_tasks_end_with_their_owner() -> None:
+    background = Background("a test")
+    ended = asyncio.Event()
 
-        async def work() -> None:
-            try:
-                await asyncio.get_running_loop().create_future()
-            finally:
-                ended.set()
+    async def work() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended.set()
 
-        background.spawn(work())
-        await asyncio.sleep(0)
-        await background.stop()
-        assert ended.is_set()
-
-    asyncio.run(main())
+    background.spawn(work())
+    await asyncio.sleep(0)
+    await background.stop()
+    assert ended.is_set()
 
 
-def test_a_bug_in_a_task_is_heard_of() -> None:
+async def test_a_bug_in_a_task_is_heard_of() -> None:
     heard: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: heard.append(context))
+    background = Background("a test")
 
-    async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: heard.append(context))
-        background = Background("a test")
+    async def work() -> None:
+        raise ValueError("oops")
 
-        async def work() -> None:
-            raise ValueError("oops")
-
-        background.spawn(work())
-        await asyncio.sleep(0)
-        await background.stop()
-
-    asyncio.run(main())
+    background.spawn(work())
+    await asyncio.sleep(0)
+    await background.stop()
     (context,) = heard
     assert context["message"] == "a test has a bug" and isinstance(context["exception"], ValueError)
 
@@ -52,55 +45,45 @@ def clock() -> Callable[[], int]:
     return lambda: int(loop.time() * 1000)
 
 
-def test_the_earliest_deadline_rings_first() -> None:
-    async def main() -> None:
-        rung: asyncio.Queue[str] = asyncio.Queue()
-        now_ms = clock()
-        alarm: Alarm[str] = Alarm(now_ms, lambda key, at_ms: rung.put_nowait(key))
-        start_ms = now_ms()
-        alarm.set("late", start_ms + 20)
-        alarm.set("never", start_ms + 5)
-        alarm.start()
-        alarm.set("soon", start_ms + 1)
-        alarm.forget("never")
-        async with asyncio.timeout(60):
-            assert [await rung.get(), await rung.get()] == ["soon", "late"]
-        assert now_ms() >= start_ms + 20
-        alarm.stop()
-
-    asyncio.run(main())
+async def test_the_earliest_deadline_rings_first() -> None:
+    rung: asyncio.Queue[str] = asyncio.Queue()
+    now_ms = clock()
+    alarm: Alarm[str] = Alarm(now_ms, lambda key, at_ms: rung.put_nowait(key))
+    start_ms = now_ms()
+    alarm.set("late", start_ms + 20)
+    alarm.set("never", start_ms + 5)
+    alarm.start()
+    alarm.set("soon", start_ms + 1)
+    alarm.forget("never")
+    async with asyncio.timeout(60):
+        assert [await rung.get(), await rung.get()] == ["soon", "late"]
+    assert now_ms() >= start_ms + 20
+    alarm.stop()
 
 
-def test_a_clock_that_jumps_forward_holds_nothing_up() -> None:
+async def test_a_clock_that_jumps_forward_holds_nothing_up() -> None:
     """The timer was set for a deadline that is over now; what is set afterwards comes much earlier than that timer."""
-
-    async def main() -> None:
-        rung: asyncio.Queue[str] = asyncio.Queue()
-        now_ms, jumped_ms = clock(), 0
-        alarm: Alarm[str] = Alarm(lambda: now_ms() + jumped_ms, lambda key, at_ms: rung.put_nowait(key))
-        alarm.start()
-        alarm.set("in ten minutes", now_ms() + 600_000)
-        jumped_ms = 3_600_000
-        alarm.set("soon", now_ms() + jumped_ms + 5)
-        async with asyncio.timeout(60):
-            assert {await rung.get(), await rung.get()} == {"in ten minutes", "soon"}
-        alarm.stop()
-
-    asyncio.run(main())
+    rung: asyncio.Queue[str] = asyncio.Queue()
+    now_ms, jumped_ms = clock(), 0
+    alarm: Alarm[str] = Alarm(lambda: now_ms() + jumped_ms, lambda key, at_ms: rung.put_nowait(key))
+    alarm.start()
+    alarm.set("in ten minutes", now_ms() + 600_000)
+    jumped_ms = 3_600_000
+    alarm.set("soon", now_ms() + jumped_ms + 5)
+    async with asyncio.timeout(60):
+        assert {await rung.get(), await rung.get()} == {"in ten minutes", "soon"}
+    alarm.stop()
 
 
-def test_nothing_rings_before_the_start_or_after_the_stop() -> None:
-    async def main() -> None:
-        rung: list[str] = []
-        alarm: Alarm[str] = Alarm(clock(), lambda key, at_ms: rung.append(key))
-        alarm.set("a", 0)
-        await asyncio.sleep(0.005)
-        assert rung == []
-        alarm.start()
-        alarm.stop()
-        await asyncio.sleep(0.005)
-        assert rung == []
-        alarm.wake()
-        assert rung == ["a"]
-
-    asyncio.run(main())
+async def test_nothing_rings_before_the_start_or_after_the_stop() -> None:
+    rung: list[str] = []
+    alarm: Alarm[str] = Alarm(clock(), lambda key, at_ms: rung.append(key))
+    alarm.set("a", 0)
+    await asyncio.sleep(0.005)
+    assert rung == []
+    alarm.start()
+    alarm.stop()
+    await asyncio.sleep(0.005)
+    assert rung == []
+    alarm.wake()
+    assert rung == ["a"]

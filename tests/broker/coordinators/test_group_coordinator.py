@@ -21,12 +21,12 @@ from tests.broker.coordinators.world import (
     commit_errors,
     commit_request,
     fetch_offsets_request,
+    group_world,
     heartbeat_request,
     join_alone,
     join_request,
     offsets_in,
     positions_in,
-    run,
     sync_request,
     watch_request,
 )
@@ -40,8 +40,8 @@ async def connect(world: GroupWorld, broker_id: int = 1) -> Connection:
 # --- every version on the wire -----------------------------------------------------------------------------------
 
 
-def test_every_version_of_membership() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_every_version_of_membership() -> None:
+    async with group_world() as world:
         connection = await connect(world)
         for version in range(10):
             member_id, generation = await join_alone(connection, version)
@@ -60,13 +60,10 @@ def test_every_version_of_membership() -> None:
         assert refused.error_code == ErrorCode.UNKNOWN_MEMBER_ID
         await connection.close()
 
-    run(scenario)
 
-
-def test_every_version_of_offsets() -> None:
+async def test_every_version_of_offsets() -> None:
     """From v1 on; the offsets of v0 are in ZooKeeper."""
-
-    async def scenario(world: GroupWorld) -> None:
+    async with group_world() as world:
         connection = await connect(world)
         for version in range(1, 10):
             committed = await connection.call(commit_request({0: version, 1: 100 + version}), version=version)
@@ -85,11 +82,9 @@ def test_every_version_of_offsets() -> None:
         assert (unknown.error_code, offsets_in(unknown, 7)) == (0, {0: -1})
         await connection.close()
 
-    run(scenario)
 
-
-def test_every_version_of_administration() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_every_version_of_administration() -> None:
+    async with group_world() as world:
         connection = await connect(world)
         member_id, _ = await join_alone(connection)
         for version in range(6):
@@ -120,14 +115,12 @@ def test_every_version_of_administration() -> None:
             assert len((await connection.call(request)).groups) == count
         await connection.close()
 
-    run(scenario)
-
 
 # --- commits -----------------------------------------------------------------------------------------------------
 
 
-def test_partitions_are_refused_one_by_one() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_partitions_are_refused_one_by_one() -> None:
+    async with group_world() as world:
         connection = await connect(world)
         assert commit_errors(await connection.call(commit_request({0: 1, 99: 1}))) == [
             ErrorCode.NONE,
@@ -143,11 +136,9 @@ def test_partitions_are_refused_one_by_one() -> None:
         assert world.groups(1).offsets.of("g").committed.keys() == {(TOPIC, 0), (TOPIC, 2)}
         await connection.close()
 
-    run(scenario)
 
-
-def test_members_commit_under_their_generation() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_members_commit_under_their_generation() -> None:
+    async with group_world() as world:
         connection = await connect(world)
         early = await connection.call(commit_request({0: 1}, member=("who", 5)))
         assert commit_errors(early) == [ErrorCode.ILLEGAL_GENERATION]
@@ -161,24 +152,19 @@ def test_members_commit_under_their_generation() -> None:
             assert commit_errors(await connection.call(commit_request({0: 5}, member=member))) == [error]
         await connection.close()
 
-    run(scenario)
 
-
-def test_too_large_for_the_journal() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_too_large_for_the_journal() -> None:
+    async with group_world(message_max_bytes=2000) as world:
         connection = await connect(world)
         response = await connection.call(commit_request(dict.fromkeys(range(4), 1), metadata="x" * 1000))
         assert set(commit_errors(response)) == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
         assert not world.groups(1).offsets.of("g")
         await connection.close()
 
-    run(scenario, message_max_bytes=2000)
 
-
-def test_a_commit_is_answered_and_seen_only_when_replicated() -> None:
+async def test_a_commit_is_answered_and_seen_only_when_replicated() -> None:
     """Broker 2 is in the ISR but dead: the record is in the leader's log and nobody may rely on it."""
-
-    async def scenario(world: GroupWorld) -> None:
+    async with group_world(brokers=2, offsets_commit_timeout_ms=200) as world:
         connection = await connect(world)
         assert commit_errors(await connection.call(commit_request({0: 1}))) == [ErrorCode.NONE]
         await world.kill(2)
@@ -192,14 +178,12 @@ def test_a_commit_is_answered_and_seen_only_when_replicated() -> None:
         assert world.groups(1).offsets.of("g").offset_of((TOPIC, 0)) == 1
         await connection.close()
 
-    run(scenario, brokers=2, offsets_commit_timeout_ms=200)
-
 
 # --- failover ----------------------------------------------------------------------------------------------------
 
 
-def test_members_and_offsets_survive_their_coordinator() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_members_and_offsets_survive_their_coordinator() -> None:
+    async with group_world(brokers=2) as world:
         first = await connect(world)
         member = await join_alone(first)
         assert commit_errors(await first.call(commit_request({0: 7, 1: 8}, member=member))) == [0, 0]
@@ -215,11 +199,9 @@ def test_members_and_offsets_survive_their_coordinator() -> None:
         await second.close()
         await first.close()
 
-    run(scenario, brokers=2)
 
-
-def test_whoever_waits_is_sent_to_the_new_coordinator() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_whoever_waits_is_sent_to_the_new_coordinator() -> None:
+    async with group_world(brokers=2) as world:
         connection, other, third = await connect(world), await connect(world), await connect(world)
         member = await join_alone(connection)
         watching = asyncio.ensure_future(other.call(watch_request({0: 100}, member=member)))
@@ -240,16 +222,13 @@ def test_whoever_waits_is_sent_to_the_new_coordinator() -> None:
         for one in (connection, other, third):
             await one.close()
 
-    run(scenario, brokers=2)
 
-
-def test_while_loading() -> None:
+async def test_while_loading() -> None:
     """Leadership has come and the load has not run yet: everybody is asked to wait.
 
     Nobody is told that it is a member before that is known, though Kafka answers heartbeats so.
     """
-
-    async def scenario(world: GroupWorld) -> None:
+    async with group_world() as world:
         groups = world.groups(1)
         groups.table.leadership.on_resign(CONSUMER_OFFSETS_TOPIC, 0)
         groups.on_leader(CONSUMER_OFFSETS_TOPIC, 0, 9)
@@ -266,13 +245,10 @@ def test_while_loading() -> None:
         await until(lambda: not groups.loading)
         assert not groups.offsets.of("g")
 
-    run(scenario)
 
-
-def test_what_was_loaded_is_served_when_all_of_it_is_replicated() -> None:
+async def test_what_was_loaded_is_served_when_all_of_it_is_replicated() -> None:
     """Broker 2 has a generation that broker 3 has not: it may lose it yet, and another one would get its number."""
-
-    async def scenario(world: GroupWorld) -> None:
+    async with group_world(brokers=3) as world:
         connection = await connect(world)
         response = await connection.call(join_request(), version=3)
         member, generation = response.member_id, response.generation_id
@@ -293,11 +269,9 @@ def test_what_was_loaded_is_served_when_all_of_it_is_replicated() -> None:
         for one in (connection, other):
             await one.close()
 
-    run(scenario, brokers=3)
 
-
-def test_a_session_that_ends_wakes_nobody_but_the_timer() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_a_session_that_ends_wakes_nobody_but_the_timer() -> None:
+    async with group_world() as world:
         connection = await connect(world)
         response = await connection.call(join_request(session_ms=6000), version=3)
         await connection.call(sync_request(response.member_id, 1, {response.member_id: b"x"}))
@@ -311,14 +285,12 @@ def test_a_session_that_ends_wakes_nobody_but_the_timer() -> None:
         ).error_code == ErrorCode.UNKNOWN_MEMBER_ID
         await connection.close()
 
-    run(scenario)
-
 
 # --- waiting for progress ----------------------------------------------------------------------------------------
 
 
-def test_a_watch_is_woken_by_the_commit_it_waits_for() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_a_watch_is_woken_by_the_commit_it_waits_for() -> None:
+    async with group_world() as world:
         watcher, committer = await connect(world), await connect(world)
         watching = asyncio.ensure_future(watcher.call(watch_request({0: 10, 1: 20})))
         await until(
@@ -336,11 +308,9 @@ def test_a_watch_is_woken_by_the_commit_it_waits_for() -> None:
         await watcher.close()
         await committer.close()
 
-    run(scenario)
 
-
-def test_a_new_epoch_of_the_same_leader_disturbs_nobody() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_a_new_epoch_of_the_same_leader_disturbs_nobody() -> None:
+    async with group_world() as world:
         watcher, committer = await connect(world), await connect(world)
         await committer.call(commit_request({1: 1}))
         watching = asyncio.ensure_future(watcher.call(watch_request({0: 10})))
@@ -353,22 +323,18 @@ def test_a_new_epoch_of_the_same_leader_disturbs_nobody() -> None:
         await watcher.close()
         await committer.close()
 
-    run(scenario)
 
-
-def test_a_watch_ends_with_its_time() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_a_watch_ends_with_its_time() -> None:
+    async with group_world() as world:
         connection = await connect(world)
         response = await connection.call(watch_request({0: 10}, max_wait_ms=20))
         assert (response.error_code, positions_in(response)) == (0, {0: -1})
         assert "g" not in world.groups(1).table.slots, "asking leaves no group behind"
         await connection.close()
 
-    run(scenario)
 
-
-def test_a_watch_ends_with_its_client() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_a_watch_ends_with_its_client() -> None:
+    async with group_world() as world:
         connection = await connect(world)
         watching = asyncio.ensure_future(connection.call(watch_request({0: 10})))
         await until(lambda: "g" in world.groups(1).table.slots)
@@ -377,11 +343,9 @@ def test_a_watch_ends_with_its_client() -> None:
             await watching
         await until(lambda: "g" not in world.groups(1).table.slots)
 
-    run(scenario)
 
-
-def test_only_members_may_watch_a_group_that_has_some() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_only_members_may_watch_a_group_that_has_some() -> None:
+    async with group_world() as world:
         connection = await connect(world)
         member_id, generation = await join_alone(connection)
         for member, error in [
@@ -395,14 +359,12 @@ def test_only_members_may_watch_a_group_that_has_some() -> None:
                 assert response.error_code == error
         await connection.close()
 
-    run(scenario)
-
 
 # --- administration ----------------------------------------------------------------------------------------------
 
 
-def test_deleting_a_group() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_deleting_a_group() -> None:
+    async with group_world(brokers=2) as world:
         connection = await connect(world)
         (member_id, _), request = await join_alone(connection), DeleteGroupsRequest(groups_names=["g", "nobody"])
         assert commit_errors(await connection.call(commit_request({0: 1}, group="other"))) == [0]
@@ -417,11 +379,9 @@ def test_deleting_a_group() -> None:
         assert world.groups(2).offsets.of("other").offset_of((TOPIC, 0)) == 1
         await connection.close()
 
-    run(scenario, brokers=2)
 
-
-def test_offsets_in_a_deleted_topic_are_forgotten() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_offsets_in_a_deleted_topic_are_forgotten() -> None:
+    async with group_world() as world:
         connection = await connect(world)
         await world.create_topic(1, "doomed")
         await connection.call(commit_request({0: 1}))
@@ -443,11 +403,9 @@ def test_offsets_in_a_deleted_topic_are_forgotten() -> None:
         await until(lambda: list(world.groups(1).offsets.of("g").committed) == [(TOPIC, 0)])
         await connection.close()
 
-    run(scenario)
 
-
-def test_offsets_nobody_needs_expire() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_offsets_nobody_needs_expire() -> None:
+    async with group_world(brokers=2, offsets_retention_minutes=1) as world:
         connection = await connect(world)
         await connection.call(commit_request({0: 1}))
         await connection.call(commit_request({0: 1}, group="kept"))
@@ -458,5 +416,3 @@ def test_offsets_nobody_needs_expire() -> None:
         await world.coordinate(2)
         assert [group.group_id for group in world.groups(2).groups()] == ["kept"]
         await connection.close()
-
-    run(scenario, brokers=2, offsets_retention_minutes=1)

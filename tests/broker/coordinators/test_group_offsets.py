@@ -23,8 +23,8 @@ from tests.broker.coordinators.world import (
     GroupWorld,
     commit_errors,
     commit_request,
+    group_world,
     join_request,
-    run,
     sync_request,
 )
 from tests.broker.replication.replica_cluster import until
@@ -60,8 +60,8 @@ def committed(world: GroupWorld, group: str = "g", broker_id: int = 1) -> set[tu
 # --- deleted on request ------------------------------------------------------------------------------------------
 
 
-def test_offsets_of_an_empty_group_are_deleted() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_offsets_of_an_empty_group_are_deleted() -> None:
+    async with group_world(brokers=2) as world:
         connection = await world[1].connect()
         await connection.call(commit_request({0: 1, 1: 1}))
         response = await connection.call(delete_request(0, 2, 99))
@@ -72,11 +72,9 @@ def test_offsets_of_an_empty_group_are_deleted() -> None:
         assert committed(world, broker_id=2) == {(TOPIC, 1)}, "the tombstone was replicated"
         await connection.close()
 
-    run(scenario, brokers=2)
 
-
-def test_offsets_of_topics_in_use_are_kept() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_offsets_of_topics_in_use_are_kept() -> None:
+    async with group_world() as world:
         connection = await world[1].connect()
         await world.create_topic(1, "left")
         member = await consume(connection, TOPIC)
@@ -88,8 +86,6 @@ def test_offsets_of_topics_in_use_are_kept() -> None:
         assert committed(world) == {(TOPIC, 0)}
         await connection.close()
 
-    run(scenario)
-
 
 @pytest.mark.parametrize(
     ("group", "error"),
@@ -99,8 +95,8 @@ def test_offsets_of_topics_in_use_are_kept() -> None:
         ("", ErrorCode.INVALID_GROUP_ID),
     ],
 )
-def test_what_concerns_the_group_stands_on_top(group: str, error: ErrorCode) -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_what_concerns_the_group_stands_on_top(group: str, error: ErrorCode) -> None:
+    async with group_world() as world:
         connection = await world[1].connect()
         if group == "connect":
             await consume(connection, TOPIC, protocol_type="connect")
@@ -110,14 +106,12 @@ def test_what_concerns_the_group_stands_on_top(group: str, error: ErrorCode) -> 
         assert errors_in(response) == {99: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         await connection.close()
 
-    run(scenario)
-
 
 # --- expired -----------------------------------------------------------------------------------------------------
 
 
-def test_members_keep_what_they_consume_and_lose_the_rest() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_members_keep_what_they_consume_and_lose_the_rest() -> None:
+    async with group_world(offsets_retention_minutes=1) as world:
         connection = await world[1].connect()
         await world.create_topic(1, "left")
         member = await consume(connection, TOPIC)
@@ -131,11 +125,9 @@ def test_members_keep_what_they_consume_and_lose_the_rest() -> None:
         assert committed(world) == {(TOPIC, 0)}
         await connection.close()
 
-    run(scenario, offsets_retention_minutes=1)
 
-
-def test_a_group_that_was_left_counts_from_then() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_a_group_that_was_left_counts_from_then() -> None:
+    async with group_world(brokers=2, offsets_retention_minutes=1) as world:
         connection = await world[1].connect()
         member = await consume(connection, TOPIC)
         await connection.call(commit_request({0: 1}, member=member))
@@ -152,11 +144,9 @@ def test_a_group_that_was_left_counts_from_then() -> None:
         assert world.groups(2).group("g") is None, "its own record has a tombstone too"
         await connection.close()
 
-    run(scenario, brokers=2, offsets_retention_minutes=1)
 
-
-def test_an_old_retention_is_kept() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_an_old_retention_is_kept() -> None:
+    async with group_world() as world:
         connection = await world[1].connect()
         request = commit_request({0: 1})
         request.retention_time_ms = 1000
@@ -169,14 +159,12 @@ def test_an_old_retention_is_kept() -> None:
         assert group is not None and group.state is EMPTY
         await connection.close()
 
-    run(scenario)
-
 
 # --- compacted ---------------------------------------------------------------------------------------------------
 
 
-def test_a_compacted_journal_tells_the_same() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_a_compacted_journal_tells_the_same() -> None:
+    async with group_world() as world:
         connection = await world[1].connect()
         member = await consume(connection, TOPIC)
         for offset in range(200):
@@ -197,8 +185,6 @@ def test_a_compacted_journal_tells_the_same() -> None:
         group = groups.group("g")
         assert group is not None and list(group.members.by_id) == [member[0]]
         await connection.close()
-
-    run(scenario)
 
 
 def test_lengths_are_javas() -> None:

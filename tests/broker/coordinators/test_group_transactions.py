@@ -16,10 +16,10 @@ from tests.broker.coordinators.world import (
     GroupWorld,
     commit_request,
     fetch_offsets_request,
+    group_world,
     join_alone,
     offsets_in,
     positions_in,
-    run,
     watch_request,
 )
 from tests.broker.replication.replica_cluster import until
@@ -48,8 +48,8 @@ async def fetched(connection: Connection, *, stable: bool = False) -> tuple[int,
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_offsets_count_once_the_transaction_is_committed(version: int) -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_offsets_count_once_the_transaction_is_committed(version: int) -> None:
+    async with group_world() as world:
         connection, coordinator = await begun(world)
         assert codes_of(await connection.call(commit_request({0: 10}))) == OK
         said = await connection.call(txn_commit_request({0: 20}), version=version)
@@ -65,23 +65,19 @@ def test_offsets_count_once_the_transaction_is_committed(version: int) -> None:
         assert await fetched(connection, stable=True) == (30, ErrorCode.NONE), "aborted"
         assert len(coordinator.asked) == 2, "once per transaction"
 
-    run(scenario)
 
-
-def test_a_later_plain_commit_wins_over_a_transaction_that_ends_after_it() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_a_later_plain_commit_wins_over_a_transaction_that_ends_after_it() -> None:
+    async with group_world() as world:
         connection, _ = await begun(world)
         await connection.call(txn_commit_request({0: 20}))
         await connection.call(commit_request({0: 25}))
         await end(world, marker(True, OFFSETS))
         assert await fetched(connection) == (25, ErrorCode.NONE)
 
-    run(scenario)
-
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_what_is_staged_survives_the_coordinator(commit: bool) -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_what_is_staged_survives_the_coordinator(commit: bool) -> None:
+    async with group_world(brokers=2) as world:
         connection, _ = await begun(world)
         await connection.call(commit_request({0: 10}))
         await connection.call(txn_commit_request({0: 20, 1: 21}))
@@ -95,13 +91,10 @@ def test_what_is_staged_survives_the_coordinator(commit: bool) -> None:
             said = await (await world[broker_id].connect()).call(fetch_offsets_request(8, None))
             assert offsets_in(said, 8) == wanted, "live, and read from the log"
 
-    run(scenario, brokers=2)
 
-
-def test_a_gate_opens_with_the_marker() -> None:
+async def test_a_gate_opens_with_the_marker() -> None:
     """K603: a boundary that is only staged may never be committed; whoever waits for it goes on waiting."""
-
-    async def scenario(world: GroupWorld) -> None:
+    async with group_world() as world:
         connection, _ = await begun(world)
         await connection.call(commit_request({0: 10}))
         watching = asyncio.create_task((await world[1].connect()).call(watch_request({0: 20})))
@@ -115,11 +108,9 @@ def test_a_gate_opens_with_the_marker() -> None:
         await end(world, marker(True, OFFSETS))
         assert positions_in(await watching) == {0: 20}
 
-    run(scenario)
 
-
-def test_members_are_fenced_from_v3_on() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_members_are_fenced_from_v3_on() -> None:
+    async with group_world() as world:
         connection, _ = await begun(world)
         member_id, generation = await join_alone(connection)
 
@@ -137,11 +128,9 @@ def test_members_are_fenced_from_v3_on() -> None:
         assert await said(version=2) is ErrorCode.NONE, "older producers cannot say for whom they commit"
         assert await said() is ErrorCode.NONE, "and newer ones need not"
 
-    run(scenario)
 
-
-def test_static_members_are_fenced_by_whoever_took_their_place() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_static_members_are_fenced_by_whoever_took_their_place() -> None:
+    async with group_world() as world:
         from tests.broker.coordinators.world import join_request, sync_request
 
         connection, _ = await begun(world)
@@ -150,11 +139,9 @@ def test_static_members_are_fenced_by_whoever_took_their_place() -> None:
         request = txn_commit_request({0: 1}, member=("older life", joined.generation_id), instance_id="i")
         assert codes_of(await connection.call(request)) == [ErrorCode.FENCED_INSTANCE_ID]
 
-    run(scenario)
 
-
-def test_the_transactions_coordinator_and_the_log_have_their_say() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_the_transactions_coordinator_and_the_log_have_their_say() -> None:
+    async with group_world() as world:
         connection, coordinator = await begun(world)
 
         async def said(version: int = 4, **more: Any) -> ErrorCode:
@@ -174,22 +161,18 @@ def test_the_transactions_coordinator_and_the_log_have_their_say() -> None:
         assert await said() is ErrorCode.INVALID_PRODUCER_EPOCH
         assert await said(producer=(7, 3)) is ErrorCode.NONE
 
-    run(scenario)
 
-
-def test_a_transaction_coordinator_that_cannot_be_reached() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_a_transaction_coordinator_that_cannot_be_reached() -> None:
+    async with group_world(brokers=2) as world:
         await coordinate_transactions(world, 2, [OFFSETS])
         await world.kill(2)
         connection = await world[1].connect()
         said = codes_of(await connection.call(txn_commit_request({0: 20})))
         assert said == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
 
-    run(scenario, brokers=2)
 
-
-def test_partitions_are_refused_alone_and_the_group_for_all_others() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_partitions_are_refused_alone_and_the_group_for_all_others() -> None:
+    async with group_world() as world:
         connection, coordinator = await begun(world)
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert codes_of(await connection.call(txn_commit_request({0: 1, 9: 1}))) == [ErrorCode.NONE, unknown]
@@ -202,21 +185,17 @@ def test_partitions_are_refused_alone_and_the_group_for_all_others() -> None:
         refused = txn_commit_request({0: 1, 9: 1}, metadata=long, member=("who", 1))
         assert codes_of(await connection.call(refused)) == [ErrorCode.UNKNOWN_MEMBER_ID, unknown]
 
-    run(scenario)
 
-
-def test_another_coordinator() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_another_coordinator() -> None:
+    async with group_world(brokers=2) as world:
         await begun(world)
         await world.coordinate(2)
         said = await (await world[1].connect()).call(txn_commit_request({0: 1}))
         assert codes_of(said) == [ErrorCode.NOT_COORDINATOR]
 
-    run(scenario, brokers=2)
 
-
-def test_a_deleted_group_stays_deleted_when_its_transaction_is_committed() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_a_deleted_group_stays_deleted_when_its_transaction_is_committed() -> None:
+    async with group_world(brokers=2) as world:
         connection, _ = await begun(world)
         await connection.call(txn_commit_request({0: 20}))
         deleted = await connection.call(DeleteGroupsRequest(groups_names=["g"]))
@@ -228,13 +207,10 @@ def test_a_deleted_group_stays_deleted_when_its_transaction_is_committed() -> No
                 "live, and read from the log"
             )
 
-    run(scenario, brokers=2)
 
-
-def test_a_commit_that_is_not_replicated_in_time_stays_staged() -> None:
+async def test_a_commit_that_is_not_replicated_in_time_stays_staged() -> None:
     """The client hears that it failed, and aborts; but the record is in the log, and a replay would stage it."""
-
-    async def scenario(world: GroupWorld) -> None:
+    async with group_world(brokers=2, offsets_commit_timeout_ms=100) as world:
         connection, _ = await begun(world)
         await world.kill(2)
         assert codes_of(await connection.call(txn_commit_request({0: 20}))) == [ErrorCode.REQUEST_TIMED_OUT]
@@ -243,13 +219,10 @@ def test_a_commit_that_is_not_replicated_in_time_stays_staged() -> None:
         await end(world, marker(False, OFFSETS))
         assert await fetched(connection, stable=True) == (-1, ErrorCode.NONE)
 
-    run(scenario, brokers=2, offsets_commit_timeout_ms=100)
 
-
-def test_a_marker_that_comes_while_the_load_waits_for_replication_is_not_missed() -> None:
+async def test_a_marker_that_comes_while_the_load_waits_for_replication_is_not_missed() -> None:
     """The staged offset is on brokers 1 and 2, its marker comes to 2, and only then broker 3 has all of it."""
-
-    async def scenario(world: GroupWorld) -> None:
+    async with group_world(brokers=3) as world:
         connection, _ = await begun(world)
         world[3].replicas.fetchers.forget(world.partition(3, CONSUMER_OFFSETS_TOPIC))
         staging = asyncio.ensure_future(connection.call(txn_commit_request({0: 20})))
@@ -266,11 +239,9 @@ def test_a_marker_that_comes_while_the_load_waits_for_replication_is_not_missed(
         await until(lambda: not groups.loading)
         assert await fetched(await world[2].connect(), stable=True) == (20, ErrorCode.NONE)
 
-    run(scenario, brokers=3)
 
-
-def test_a_plain_commit_is_unstable_until_it_is_replicated() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_a_plain_commit_is_unstable_until_it_is_replicated() -> None:
+    async with group_world(brokers=2) as world:
         connection, other = await world[1].connect(), await world[1].connect()
         await connection.call(commit_request({0: 10}))
         await world.kill(2)
@@ -283,11 +254,9 @@ def test_a_plain_commit_is_unstable_until_it_is_replicated() -> None:
         await committing
         assert await fetched(other, stable=True) == (20, ErrorCode.NONE)
 
-    run(scenario, brokers=2)
 
-
-def test_nothing_expires_under_an_open_transaction() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_nothing_expires_under_an_open_transaction() -> None:
+    async with group_world(offsets_retention_minutes=1) as world:
         connection, _ = await begun(world)
         await connection.call(commit_request({0: 10, 1: 11}))
         await connection.call(txn_commit_request({0: 20}))
@@ -299,5 +268,3 @@ def test_nothing_expires_under_an_open_transaction() -> None:
         assert value.offset == 20
         await end(world, marker(True, OFFSETS))
         assert await fetched(connection) == (20, ErrorCode.NONE)
-
-    run(scenario, offsets_retention_minutes=1)

@@ -16,7 +16,7 @@ from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_key
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.control import build_end_transaction
-from tests.broker.coordinators.world import GroupWorld, run
+from tests.broker.coordinators.world import GroupWorld, group_world
 from tests.broker.storage.unreadable import UNREADABLE, stored_at
 
 OFFSET_KEY = OffsetCommitKey(group="g", topic="t", partition=1)
@@ -27,8 +27,8 @@ def journal(world: GroupWorld, timeout_ms: int = 60_000) -> Journal:
     return Journal(world[1].replicas, timeout_ms=timeout_ms, clock_ms=world.clock_ms)
 
 
-def test_what_is_appended_is_read_back() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_what_is_appended_is_read_back() -> None:
+    async with group_world() as world:
         mine = journal(world)
         assert await mine.append(0, [(encode_key(OFFSET_KEY), b"1"), (encode_key(GROUP_KEY), None)], {}) == 0
         assert await mine.append(0, [(encode_key(OFFSET_KEY), b"2")], {}) == 2
@@ -37,11 +37,9 @@ def test_what_is_appended_is_read_back() -> None:
         assert following == 3 and mine.read(0, 3) == ([], 3)
         assert mine.read(0, 1)[0] == entries[1:], "from the middle of a batch"
 
-    run(scenario)
 
-
-def test_only_the_leader_reads_and_writes() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_only_the_leader_reads_and_writes() -> None:
+    async with group_world(brokers=2) as world:
         mine = journal(world)
         await world.coordinate(2)
         for attempt in (lambda: mine.first_offset(0), lambda: mine.read(0, 0)):
@@ -52,22 +50,18 @@ def test_only_the_leader_reads_and_writes() -> None:
             await mine.append(0, [(b"\0\0", None)], COMMIT_ERRORS)
         assert refused.value.code is ErrorCode.NOT_COORDINATOR
 
-    run(scenario, brokers=2)
 
-
-def test_too_few_replicas() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_too_few_replicas() -> None:
+    async with group_world(brokers=2, min_insync_replicas=2) as world:
         await world.coordinate(1, isr=(1,))
         for errors in (COMMIT_ERRORS, GROUP_ERRORS):
             with pytest.raises(KafkaError) as refused:
                 await journal(world).append(0, [(encode_key(GROUP_KEY), None)], errors)
             assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-    run(scenario, brokers=2, min_insync_replicas=2)
 
-
-def test_nobody_acknowledges_in_time() -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_nobody_acknowledges_in_time() -> None:
+    async with group_world(brokers=2) as world:
         await world.kill(2)
         for errors, code in [
             (COMMIT_ERRORS, ErrorCode.REQUEST_TIMED_OUT),
@@ -76,8 +70,6 @@ def test_nobody_acknowledges_in_time() -> None:
             with pytest.raises(KafkaError) as refused:
                 await journal(world, timeout_ms=50).append(0, [(encode_key(GROUP_KEY), None)], errors)
             assert refused.value.code is code
-
-    run(scenario, brokers=2)
 
 
 def test_transactions_and_the_unknown() -> None:
@@ -92,10 +84,9 @@ def test_transactions_and_the_unknown() -> None:
 
 
 @pytest.mark.parametrize("records", UNREADABLE.values(), ids=UNREADABLE.keys())
-def test_what_cannot_be_read_is_passed_over(records: bytes, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_cannot_be_read_is_passed_over(records: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """A coordinator that does not get past it would be of no use to anybody."""
-
-    async def scenario(world: GroupWorld) -> None:
+    async with group_world() as world:
         mine = journal(world)
         await mine.append(0, [(encode_key(OFFSET_KEY), b"1")], {})
         log = world[1].replicas.partition(mine.topic, 0).log
@@ -115,11 +106,9 @@ def test_what_cannot_be_read_is_passed_over(records: bytes, caplog: pytest.LogCa
         assert await mine.replay(0, refuse) == last + 1
         assert caplog.text.count("no such value") == 2
 
-    run(scenario)
 
-
-def test_loading_takes_several_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(world: GroupWorld) -> None:
+async def test_loading_takes_several_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with group_world() as world:
         monkeypatch.setattr("anabranch.broker.coordinators.replicated_journal.LOAD_BYTES", 200)
         mine = journal(world)
         for number in range(20):
@@ -133,5 +122,3 @@ def test_loading_takes_several_reads(monkeypatch: pytest.MonkeyPatch) -> None:
             seen += entries
             offset = following
         assert [one.value for one in seen if isinstance(one, Put)] == [b"%d" % number for number in range(20)]
-
-    run(scenario)

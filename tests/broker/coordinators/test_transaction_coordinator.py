@@ -19,15 +19,15 @@ from anabranch.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from anabranch.protocol.errors import ErrorCode
-from tests.broker.coordinators.transaction_world import TransactionWorld, run
+from tests.broker.coordinators.transaction_world import transaction_world
 from tests.broker.replication.replica_cluster import until
 
 NONE, CONCURRENT, FENCED = ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.PRODUCER_FENCED
 MAPPING, NOT_ATTEMPTED = ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
-def test_a_transaction_leaves_its_traces_everywhere() -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_a_transaction_leaves_its_traces_everywhere() -> None:
+    async with transaction_world() as world:
         me = await world.begin()
         assert me[1] == 0
         assert await world.add(me, 0, 1) == [NONE, NONE]
@@ -47,36 +47,30 @@ def test_a_transaction_leaves_its_traces_everywhere() -> None:
         assert [world.markers(index) for index in (0, 1)] == [[("COMMIT", 0, 0)], [("COMMIT", 0, 0), ("ABORT", 0, 0)]]
         assert await world.begin() == (me[0], 1)
 
-    run(scenario)
 
-
-def test_markers_reach_every_broker() -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_markers_reach_every_broker() -> None:
+    async with transaction_world(brokers=3, partitions=6) as world:
         me = await world.begin()
         await world.add(me, *range(6))
         assert await world.end(me, commit=False) is NONE
         await world.reaches(COMPLETE_ABORT)
         assert [world.markers(index) for index in range(6)] == [[("ABORT", 0, 0)]] * 6
 
-    run(scenario, brokers=3, partitions=6)
 
-
-def test_a_transaction_without_partitions_ends_at_once() -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_a_transaction_without_partitions_ends_at_once() -> None:
+    async with transaction_world() as world:
         me = await world.begin()
         assert await world.add(me) == []
         assert world.state() is ONGOING
         assert await world.end(me) is NONE
         await world.reaches(COMPLETE_COMMIT)
 
-    run(scenario)
-
 
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_initialised() -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_what_cannot_be_initialised() -> None:
+    async with transaction_world() as world:
         for timeout_ms in (0, -1, 900_001):
             assert (await world.init(timeout_ms=timeout_ms)).error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
         assert (await world.init(timeout_ms=900_000)).error_code == NONE
@@ -91,11 +85,9 @@ def test_what_cannot_be_initialised() -> None:
         for version, code in ((3, ErrorCode.INVALID_PRODUCER_EPOCH), (4, FENCED)):
             assert (await world.init(known=(12345, 0), version=version)).error_code == code
 
-    run(scenario)
 
-
-def test_requests_of_nobody() -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_requests_of_nobody() -> None:
+    async with transaction_world() as world:
         me = await world.begin()
         stranger, late = (me[0] + 1, 0), (me[0], 9)
         for version, fenced in (
@@ -117,22 +109,18 @@ def test_requests_of_nobody() -> None:
         assert await world.end(me) is ErrorCode.INVALID_TXN_STATE, "nothing was begun"
         assert world.written() == [("tx", EMPTY)]
 
-    run(scenario)
 
-
-def test_all_partitions_are_added_or_none() -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_all_partitions_are_added_or_none() -> None:
+    async with transaction_world() as world:
         me = await world.begin()
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert await world.add(me, 0, 7, 1) == [NOT_ATTEMPTED, unknown, NOT_ATTEMPTED]
         assert await world.add((99, 9), 7) == [unknown], "is noticed first"
         assert world.state() is EMPTY
 
-    run(scenario)
 
-
-def test_brokers_verify_many_transactions_at_once() -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_brokers_verify_many_transactions_at_once() -> None:
+    async with transaction_world() as world:
         one, two = await world.begin("one"), await world.begin("two")
         await world.add(one, 0, 1, transactional_id="one")
         assert await world.verify(one, 1, 2, transactional_id="one") == [NONE, ErrorCode.TRANSACTION_ABORTABLE]
@@ -155,14 +143,12 @@ def test_brokers_verify_many_transactions_at_once() -> None:
         await world.reaches(COMPLETE_COMMIT, "one")
         assert await world.verify(one, 0, transactional_id="one") == [ErrorCode.TRANSACTION_ABORTABLE]
 
-    run(scenario)
-
 
 # --- producers come and go -------------------------------------------------------------------------------------------
 
 
-def test_a_new_producer_fences_the_old_one_and_aborts_what_it_left() -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_a_new_producer_fences_the_old_one_and_aborts_what_it_left() -> None:
+    async with transaction_world() as world:
         old = await world.begin()
         await world.add(old, 0, 1)
         first = await world.init()
@@ -174,13 +160,10 @@ def test_a_new_producer_fences_the_old_one_and_aborts_what_it_left() -> None:
         assert world.markers(0) == world.markers(1) == [("ABORT", 1, 0)]
         assert await world.end(old, commit=False) is FENCED
 
-    run(scenario)
 
-
-def test_a_producer_goes_on_after_a_failure() -> None:
+async def test_a_producer_goes_on_after_a_failure() -> None:
     """KIP-360: it names who it is, and gets the next epoch; again when the answer was lost; not when it was fenced."""
-
-    async def scenario(world: TransactionWorld) -> None:
+    async with transaction_world() as world:
         me = await world.begin()
         for _ in range(2):
             response = await world.init(known=me)
@@ -191,11 +174,9 @@ def test_a_producer_goes_on_after_a_failure() -> None:
             assert (await world.init(known=known)).error_code == FENCED
         assert (await world.init("fresh", known=(4711, 5))).error_code == NONE, "an id that expired meanwhile"
 
-    run(scenario)
 
-
-def test_producer_ids_are_replaced_when_their_epochs_are_used_up() -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_producer_ids_are_replaced_when_their_epochs_are_used_up() -> None:
+    async with transaction_world() as world:
         me = await world.begin()
         one = world.coordinator().transaction("tx")
         assert one is not None
@@ -213,13 +194,10 @@ def test_producer_ids_are_replaced_when_their_epochs_are_used_up() -> None:
         fresh = await world.begin()
         assert fresh[1] == 0 and fresh[0] not in (me[0], response.producer_id)
 
-    run(scenario)
 
-
-def test_one_request_at_a_time() -> None:
+async def test_one_request_at_a_time() -> None:
     """While a record waits for the other replica, everything else about the id hears CONCURRENT_TRANSACTIONS."""
-
-    async def scenario(world: TransactionWorld) -> None:
+    async with transaction_world(brokers=2) as world:
         me = await world.begin()
         held = world[2].replicas.partition("__transaction_state", 0)
         world[2].replicas.fetchers.forget(held)
@@ -237,14 +215,12 @@ def test_one_request_at_a_time() -> None:
         await adding
         assert one.pending is None
 
-    run(scenario, brokers=2)
-
 
 # --- the journal refuses ---------------------------------------------------------------------------------------------
 
 
-def test_too_few_replicas() -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_too_few_replicas() -> None:
+    async with transaction_world(brokers=2, min_insync_replicas=2) as world:
         me = await world.begin()
         await world.add(me, 0)
         await world.coordinate(1, isr=(1,))
@@ -261,21 +237,17 @@ def test_too_few_replicas() -> None:
         await world.reaches(COMPLETE_ABORT)
         assert world.markers(0) == [("ABORT", 1, world.assigned["__transaction_state", 0].leader_epoch)]
 
-    run(scenario, brokers=2, min_insync_replicas=2)
 
-
-def test_nobody_acknowledges_in_time() -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_nobody_acknowledges_in_time() -> None:
+    async with transaction_world(brokers=2, partitions=1) as world:
         me = await world.begin(timeout_ms=100)
         await world.kill(2)
         assert await world.add(me, 0) == [ErrorCode.COORDINATOR_NOT_AVAILABLE], "after the transaction's own timeout"
         assert world.state() is EMPTY
 
-    run(scenario, brokers=2, partitions=1)
 
-
-def test_completion_is_written_again_until_it_stands() -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_completion_is_written_again_until_it_stands() -> None:
+    async with transaction_world(brokers=2) as world:
         me = await world.begin()
         await world.add(me, 0)
         partition = world.partition(1, "__transaction_state")
@@ -295,14 +267,12 @@ def test_completion_is_written_again_until_it_stands() -> None:
         partition.min_insync_replicas = 1
         await world.reaches(COMPLETE_COMMIT)
 
-    run(scenario, brokers=2)
-
 
 # --- time ------------------------------------------------------------------------------------------------------------
 
 
-def test_late_transactions_are_aborted_and_their_producer_fenced() -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_late_transactions_are_aborted_and_their_producer_fenced() -> None:
+    async with transaction_world(transaction_abort_timed_out_transaction_cleanup_interval_ms=20) as world:
         me = await world.begin(timeout_ms=5_000)
         await world.add(me, 0, 1)
         in_time = await world.begin("in time", timeout_ms=600_000)
@@ -315,11 +285,11 @@ def test_late_transactions_are_aborted_and_their_producer_fenced() -> None:
         assert (await world.init(known=me)).error_code == FENCED
         assert await world.begin() == (me[0], 2)
 
-    run(scenario, transaction_abort_timed_out_transaction_cleanup_interval_ms=20)
 
-
-def test_ids_that_nobody_uses_are_forgotten() -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_ids_that_nobody_uses_are_forgotten() -> None:
+    async with transaction_world(
+        transaction_remove_expired_transaction_cleanup_interval_ms=20, transactional_id_expiration_ms=60_000
+    ) as world:
         me = await world.begin()
         await world.begin("other")
         open_one = await world.begin("open", timeout_ms=900_000)
@@ -335,15 +305,11 @@ def test_ids_that_nobody_uses_are_forgotten() -> None:
         await world.coordinate(1)
         assert (await world.begin())[0] != me[0]
 
-    run(
-        scenario,
-        transaction_remove_expired_transaction_cleanup_interval_ms=20,
-        transactional_id_expiration_ms=60_000,
-    )
 
-
-def test_ids_stay_while_their_tombstones_cannot_be_written() -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_ids_stay_while_their_tombstones_cannot_be_written() -> None:
+    async with transaction_world(
+        brokers=2, transaction_remove_expired_transaction_cleanup_interval_ms=20, transactional_id_expiration_ms=60_000
+    ) as world:
         await world.begin()
         await world.coordinate(1, isr=(1,))
         partition = world.partition(1, "__transaction_state")
@@ -364,19 +330,12 @@ def test_ids_stay_while_their_tombstones_cannot_be_written() -> None:
         partition.min_insync_replicas = 1
         await until(lambda: world.state() is None)
 
-    run(
-        scenario,
-        brokers=2,
-        transaction_remove_expired_transaction_cleanup_interval_ms=20,
-        transactional_id_expiration_ms=60_000,
-    )
-
 
 # --- administration --------------------------------------------------------------------------------------------------
 
 
-def test_describe() -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_describe() -> None:
+    async with transaction_world(offsets_topic_num_partitions=50) as world:
         me = await world.begin(timeout_ms=4321)
         row = await world.describe()
         assert (row.error_code, row.transaction_state, row.transaction_timeout_ms) == (0, "Empty", 4321)
@@ -392,11 +351,9 @@ def test_describe() -> None:
         assert (row.transaction_state, row.producer_id, row.producer_epoch, row.topics) == ("", 0, 0, [])
         assert (await world.describe("")).error_code == ErrorCode.INVALID_REQUEST
 
-    run(scenario, offsets_topic_num_partitions=50)
 
-
-def test_list() -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_list() -> None:
+    async with transaction_world() as world:
         idle = await world.begin("idle")
         busy = await world.begin("busy")
         await world.add(busy, 0, transactional_id="busy")
@@ -419,12 +376,10 @@ def test_list() -> None:
         world.late_ms = 61_000
         assert await names(duration_filter=60_000) == ["busy", "idle"]
 
-    run(scenario)
-
 
 @pytest.mark.parametrize("elsewhere", [2])
-def test_only_the_coordinator_answers(elsewhere: int) -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_only_the_coordinator_answers(elsewhere: int) -> None:
+    async with transaction_world(brokers=2) as world:
         me = await world.begin()
         not_here = ErrorCode.NOT_COORDINATOR
         assert (await world.init(at=elsewhere)).error_code == not_here
@@ -436,5 +391,3 @@ def test_only_the_coordinator_answers(elsewhere: int) -> None:
         assert (response.error_code, response.transaction_states) == (0, [])
         world.coordinator()._leadership.stop()
         assert await world.end(me) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-    run(scenario, brokers=2)

@@ -12,7 +12,7 @@ from anabranch.clients.backoff import Backoff
 from anabranch.controller.zk import paths
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC
-from tests.broker.coordinators.transaction_world import Identity, TransactionWorld, run
+from tests.broker.coordinators.transaction_world import Identity, TransactionWorld, transaction_world
 from tests.broker.replication.replica_cluster import Assigned, until
 
 NONE, LOADING = ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -37,10 +37,9 @@ async def with_leader(world: TransactionWorld, index: int, leader: int, topic: s
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_the_next_coordinator_sends_the_markers_that_are_missing(commit: bool) -> None:
+async def test_the_next_coordinator_sends_the_markers_that_are_missing(commit: bool) -> None:
     """One partition had its marker, the other was offline when the first coordinator died."""
-
-    async def scenario(world: TransactionWorld) -> None:
+    async with transaction_world(brokers=3, partitions=2) as world:
         me = await open_transaction(world, 0, 1)
         await without_leader(world, 1)
         assert await world.end(me, commit=commit) is NONE
@@ -56,11 +55,9 @@ def test_the_next_coordinator_sends_the_markers_that_are_missing(commit: bool) -
         assert await world.end(me, commit=commit, at=2) is NONE, "the producer may not have heard"
         assert await world.begin(at=2) == (me[0], 1)
 
-    run(scenario, brokers=3, partitions=2)
 
-
-def test_an_open_transaction_is_carried_on_elsewhere() -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_an_open_transaction_is_carried_on_elsewhere() -> None:
+    async with transaction_world(brokers=2, partitions=2) as world:
         me = await open_transaction(world, 0)
         await world.coordinate(2)
         assert await world.end(me) is ErrorCode.NOT_COORDINATOR
@@ -72,13 +69,10 @@ def test_an_open_transaction_is_carried_on_elsewhere() -> None:
         await world.coordinate(1)
         assert (await world.init(known=me)).error_code == ErrorCode.PRODUCER_FENCED, "last epochs are not written"
 
-    run(scenario, brokers=2, partitions=2)
 
-
-def test_nothing_is_decided_before_the_end_of_the_journal_is_replicated() -> None:
+async def test_nothing_is_decided_before_the_end_of_the_journal_is_replicated() -> None:
     """The Prepare reached broker 2 and not broker 3, and was not acknowledged: 2 may lose it to 3 yet."""
-
-    async def scenario(world: TransactionWorld) -> None:
+    async with transaction_world(brokers=3, partitions=1) as world:
         me = await open_transaction(world, 0)
         world[3].replicas.fetchers.forget(world.partition(3, TRANSACTION_STATE_TOPIC))
         ending = asyncio.ensure_future(world.end(me))
@@ -95,11 +89,9 @@ def test_nothing_is_decided_before_the_end_of_the_journal_is_replicated() -> Non
         await world.reaches(COMPLETE_COMMIT, at=2)
         assert world.markers(0) == [("COMMIT", 0, 1)]
 
-    run(scenario, brokers=3, partitions=1)
 
-
-def test_leadership_that_goes_while_loading(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_leadership_that_goes_while_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with transaction_world(brokers=2, partitions=1) as world:
         for number in range(20):
             await world.begin(f"tx-{number}")
         monkeypatch.setattr(replicated_journal, "LOAD_BYTES", 100)
@@ -109,13 +101,10 @@ def test_leadership_that_goes_while_loading(monkeypatch: pytest.MonkeyPatch) -> 
         assert not world.coordinator(2).loading and world.coordinator(2).transactions() == []
         assert len(world.coordinator(1).transactions()) == 20
 
-    run(scenario, brokers=2, partitions=1)
 
-
-def test_leadership_that_goes_while_markers_are_missing() -> None:
+async def test_leadership_that_goes_while_markers_are_missing() -> None:
     """The old coordinator leaves the rest to the new one, although it lives."""
-
-    async def scenario(world: TransactionWorld) -> None:
+    async with transaction_world(brokers=2, partitions=2) as world:
         me = await open_transaction(world, 0, 1)
         await without_leader(world, 1)
         assert await world.end(me) is NONE
@@ -126,11 +115,9 @@ def test_leadership_that_goes_while_markers_are_missing() -> None:
         assert world.markers(1) == [("COMMIT", 0, 1)]
         assert world.coordinator(1).transactions() == []
 
-    run(scenario, brokers=2, partitions=2)
 
-
-def test_a_new_epoch_of_the_same_coordinator() -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_a_new_epoch_of_the_same_coordinator() -> None:
+    async with transaction_world(brokers=2, partitions=2) as world:
         me = await open_transaction(world, 0, 1)
         await without_leader(world, 1)
         assert await world.end(me) is NONE
@@ -140,13 +127,10 @@ def test_a_new_epoch_of_the_same_coordinator() -> None:
         await world.reaches(COMPLETE_COMMIT)
         assert (world.markers(0), world.markers(1)) == ([("COMMIT", 0, 0)], [("COMMIT", 0, 1)])
 
-    run(scenario, brokers=2, partitions=2)
 
-
-def test_the_leader_of_a_partition_changes() -> None:
+async def test_the_leader_of_a_partition_changes() -> None:
     """The coordinator believes in the old leader, is refused there, and finds the new one when it hears of it."""
-
-    async def scenario(world: TransactionWorld) -> None:
+    async with transaction_world(brokers=2, partitions=2) as world:
         me = await open_transaction(world, 1)
         one = world.assigned["t", 1]
         moved = Assigned(one.replicas, 1, one.leader_epoch + 1, one.isr, one.partition_epoch + 1)
@@ -158,15 +142,14 @@ def test_the_leader_of_a_partition_changes() -> None:
         await world.reaches(COMPLETE_COMMIT)
         assert world.markers(1) == [("COMMIT", 0, 0)]
 
-    run(scenario, brokers=2, partitions=2)
-
 
 @pytest.mark.parametrize("waits_for", ["a leader", "another leader"])
-def test_markers_go_out_as_soon_as_the_metadata_says_where(monkeypatch: pytest.MonkeyPatch, waits_for: str) -> None:
+async def test_markers_go_out_as_soon_as_the_metadata_says_where(
+    monkeypatch: pytest.MonkeyPatch, waits_for: str
+) -> None:
     """A pause between attempts, however long it is, ends when there is something new to try."""
     monkeypatch.setattr(marker_sender, "RETRY", Backoff(initial_ms=10**8, limit_ms=10**8))
-
-    async def scenario(world: TransactionWorld) -> None:
+    async with transaction_world(brokers=2, partitions=2) as world:
         me = await open_transaction(world, 1)
         pauses = noted_pauses(world)
         if waits_for == "a leader":
@@ -179,8 +162,6 @@ def test_markers_go_out_as_soon_as_the_metadata_says_where(monkeypatch: pytest.M
         assert world.state() is PREPARE_COMMIT
         await world.publish()
         await world.reaches(COMPLETE_COMMIT)
-
-    run(scenario, brokers=2, partitions=2)
 
 
 def noted_pauses(world: TransactionWorld) -> list[int]:
@@ -196,8 +177,8 @@ def noted_pauses(world: TransactionWorld) -> list[int]:
     return pauses
 
 
-def test_the_broker_of_a_partition_comes_back() -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_the_broker_of_a_partition_comes_back() -> None:
+    async with transaction_world(brokers=2, partitions=2) as world:
         await world.lead(1, replicas=(1,), isr=(1,), topic=TRANSACTION_STATE_TOPIC)
         me = await open_transaction(world, 1)
         files = await world.kill(2)
@@ -208,12 +189,10 @@ def test_the_broker_of_a_partition_comes_back() -> None:
         await world.reaches(COMPLETE_COMMIT)
         assert [kind for kind, _, _ in world.markers(1)] == ["COMMIT"]
 
-    run(scenario, brokers=2, partitions=2)
-
 
 @pytest.mark.parametrize("how", ["gone", "fewer partitions", "being deleted"])
-def test_a_partition_that_exists_no_longer_needs_no_marker(how: str) -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_a_partition_that_exists_no_longer_needs_no_marker(how: str) -> None:
+    async with transaction_world(partitions=2) as world:
         me = await open_transaction(world, 0, 1)
         removed = 1 if how == "fewer partitions" else 0
         await forget(world, *(range(removed, 2)))
@@ -228,8 +207,6 @@ def test_a_partition_that_exists_no_longer_needs_no_marker(how: str) -> None:
             await world.session.delete(paths.topic("t"))
             await world.create_topic_znode("t", 1)
         await world.reaches(COMPLETE_COMMIT)
-
-    run(scenario, partitions=2)
 
 
 async def looked_up(world: TransactionWorld, times: int) -> None:
@@ -255,10 +232,9 @@ async def forget(world: TransactionWorld, *indexes: int) -> None:
         object.__setattr__(image.topics["t"], "partitions", kept)
 
 
-def test_a_marker_that_is_refused_for_good() -> None:
+async def test_a_marker_that_is_refused_for_good() -> None:
     """Somebody with a later epoch was there: this coordinator decides nothing any more, and does not pretend to."""
-
-    async def scenario(world: TransactionWorld) -> None:
+    async with transaction_world(brokers=2, partitions=1) as world:
         me = await open_transaction(world, 0)
         shard = world.coordinator()._leadership.shards[0]
         shard.leader_epoch = 5
@@ -275,11 +251,9 @@ def test_a_marker_that_is_refused_for_good() -> None:
             await world.coordinate(1)
         await world.reaches(COMPLETE_COMMIT)
 
-    run(scenario, brokers=2, partitions=1)
 
-
-def test_a_coordinator_that_is_stopped_with_work_to_do() -> None:
-    async def scenario(world: TransactionWorld) -> None:
+async def test_a_coordinator_that_is_stopped_with_work_to_do() -> None:
+    async with transaction_world(partitions=1) as world:
         me = await open_transaction(world, 0)
         await without_leader(world, 0)
         assert await world.end(me) is NONE
@@ -288,13 +262,10 @@ def test_a_coordinator_that_is_stopped_with_work_to_do() -> None:
         assert world.steps.count("txn:after-prepare") == 1
         assert ONGOING not in {one.state for one in world.coordinator().transactions()}
 
-    run(scenario, partitions=1)
 
-
-def test_leadership_that_went_and_came_back_in_the_instant_of_the_acknowledgement() -> None:
+async def test_leadership_that_went_and_came_back_in_the_instant_of_the_acknowledgement() -> None:
     """The record stands, and the new load has read it: the memory of the old time must not be handed out any more."""
-
-    async def scenario(world: TransactionWorld) -> None:
+    async with transaction_world(partitions=1) as world:
         me = await open_transaction(world, 0)
         coordinator = world.coordinator()
         old = coordinator.transaction("tx")
@@ -312,5 +283,3 @@ def test_leadership_that_went_and_came_back_in_the_instant_of_the_acknowledgemen
         await world.reaches(COMPLETE_COMMIT)
         assert old is not None and old.state is ONGOING
         assert world.markers(0) == [("COMMIT", 0, 7)]
-
-    run(scenario, partitions=1)

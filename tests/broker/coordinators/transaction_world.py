@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import Any
@@ -196,26 +196,19 @@ class TransactionWorld(ReplicaCluster):
 
 
 @asynccontextmanager
-async def transaction_world(brokers: int, partitions: int, **settings: Any) -> AsyncIterator[TransactionWorld]:
+async def transaction_world(brokers: int = 1, partitions: int = 3, **settings: Any) -> AsyncIterator[TransactionWorld]:
+    """Fresh brokers, for a minute at most; the first one coordinates."""
     session = await MemoryZooKeeper().connect()
     world = TransactionWorld(session, {"transaction_state_log_num_partitions": 1} | settings)
+    world.steps = []
     try:
         for broker_id in range(1, brokers + 1):
             await world.start(broker_id)
         await world.create_topic(partitions)
         await world.coordinate(1)
-        yield world
+        async with asyncio.timeout(60):
+            yield world
     finally:
         for broker_id in list(world.brokers):
             await world.kill(broker_id)
         await session.close()
-
-
-def run(
-    scenario: Callable[[TransactionWorld], Awaitable[None]], brokers: int = 1, partitions: int = 3, **settings: Any
-) -> None:
-    async def main() -> None:
-        async with transaction_world(brokers, partitions, **settings) as world, asyncio.timeout(60):
-            await scenario(world)
-
-    asyncio.run(main())

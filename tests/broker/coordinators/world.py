@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import Any
@@ -74,7 +74,8 @@ class GroupWorld(ReplicaCluster):
 
 
 @asynccontextmanager
-async def group_world(brokers: int, **settings: Any) -> AsyncIterator[GroupWorld]:
+async def group_world(brokers: int = 1, **settings: Any) -> AsyncIterator[GroupWorld]:
+    """Fresh brokers, for a minute at most; the first one coordinates."""
     session = await MemoryZooKeeper().connect()
     patient = {
         "offsets_topic_num_partitions": 1,
@@ -87,19 +88,12 @@ async def group_world(brokers: int, **settings: Any) -> AsyncIterator[GroupWorld
             await world.start(broker_id)
         await world.create_topic()
         await world.coordinate(1)
-        yield world
+        async with asyncio.timeout(60):
+            yield world
     finally:
         for broker_id in list(world.brokers):
             await world.kill(broker_id)
         await session.close()
-
-
-def run(scenario: Callable[[GroupWorld], Awaitable[None]], brokers: int = 1, **settings: Any) -> None:
-    async def main() -> None:
-        async with group_world(brokers, **settings) as world, asyncio.timeout(60):
-            await scenario(world)
-
-    asyncio.run(main())
 
 
 # --- requests ----------------------------------------------------------------------------------------------------

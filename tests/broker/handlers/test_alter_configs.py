@@ -17,7 +17,9 @@ from anabranch.protocol.apis import alter_configs as old
 from anabranch.protocol.apis import incremental_alter_configs as new
 from anabranch.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from anabranch.protocol.errors import ErrorCode
-from tests.anabranch.test_cluster import active_controller, ask, create, describe, story
+from tests.anabranch.test_cluster import active_controller, ask, create, describe
+
+pytestmark = pytest.mark.timeout(60)
 
 
 def one(name: str, value: str | None, operation: int = SET) -> new.AlterableConfig:
@@ -61,141 +63,129 @@ def replicas(cluster: Cluster, topic: str) -> list[Partition]:
     return [one for one in found if one.topic == topic]
 
 
-def test_a_topics_changes_reach_every_log_partition_and_client() -> None:
-    async def scenario() -> None:
-        async with Cluster(3) as cluster:
-            assert (await create(cluster, "t")).error_code == 0
-            changes = resource(
-                TOPIC,
-                "t",
-                one("max.message.bytes", "1000"),
-                one("retention.ms", "5000"),
-                one("segment.bytes", "2000"),
-                one("min.insync.replicas", "2"),
-                one("cleanup.policy", "compact", APPEND),
-                one("message.timestamp.type", "LogAppendTime"),
-                one("compression.type", "gzip"),
+async def test_a_topics_changes_reach_every_log_partition_and_client() -> None:
+    async with Cluster(3) as cluster:
+        assert (await create(cluster, "t")).error_code == 0
+        changes = resource(
+            TOPIC,
+            "t",
+            one("max.message.bytes", "1000"),
+            one("retention.ms", "5000"),
+            one("segment.bytes", "2000"),
+            one("min.insync.replicas", "2"),
+            one("cleanup.policy", "compact", APPEND),
+            one("message.timestamp.type", "LogAppendTime"),
+            one("compression.type", "gzip"),
+        )
+        assert await alter(cluster, changes, node_id=2) == [0]
+
+        def everywhere() -> bool:
+            logs = [one.log.settings for one in replicas(cluster, "t")]
+            return len(logs) == 3 and all(
+                (log.max_message_bytes, log.retention_ms, log.segment_bytes, log.cleanup_policy)
+                == (1000, 5000, 2000, "delete,compact")
+                and log.stamps_time
+                and log.compression_type == "gzip"
+                for log in logs
             )
-            assert await alter(cluster, changes, node_id=2) == [0]
 
-            def everywhere() -> bool:
-                logs = [one.log.settings for one in replicas(cluster, "t")]
-                return len(logs) == 3 and all(
-                    (log.max_message_bytes, log.retention_ms, log.segment_bytes, log.cleanup_policy)
-                    == (1000, 5000, 2000, "delete,compact")
-                    and log.stamps_time
-                    and log.compression_type == "gzip"
-                    for log in logs
-                )
-
-            await seen(everywhere)
-            assert {one.min_insync_replicas for one in replicas(cluster, "t")} == {2}
-            while (await describe(cluster, "t")).min_insync_replicas != 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-            row = (await described(cluster, TOPIC, "t", "cleanup.policy"))["cleanup.policy"]
-            assert (row.value, row.config_source, row.config_type) == ("delete,compact", 1, 7)
-            assert [(one.name, one.value, one.source) for one in row.synonyms] == [
-                ("cleanup.policy", "delete,compact", 1),
-                ("log.cleanup.policy", "delete", 5),
-            ]
-            assert row.documentation
-            undone = resource(TOPIC, "t", one("cleanup.policy", "delete", SUBTRACT), one("retention.ms", None, DELETE))
-            assert await alter(cluster, undone) == [0]
-            await seen(lambda: {one.log.settings.cleanup_policy for one in replicas(cluster, "t")} == {"compact"})
-            assert await replace(cluster, TOPIC, "t", retention_bytes="7") == 0
-            await seen(lambda: {one.log.settings.retention_bytes for one in replicas(cluster, "t")} == {7})
-            assert {one.log.settings.max_message_bytes for one in replicas(cluster, "t")} == {1048588}
-
-    story(scenario)
+        await seen(everywhere)
+        assert {one.min_insync_replicas for one in replicas(cluster, "t")} == {2}
+        while (await describe(cluster, "t")).min_insync_replicas != 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        row = (await described(cluster, TOPIC, "t", "cleanup.policy"))["cleanup.policy"]
+        assert (row.value, row.config_source, row.config_type) == ("delete,compact", 1, 7)
+        assert [(one.name, one.value, one.source) for one in row.synonyms] == [
+            ("cleanup.policy", "delete,compact", 1),
+            ("log.cleanup.policy", "delete", 5),
+        ]
+        assert row.documentation
+        undone = resource(TOPIC, "t", one("cleanup.policy", "delete", SUBTRACT), one("retention.ms", None, DELETE))
+        assert await alter(cluster, undone) == [0]
+        await seen(lambda: {one.log.settings.cleanup_policy for one in replicas(cluster, "t")} == {"compact"})
+        assert await replace(cluster, TOPIC, "t", retention_bytes="7") == 0
+        await seen(lambda: {one.log.settings.retention_bytes for one in replicas(cluster, "t")} == {7})
+        assert {one.log.settings.max_message_bytes for one in replicas(cluster, "t")} == {1048588}
 
 
-def test_brokers_change_alone_and_together_and_topics_follow() -> None:
-    async def scenario() -> None:
-        async with Cluster(2) as cluster:
-            assert (await create(cluster, "t", replicas=2)).error_code == 0
-            assert (await create(cluster, "own", replicas=2, **{"retention.ms": "9"})).error_code == 0
-            common = resource(
-                BROKER,
-                "",
-                one("log.retention.ms", "3000"),
-                one("min.insync.replicas", "2"),
-                one("log.cleaner.backoff.ms", "77"),
-                one("producer.id.expiration.ms", "555"),
-            )
-            assert await alter(cluster, common) == [0]
-            await seen(lambda: {one.log.settings.retention_ms for one in replicas(cluster, "t")} == {3000})
-            assert {one.log.settings.retention_ms for one in replicas(cluster, "own")} == {9}
-            assert {one.log.settings.producer_id_expiration_ms for one in replicas(cluster, "t")} == {555}
-            assert all(node.services.settings.log_cleaner_backoff_ms == 77 for node in cluster.nodes.values())
-            while (await describe(cluster, "t")).min_insync_replicas != 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-            assert await alter(cluster, resource(BROKER, "2", one("log.retention.ms", "4000")), node_id=2) == [0]
-            await seen(lambda: cluster.nodes[2].services.settings.log_retention_ms == 4000)
-            assert cluster.nodes[1].services.settings.log_retention_ms == 3000
-            row = (await described(cluster, BROKER, "2", "log.retention.ms", node_id=2))["log.retention.ms"]
-            assert (row.value, row.config_source, row.read_only) == ("4000", 2, False)
-            assert [(one.name, one.value, one.source) for one in row.synonyms] == [
-                ("log.retention.ms", "4000", 2),
-                ("log.retention.ms", "3000", 3),
-                ("log.retention.hours", "168", 5),
-            ]
-            topic = (await described(cluster, TOPIC, "t", "retention.ms", node_id=2))["retention.ms"]
-            assert (topic.value, topic.config_source) == ("4000", 2)
-            default = await described(cluster, BROKER, "")
-            assert {name: (row.value, row.config_source) for name, row in default.items()}["log.retention.ms"] == (
-                "3000",
-                3,
-            )
-            # A broker that starts later knows it from the start.
-            await cluster.stop_broker(2)
-            await cluster.start_broker(2)
-            assert cluster.nodes[2].services.settings.log_retention_ms == 4000
-            assert await alter(cluster, resource(BROKER, "2", one("log.retention.ms", None, DELETE)), node_id=2) == [0]
-            await seen(lambda: cluster.nodes[2].services.settings.log_retention_ms == 3000)
-
-    story(scenario)
+async def test_brokers_change_alone_and_together_and_topics_follow() -> None:
+    async with Cluster(2) as cluster:
+        assert (await create(cluster, "t", replicas=2)).error_code == 0
+        assert (await create(cluster, "own", replicas=2, **{"retention.ms": "9"})).error_code == 0
+        common = resource(
+            BROKER,
+            "",
+            one("log.retention.ms", "3000"),
+            one("min.insync.replicas", "2"),
+            one("log.cleaner.backoff.ms", "77"),
+            one("producer.id.expiration.ms", "555"),
+        )
+        assert await alter(cluster, common) == [0]
+        await seen(lambda: {one.log.settings.retention_ms for one in replicas(cluster, "t")} == {3000})
+        assert {one.log.settings.retention_ms for one in replicas(cluster, "own")} == {9}
+        assert {one.log.settings.producer_id_expiration_ms for one in replicas(cluster, "t")} == {555}
+        assert all(node.services.settings.log_cleaner_backoff_ms == 77 for node in cluster.nodes.values())
+        while (await describe(cluster, "t")).min_insync_replicas != 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        assert await alter(cluster, resource(BROKER, "2", one("log.retention.ms", "4000")), node_id=2) == [0]
+        await seen(lambda: cluster.nodes[2].services.settings.log_retention_ms == 4000)
+        assert cluster.nodes[1].services.settings.log_retention_ms == 3000
+        row = (await described(cluster, BROKER, "2", "log.retention.ms", node_id=2))["log.retention.ms"]
+        assert (row.value, row.config_source, row.read_only) == ("4000", 2, False)
+        assert [(one.name, one.value, one.source) for one in row.synonyms] == [
+            ("log.retention.ms", "4000", 2),
+            ("log.retention.ms", "3000", 3),
+            ("log.retention.hours", "168", 5),
+        ]
+        topic = (await described(cluster, TOPIC, "t", "retention.ms", node_id=2))["retention.ms"]
+        assert (topic.value, topic.config_source) == ("4000", 2)
+        default = await described(cluster, BROKER, "")
+        assert {name: (row.value, row.config_source) for name, row in default.items()}["log.retention.ms"] == (
+            "3000",
+            3,
+        )
+        # A broker that starts later knows it from the start.
+        await cluster.stop_broker(2)
+        await cluster.start_broker(2)
+        assert cluster.nodes[2].services.settings.log_retention_ms == 4000
+        assert await alter(cluster, resource(BROKER, "2", one("log.retention.ms", None, DELETE)), node_id=2) == [0]
+        await seen(lambda: cluster.nodes[2].services.settings.log_retention_ms == 3000)
 
 
-def test_changes_are_noticed_after_a_lost_session_too() -> None:
-    async def scenario() -> None:
-        async with Cluster(2) as cluster:
-            assert (await create(cluster, "t", replicas=2)).error_code == 0
-            away = cluster.nodes[2]
-            before = away.session
-            # What was written while it was out of touch, and announced to others only:
-            session = cluster.nodes[1].session
-            await session.set(paths.topic_config("t"), znodes.encode_config({"retention.ms": "77"}))
-            await session.create(paths.config("brokers/<default>"), znodes.encode_config({"message.max.bytes": "78"}))
-            cluster.zookeeper.expire(before)
-            await seen(lambda: away.session is not before)
-            mine = [one for one in away.services.replicas.partitions() if one.topic == "t"]
-            await seen(lambda: mine[0].log.settings.retention_ms == 77)
-            await seen(lambda: away.services.settings.message_max_bytes == 78)
-            assert await alter(cluster, resource(TOPIC, "t", one("retention.ms", "79"))) == [0]
-            await seen(lambda: mine[0].log.settings.retention_ms == 79)
-
-    story(scenario)
+async def test_changes_are_noticed_after_a_lost_session_too() -> None:
+    async with Cluster(2) as cluster:
+        assert (await create(cluster, "t", replicas=2)).error_code == 0
+        away = cluster.nodes[2]
+        before = away.session
+        # What was written while it was out of touch, and announced to others only:
+        session = cluster.nodes[1].session
+        await session.set(paths.topic_config("t"), znodes.encode_config({"retention.ms": "77"}))
+        await session.create(paths.config("brokers/<default>"), znodes.encode_config({"message.max.bytes": "78"}))
+        cluster.zookeeper.expire(before)
+        await seen(lambda: away.session is not before)
+        mine = [one for one in away.services.replicas.partitions() if one.topic == "t"]
+        await seen(lambda: mine[0].log.settings.retention_ms == 77)
+        await seen(lambda: away.services.settings.message_max_bytes == 78)
+        assert await alter(cluster, resource(TOPIC, "t", one("retention.ms", "79"))) == [0]
+        await seen(lambda: mine[0].log.settings.retention_ms == 79)
 
 
-def test_unclean_elections_can_be_allowed_when_they_are_needed() -> None:
-    async def scenario() -> None:
-        async with Cluster(3) as cluster:
-            assert (await create(cluster, "t", replicas=3)).error_code == 0
-            behind, *in_sync = sorted(cluster.nodes, key=lambda one: one == active_controller(cluster))
-            await cluster.crash_broker(behind)
-            last = cluster.nodes[in_sync[-1]].services.metadata
-            await last.wait_until(lambda image: behind not in image.topics["t"].partitions[0].isr, 60_000)
-            for node_id in in_sync:
-                await cluster.crash_broker(node_id)
-            await cluster.start_broker(behind)
-            services = cluster.nodes[behind].services
-            assert await services.metadata.wait_until(lambda image: "t" in image.topics, 60_000)
-            assert services.metadata.image.topics["t"].partitions[0].leader == -1
-            change = resource(BROKER, "", one("unclean.leader.election.enable", "true"))
-            assert await alter(cluster, change, node_id=behind) == [0]
-            await seen(lambda: services.metadata.image.topics["t"].partitions[0].leader == behind)
-
-    story(scenario)
+async def test_unclean_elections_can_be_allowed_when_they_are_needed() -> None:
+    async with Cluster(3) as cluster:
+        assert (await create(cluster, "t", replicas=3)).error_code == 0
+        behind, *in_sync = sorted(cluster.nodes, key=lambda one: one == active_controller(cluster))
+        await cluster.crash_broker(behind)
+        last = cluster.nodes[in_sync[-1]].services.metadata
+        await last.wait_until(lambda image: behind not in image.topics["t"].partitions[0].isr, 60_000)
+        for node_id in in_sync:
+            await cluster.crash_broker(node_id)
+        await cluster.start_broker(behind)
+        services = cluster.nodes[behind].services
+        assert await services.metadata.wait_until(lambda image: "t" in image.topics, 60_000)
+        assert services.metadata.image.topics["t"].partitions[0].leader == -1
+        change = resource(BROKER, "", one("unclean.leader.election.enable", "true"))
+        assert await alter(cluster, change, node_id=behind) == [0]
+        await seen(lambda: services.metadata.image.topics["t"].partitions[0].leader == behind)
 
 
 @pytest.mark.parametrize(
@@ -229,36 +219,29 @@ def test_unclean_elections_can_be_allowed_when_they_are_needed() -> None:
         ([resource(BROKER_LOGGER, "", one("root", "INFO"))], [ErrorCode.INVALID_REQUEST]),
     ],
 )
-def test_what_is_refused(asked: list[new.AlterConfigsResource], codes: list[int]) -> None:
-    async def scenario() -> None:
-        async with Cluster(1) as cluster:
-            assert (await create(cluster, "t", replicas=1)).error_code == 0
-            assert await alter(cluster, *asked, validate_only=True) == codes
-            assert await alter(cluster, *asked) == codes
-
-    story(scenario)
+async def test_what_is_refused(asked: list[new.AlterConfigsResource], codes: list[int]) -> None:
+    async with Cluster(1) as cluster:
+        assert (await create(cluster, "t", replicas=1)).error_code == 0
+        assert await alter(cluster, *asked, validate_only=True) == codes
+        assert await alter(cluster, *asked) == codes
 
 
-def test_asking_for_validation_changes_nothing() -> None:
-    async def scenario() -> None:
-        async with Cluster(1) as cluster:
-            assert (await create(cluster, "t", replicas=1)).error_code == 0
-            change = resource(TOPIC, "t", one("retention.ms", "77"))
-            assert await alter(cluster, change, validate_only=True) == [0]
-            assert await alter(cluster, resource(TOPIC, "t", one("retention.bytes", "78"))) == [0]
-            await seen(lambda: replicas(cluster, "t")[0].log.settings.retention_bytes == 78)
-            assert replicas(cluster, "t")[0].log.settings.retention_ms != 77
-            assert await replace(cluster, TOPIC, "t", retention_ms=None) == ErrorCode.INVALID_REQUEST
-            assert await replace(cluster, BROKER_LOGGER, "1", root="INFO") == ErrorCode.INVALID_REQUEST
-
-    story(scenario)
+async def test_asking_for_validation_changes_nothing() -> None:
+    async with Cluster(1) as cluster:
+        assert (await create(cluster, "t", replicas=1)).error_code == 0
+        change = resource(TOPIC, "t", one("retention.ms", "77"))
+        assert await alter(cluster, change, validate_only=True) == [0]
+        assert await alter(cluster, resource(TOPIC, "t", one("retention.bytes", "78"))) == [0]
+        await seen(lambda: replicas(cluster, "t")[0].log.settings.retention_bytes == 78)
+        assert replicas(cluster, "t")[0].log.settings.retention_ms != 77
+        assert await replace(cluster, TOPIC, "t", retention_ms=None) == ErrorCode.INVALID_REQUEST
+        assert await replace(cluster, BROKER_LOGGER, "1", root="INFO") == ErrorCode.INVALID_REQUEST
 
 
-def test_levels_of_loggers() -> None:
+async def test_levels_of_loggers() -> None:
     logger = logging.getLogger("anabranch.broker.server")
     before = logger.level
-
-    async def scenario() -> None:
+    try:
         async with Cluster(1) as cluster:
             assert await alter(cluster, resource(BROKER_LOGGER, "1", one("anabranch.broker.server", "FATAL"))) == [0]
             row = (await described(cluster, BROKER_LOGGER, "1", "anabranch.broker.server"))["anabranch.broker.server"]
@@ -268,8 +251,5 @@ def test_levels_of_loggers() -> None:
                 0
             ]
             assert logger.level == logging.NOTSET
-
-    try:
-        story(scenario)
     finally:
         logger.setLevel(before)

@@ -13,7 +13,6 @@ from anabranch.cluster import Cluster
 from anabranch.controller.zk import paths
 from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from anabranch.protocol.errors import ErrorCode
-from tests.conftest import run_strictly
 
 LEADER, FOLLOWER = 1, 2
 
@@ -59,28 +58,24 @@ class Asker:
         (3, ErrorCode.INELIGIBLE_REPLICA),
     ],
 )
-def test_an_isr_with_a_dead_member_is_refused_in_the_words_of_the_version(version: int, code: ErrorCode) -> None:
+async def test_an_isr_with_a_dead_member_is_refused_in_the_words_of_the_version(version: int, code: ErrorCode) -> None:
     """Goal: nothing is persisted; INELIGIBLE_REPLICA is only said to who knows it.
 
     Method: the follower is dead; the leader's request is sent by hand. Without epochs (0 to 2, and -1 in 3) the same
     rule holds as before KIP-903; a member whose epoch is not known is accepted.
     """
-
-    async def scenario() -> None:
-        async with asyncio.timeout(60), Cluster(2) as cluster, Admin(cluster.bootstrap_servers) as admin:
-            await admin.create_topics([NewTopic(name="t", assignments={0: [LEADER, FOLLOWER]})])
-            await admin.wait_for_topic("t", replicas=2)
-            controller = cluster.nodes[LEADER]
-            assert controller.controller is not None and controller.controller.active
-            connection = await Connection.open("127.0.0.1", controller.port, client_id="broker-1")
-            asker = Asker(cluster, connection)
-            await cluster.crash_broker(FOLLOWER)
-            await controller.services.metadata.wait_until(lambda image: FOLLOWER not in image.brokers, 60_000)
-            before = await asker.state()
-            assert (await asker.ask(version, {LEADER: -1, FOLLOWER: -1})).error_code == code
-            assert await asker.state() == before
-            accepted = await asker.ask(version, {LEADER: -1})
-            assert (accepted.error_code, accepted.isr) == (ErrorCode.NONE, [LEADER])
-            await connection.close()
-
-    run_strictly(scenario())
+    async with asyncio.timeout(60), Cluster(2) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="t", assignments={0: [LEADER, FOLLOWER]})])
+        await admin.wait_for_topic("t", replicas=2)
+        controller = cluster.nodes[LEADER]
+        assert controller.controller is not None and controller.controller.active
+        connection = await Connection.open("127.0.0.1", controller.port, client_id="broker-1")
+        asker = Asker(cluster, connection)
+        await cluster.crash_broker(FOLLOWER)
+        await controller.services.metadata.wait_until(lambda image: FOLLOWER not in image.brokers, 60_000)
+        before = await asker.state()
+        assert (await asker.ask(version, {LEADER: -1, FOLLOWER: -1})).error_code == code
+        assert await asker.state() == before
+        accepted = await asker.ask(version, {LEADER: -1})
+        assert (accepted.error_code, accepted.isr) == (ErrorCode.NONE, [LEADER])
+        await connection.close()

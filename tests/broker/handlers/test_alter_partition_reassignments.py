@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from anabranch.cluster import Cluster
 from anabranch.controller.zk import paths, znodes
 from anabranch.protocol.apis.alter_partition_reassignments import (
@@ -12,7 +14,9 @@ from anabranch.protocol.apis.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from anabranch.protocol.apis.list_partition_reassignments import ListPartitionReassignmentsRequest
-from tests.anabranch.test_cluster import active_controller, ask, create, describe, fetch, leader, produce, story
+from tests.anabranch.test_cluster import active_controller, ask, create, describe, fetch, leader, produce
+
+pytestmark = pytest.mark.timeout(60)
 
 
 async def reassign(cluster: Cluster, replicas: list[int] | None, at: int | None = None) -> tuple[int, int]:
@@ -46,64 +50,55 @@ def hosts(cluster: Cluster) -> set[int]:
     }
 
 
-def test_a_partition_moves_with_its_records_while_more_come_in() -> None:
-    async def scenario() -> None:
-        async with Cluster(4) as cluster:
-            await create(cluster, "t", replicas=2)
-            before, after = await others_than(cluster)
-            assert await produce(cluster, "t", b"before", at=await leader(cluster, "t")) == (0, 0)
-            assert await reassign(cluster, after) == (0, 0)
-            offset = 1
-            while await moving(cluster):
-                code, base = await produce(cluster, "t", b"during", at=await leader(cluster, "t"))
-                if code == 0:
-                    assert base == offset
-                    offset += 1
-            node = cluster.nodes[after[0]]
-            assert await node.services.metadata.wait_until(
-                lambda image: image.topics["t"].partitions[0].replicas == tuple(after), 60_000
-            )
-            row = (await describe(cluster, "t", after[0])).partitions[0]
-            assert set(row.isr_nodes) == set(after) and row.leader_id in after
-            assert await produce(cluster, "t", b"after", at=row.leader_id) == (0, offset)
-            records = await fetch(cluster, "t", at=row.leader_id)
-            assert b"before" in records and b"after" in records
-            while hosts(cluster) != set(after):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            assert (await produce(cluster, "t", b"x", at=before[0]))[0] == 6, "NOT_LEADER_OR_FOLLOWER"
-
-    story(scenario)
+async def test_a_partition_moves_with_its_records_while_more_come_in() -> None:
+    async with Cluster(4) as cluster:
+        await create(cluster, "t", replicas=2)
+        before, after = await others_than(cluster)
+        assert await produce(cluster, "t", b"before", at=await leader(cluster, "t")) == (0, 0)
+        assert await reassign(cluster, after) == (0, 0)
+        offset = 1
+        while await moving(cluster):
+            code, base = await produce(cluster, "t", b"during", at=await leader(cluster, "t"))
+            if code == 0:
+                assert base == offset
+                offset += 1
+        node = cluster.nodes[after[0]]
+        assert await node.services.metadata.wait_until(
+            lambda image: image.topics["t"].partitions[0].replicas == tuple(after), 60_000
+        )
+        row = (await describe(cluster, "t", after[0])).partitions[0]
+        assert set(row.isr_nodes) == set(after) and row.leader_id in after
+        assert await produce(cluster, "t", b"after", at=row.leader_id) == (0, offset)
+        records = await fetch(cluster, "t", at=row.leader_id)
+        assert b"before" in records and b"after" in records
+        while hosts(cluster) != set(after):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert (await produce(cluster, "t", b"x", at=before[0]))[0] == 6, "NOT_LEADER_OR_FOLLOWER"
 
 
-def test_a_move_to_a_broker_that_is_away_is_shown_called_off_and_leaves_nothing() -> None:
-    async def scenario() -> None:
-        async with Cluster(4) as cluster:
-            await create(cluster, "t", replicas=2)
-            before, after = await others_than(cluster)
-            target = next(one for one in after if one != active_controller(cluster))
-            fetchers = cluster.nodes[target].services.replicas.fetchers
-            fetchers.follow = lambda partition: None  # type: ignore[method-assign]  # its replicas never catch up
-            assert await reassign(cluster, [before[0], target]) == (0, 0)
-            assert await moving(cluster) == [([before[0], target, before[1]], [target], [before[1]])]
-            data, _ = await cluster.nodes[target].session.get(paths.topic("t"))
-            body = znodes.decode_topic("", data)
-            assert (body.adding_replicas, body.removing_replicas) == ({0: (target,)}, {0: (before[1],)})
-            assert await reassign(cluster, None) == (0, 0)
-            assert await moving(cluster) == []
-            while hosts(cluster) != set(before):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            assert await reassign(cluster, None) == (0, 85)
-
-    story(scenario)
+async def test_a_move_to_a_broker_that_is_away_is_shown_called_off_and_leaves_nothing() -> None:
+    async with Cluster(4) as cluster:
+        await create(cluster, "t", replicas=2)
+        before, after = await others_than(cluster)
+        target = next(one for one in after if one != active_controller(cluster))
+        fetchers = cluster.nodes[target].services.replicas.fetchers
+        fetchers.follow = lambda partition: None  # type: ignore[method-assign]  # its replicas never catch up
+        assert await reassign(cluster, [before[0], target]) == (0, 0)
+        assert await moving(cluster) == [([before[0], target, before[1]], [target], [before[1]])]
+        data, _ = await cluster.nodes[target].session.get(paths.topic("t"))
+        body = znodes.decode_topic("", data)
+        assert (body.adding_replicas, body.removing_replicas) == ({0: (target,)}, {0: (before[1],)})
+        assert await reassign(cluster, None) == (0, 0)
+        assert await moving(cluster) == []
+        while hosts(cluster) != set(before):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert await reassign(cluster, None) == (0, 85)
 
 
-def test_only_the_controller_answers() -> None:
-    async def scenario() -> None:
-        async with Cluster(2) as cluster:
-            await create(cluster, "t", replicas=2)
-            other = active_controller(cluster) % 2 + 1
-            assert await reassign(cluster, [1], at=other) == (41, -1)
-            response = await ask(cluster, other, ListPartitionReassignmentsRequest())
-            assert response.error_code == 41
-
-    story(scenario)
+async def test_only_the_controller_answers() -> None:
+    async with Cluster(2) as cluster:
+        await create(cluster, "t", replicas=2)
+        other = active_controller(cluster) % 2 + 1
+        assert await reassign(cluster, [1], at=other) == (41, -1)
+        response = await ask(cluster, other, ListPartitionReassignmentsRequest())
+        assert response.error_code == 41

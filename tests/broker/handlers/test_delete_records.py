@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.protocol.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from anabranch.protocol.errors import ErrorCode
-from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, run, until
+from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, replica_cluster, until
 
 
 async def delete(
@@ -23,8 +23,8 @@ async def delete(
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_every_replica_begins_later(version: int) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_every_replica_begins_later(version: int) -> None:
+    async with replica_cluster(3, replica_fetch_wait_max_ms=20) as cluster:
         await cluster.lead(1)
         for value in "abcdef":
             await cluster.produce(1, batch(value))
@@ -37,11 +37,9 @@ def test_every_replica_begins_later(version: int) -> None:
         assert await delete(cluster, -1) == (ErrorCode.NONE, 6)
         assert (await cluster.produce(1, batch("g"))).base_offset == 6
 
-    run(scenario, 3, replica_fetch_wait_max_ms=20)
 
-
-def test_the_new_start_survives_a_restart() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_the_new_start_survives_a_restart() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         for value in "abc":
             await cluster.produce(1, batch(value))
@@ -51,11 +49,9 @@ def test_the_new_start_survives_a_restart() -> None:
         await cluster.lead(1, replicas=(1,))
         assert log_values(cluster.partition(1)) == ["c"]
 
-    run(scenario, 1)
 
-
-def test_the_answer_waits_for_a_live_follower_and_not_for_a_dead_one() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_the_answer_waits_for_a_live_follower_and_not_for_a_dead_one() -> None:
+    async with replica_cluster(2, replica_fetch_wait_max_ms=20) as cluster:
         await cluster.lead(1, replicas=(1, 2), only=(1,))
         await cluster.produce(1, batch("a", "b"), acks=1)
         assert await delete(cluster, 1) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1), "not committed yet"
@@ -69,11 +65,9 @@ def test_the_answer_waits_for_a_live_follower_and_not_for_a_dead_one() -> None:
         await cluster.publish()
         assert await delete(cluster, 2) == (ErrorCode.NONE, 2)
 
-    run(scenario, 2, replica_fetch_wait_max_ms=20)
 
-
-def test_a_leader_that_resigns_says_so() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_leader_that_resigns_says_so() -> None:
+    async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2), only=(1,))
         await cluster.produce(1, batch("a"), acks=1)
         cluster.partition(1).high_watermark = 1
@@ -82,11 +76,9 @@ def test_a_leader_that_resigns_says_so() -> None:
         await cluster.lead(2, replicas=(1, 2))
         assert await waiting == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
-    run(scenario, 2)
 
-
-def test_what_is_refused() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_what_is_refused() -> None:
+    async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         await cluster.produce(1, batch("a"))
         assert await delete(cluster, 2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
@@ -96,13 +88,9 @@ def test_what_is_refused() -> None:
         assert await delete(cluster, 1, topic="__consumer_offsets") == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
         assert cluster.partition(1).log.log_start_offset == 0
 
-    run(scenario, 2)
 
-
-def test_a_compacted_topic_is_not_deleted_from() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_compacted_topic_is_not_deleted_from() -> None:
+    async with replica_cluster(1, log_cleanup_policy="compact") as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a"))
         assert await delete(cluster, 1) == (ErrorCode.POLICY_VIOLATION, -1)
-
-    run(scenario, 1, log_cleanup_policy="compact")

@@ -5,55 +5,52 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from anabranch.cluster import Cluster
 from anabranch.controller.zk import paths
 from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.wire import ZERO_UUID
-from tests.anabranch.test_cluster import active_controller, ask, create, describe, story
+from tests.anabranch.test_cluster import active_controller, ask, create, describe
+
+pytestmark = pytest.mark.timeout(60)
 
 
-def test_a_replica_that_was_away_is_waited_for_and_deleted_when_it_is_back() -> None:
-    async def scenario() -> None:
-        async with Cluster(3) as cluster:
-            assert (await create(cluster, "t")).error_code == 0
-            away = active_controller(cluster) % 3 + 1
-            files = cluster._files[away]
-            await cluster.crash_broker(away)
-            at = active_controller(cluster)
-            watcher = cluster.nodes[at].services
-            assert await watcher.metadata.wait_until(lambda image: away not in image.brokers, 60_000)
-            request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=60_000)
-            (deleted,) = (await ask(cluster, at, request)).responses
-            assert deleted.error_code == 0
-            assert f"stays taken until broker {away} is back" in deleted.error_message
-            assert (await describe(cluster, "t")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            again = await create(cluster, "t", replicas=2)
-            assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS, "it is marked for deletion until all is gone"
-            assert "Topic 't' is marked for deletion" in again.error_message
-            assert files.names("t-0")
-            await cluster.start_broker(away)
-            while await watcher.session.exists(paths.topic("t")) is not None:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            assert "t-0" not in files.names(""), "renamed, to be removed after a while"
-            assert (await create(cluster, "t", partitions=2)).error_code == 0
-
-    story(scenario)
+async def test_a_replica_that_was_away_is_waited_for_and_deleted_when_it_is_back() -> None:
+    async with Cluster(3) as cluster:
+        assert (await create(cluster, "t")).error_code == 0
+        away = active_controller(cluster) % 3 + 1
+        files = cluster._files[away]
+        await cluster.crash_broker(away)
+        at = active_controller(cluster)
+        watcher = cluster.nodes[at].services
+        assert await watcher.metadata.wait_until(lambda image: away not in image.brokers, 60_000)
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=60_000)
+        (deleted,) = (await ask(cluster, at, request)).responses
+        assert deleted.error_code == 0
+        assert f"stays taken until broker {away} is back" in deleted.error_message
+        assert (await describe(cluster, "t")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        again = await create(cluster, "t", replicas=2)
+        assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS, "it is marked for deletion until all is gone"
+        assert "Topic 't' is marked for deletion" in again.error_message
+        assert files.names("t-0")
+        await cluster.start_broker(away)
+        while await watcher.session.exists(paths.topic("t")) is not None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert "t-0" not in files.names(""), "renamed, to be removed after a while"
+        assert (await create(cluster, "t", partitions=2)).error_code == 0
 
 
-def test_a_controller_that_has_not_heard_of_a_topic_yet_deletes_it() -> None:
+async def test_a_controller_that_has_not_heard_of_a_topic_yet_deletes_it() -> None:
     """Just elected, it is not told of the topics yet: what it does not know may exist."""
-
-    async def scenario() -> None:
-        async with Cluster(1) as cluster:
-            assert (await create(cluster, "t", replicas=1)).error_code == 0
-            metadata = cluster.nodes[1].services.metadata
-            metadata.image = replace(metadata.image, topics={})
-            request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=60_000)
-            assert (await ask(cluster, 1, request)).responses[0].error_code == 0
-            while await cluster.nodes[1].services.session.exists(paths.topic("t")) is not None:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            missing = await ask(cluster, 1, request)
-            assert missing.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    story(scenario)
+    async with Cluster(1) as cluster:
+        assert (await create(cluster, "t", replicas=1)).error_code == 0
+        metadata = cluster.nodes[1].services.metadata
+        metadata.image = replace(metadata.image, topics={})
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=60_000)
+        assert (await ask(cluster, 1, request)).responses[0].error_code == 0
+        while await cluster.nodes[1].services.session.exists(paths.topic("t")) is not None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        missing = await ask(cluster, 1, request)
+        assert missing.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.protocol.apis.describe_producers import DescribeProducersRequest, DescribeProducersResponse, TopicRequest
 from anabranch.protocol.errors import ErrorCode
-from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, run, until
+from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, replica_cluster, until
 from tests.broker.transactions import coordinate_transactions, end, marker, produce, transactional_batch
 
 
@@ -14,8 +14,8 @@ async def describe(cluster: ReplicaCluster, broker_id: int, *topics: str) -> Des
     return response
 
 
-def test_leader_and_follower_show_open_transactions() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_leader_and_follower_show_open_transactions() -> None:
+    async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         await coordinate_transactions(cluster, 1, [("t", 0)])
         await cluster.produce(1, batch("a", "b", producer=(5, 1), sequence=0))
@@ -34,11 +34,9 @@ def test_leader_and_follower_show_open_transactions() -> None:
             assert (transactional.producer_id, transactional.last_sequence) == (7, 1)
             assert (transactional.coordinator_epoch, transactional.current_txn_start_offset) == (9, 4)
 
-    run(scenario, 2)
 
-
-def test_partitions_that_cannot_be_described() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_partitions_that_cannot_be_described() -> None:
+    async with replica_cluster(2) as cluster:
         await cluster.lead(2, replicas=(2,))
         response = await describe(cluster, 1, "t", "nowhere", "not a name")
         rows = [topic.partitions[0] for topic in response.topics]
@@ -48,5 +46,3 @@ def test_partitions_that_cannot_be_described() -> None:
             ErrorCode.INVALID_TOPIC_EXCEPTION,
         ]
         assert all(row.error_message and not row.active_producers for row in rows)
-
-    run(scenario, 2)

@@ -8,7 +8,9 @@ import pytest
 
 from anabranch.cluster import Cluster
 from anabranch.protocol.apis.elect_leaders import ElectLeadersRequest, TopicPartitions
-from tests.anabranch.test_cluster import active_controller, ask, create, describe, leader, story
+from tests.anabranch.test_cluster import active_controller, ask, create, describe, leader
+
+pytestmark = pytest.mark.timeout(60)
 
 
 async def elect(cluster: Cluster, *, unclean: bool = False, version: int = 2, at: int | None = None) -> tuple[int, int]:
@@ -20,45 +22,37 @@ async def elect(cluster: Cluster, *, unclean: bool = False, version: int = 2, at
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_leadership_goes_back_to_the_preferred_replica(version: int) -> None:
-    async def scenario() -> None:
-        async with Cluster(3, properties={"auto.leader.rebalance.enable": "false"}) as cluster:
-            await create(cluster, "t")
-            assert await elect(cluster, version=version) == (0, 84)
-            first = await leader(cluster, "t")
-            await cluster.stop_broker(first)
-            await cluster.start_broker(first)
-            while len((await describe(cluster, "t")).partitions[0].isr_nodes) < 3:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            assert await leader(cluster, "t") != first
-            controller = active_controller(cluster)
-            assert await elect(cluster, version=version) == (0, 0)
-            assert (await describe(cluster, "t", controller)).partitions[0].leader_id == first
-
-    story(scenario)
+async def test_leadership_goes_back_to_the_preferred_replica(version: int) -> None:
+    async with Cluster(3, properties={"auto.leader.rebalance.enable": "false"}) as cluster:
+        await create(cluster, "t")
+        assert await elect(cluster, version=version) == (0, 84)
+        first = await leader(cluster, "t")
+        await cluster.stop_broker(first)
+        await cluster.start_broker(first)
+        while len((await describe(cluster, "t")).partitions[0].isr_nodes) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert await leader(cluster, "t") != first
+        controller = active_controller(cluster)
+        assert await elect(cluster, version=version) == (0, 0)
+        assert (await describe(cluster, "t", controller)).partitions[0].leader_id == first
 
 
-def test_a_leader_at_any_price() -> None:
-    async def scenario() -> None:
-        async with Cluster(3) as cluster:
-            await create(cluster, "t", replicas=2)
-            row = (await describe(cluster, "t")).partitions[0]
-            first, second = row.replica_nodes
-            await cluster.crash_broker(second)
-            while (await describe(cluster, "t", first)).partitions[0].isr_nodes != [first]:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            await cluster.crash_broker(first)
-            await cluster.start_broker(second)
-            witness = next(iter(cluster.nodes.values())).services.metadata
-            assert await witness.wait_until(
-                lambda image: second in image.brokers and first not in image.brokers, 60_000
-            )
-            controller = await settled_controller(cluster)
-            assert await elect(cluster, at=controller) == (0, 80)
-            assert await elect(cluster, unclean=True, at=controller) == (0, 0)
-            assert (await describe(cluster, "t", controller)).partitions[0].leader_id == second
-
-    story(scenario)
+async def test_a_leader_at_any_price() -> None:
+    async with Cluster(3) as cluster:
+        await create(cluster, "t", replicas=2)
+        row = (await describe(cluster, "t")).partitions[0]
+        first, second = row.replica_nodes
+        await cluster.crash_broker(second)
+        while (await describe(cluster, "t", first)).partitions[0].isr_nodes != [first]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await cluster.crash_broker(first)
+        await cluster.start_broker(second)
+        witness = next(iter(cluster.nodes.values())).services.metadata
+        assert await witness.wait_until(lambda image: second in image.brokers and first not in image.brokers, 60_000)
+        controller = await settled_controller(cluster)
+        assert await elect(cluster, at=controller) == (0, 80)
+        assert await elect(cluster, unclean=True, at=controller) == (0, 0)
+        assert (await describe(cluster, "t", controller)).partitions[0].leader_id == second
 
 
 async def settled_controller(cluster: Cluster) -> int:
@@ -69,11 +63,8 @@ async def settled_controller(cluster: Cluster) -> int:
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_only_the_controller_elects(version: int) -> None:
-    async def scenario() -> None:
-        async with Cluster(2) as cluster:
-            await create(cluster, "t", replicas=2)
-            other = active_controller(cluster) % 2 + 1
-            assert await elect(cluster, at=other, version=version) == (41 if version else 0, 41)
-
-    story(scenario)
+async def test_only_the_controller_elects(version: int) -> None:
+    async with Cluster(2) as cluster:
+        await create(cluster, "t", replicas=2)
+        other = active_controller(cluster) % 2 + 1
+        assert await elect(cluster, at=other, version=version) == (41 if version else 0, 41)

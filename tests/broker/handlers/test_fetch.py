@@ -19,10 +19,9 @@ from anabranch.protocol.apis.fetch import (
 )
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import (
-    ReplicaCluster,
     batch,
     fetch_request,
-    run,
+    replica_cluster,
     topic_id_of,
     until,
     values,
@@ -31,14 +30,12 @@ from tests.broker.storage.faulty_files import FaultyFiles
 
 
 @pytest.mark.parametrize("version", range(4, 18))
-def test_every_version_reads_the_same_records(version: int) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_every_version_reads_the_same_records(version: int) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a", "b"))
         row = await cluster.fetch(1, 0, version=version)
         assert (row.error_code, row.high_watermark, values(row.records)) == (0, 2, ["a", "b"])
-
-    run(scenario, 1)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +48,8 @@ def test_every_version_reads_the_same_records(version: int) -> None:
         (0, 2, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ],
 )
-def test_offsets_and_epochs_are_checked(offset: int, epoch: int, code: ErrorCode) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_offsets_and_epochs_are_checked(offset: int, epoch: int, code: ErrorCode) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a", "b"))
         await cluster.lead(1, replicas=(1,))
@@ -60,11 +57,9 @@ def test_offsets_and_epochs_are_checked(offset: int, epoch: int, code: ErrorCode
         assert row.error_code == code
         assert (row.high_watermark == -1) == (code is not ErrorCode.NONE)
 
-    run(scenario, 1)
 
-
-def test_topics_that_are_not_known_by_id_or_name() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_topics_that_are_not_known_by_id_or_name() -> None:
+    async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1,))
         assert (await cluster.fetch(1, 0, topic="nowhere")).error_code == ErrorCode.UNKNOWN_TOPIC_ID
         by_name = await cluster.fetch(1, 0, topic="nowhere", version=12)
@@ -73,11 +68,9 @@ def test_topics_that_are_not_known_by_id_or_name() -> None:
         assert elsewhere.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert elsewhere.current_leader.leader_id == 1
 
-    run(scenario, 2)
 
-
-def test_the_first_batch_is_whole_however_large_and_the_rest_fits() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_the_first_batch_is_whole_however_large_and_the_rest_fits() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         size = len(batch("x"))
         for value in "abc":
@@ -86,11 +79,9 @@ def test_the_first_batch_is_whole_however_large_and_the_rest_fits() -> None:
         assert values((await cluster.fetch(1, 0, max_bytes=2 * size)).records) == ["a", "b"]
         assert values((await cluster.fetch(1, 0, max_bytes=3 * size - 1)).records) == ["a", "b"]
 
-    run(scenario, 1)
 
-
-def test_the_budget_is_one_for_all_partitions() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_the_budget_is_one_for_all_partitions() -> None:
+    async with replica_cluster(1) as cluster:
         topics = ["t", "u", "v"]
         for topic in topics:
             await cluster.lead(1, replicas=(1,), topic=topic)
@@ -113,8 +104,6 @@ def test_the_budget_is_one_for_all_partitions() -> None:
         assert await read(2 * size) == [["t"], ["u"], []]
         assert await read(3 * size - 1) == [["t"], ["u"], []]
         assert await read(3 * size) == [["t"], ["u"], ["v"]]
-
-    run(scenario, 1)
 
 
 def in_session(
@@ -150,10 +139,10 @@ def told(response: FetchResponse) -> dict[str, tuple[int, int, list[str]]]:
         (0, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, False),
     ],
 )
-def test_a_session_is_given_to_whoever_asks_for_one(
+async def test_a_session_is_given_to_whoever_asks_for_one(
     session_id: int, session_epoch: int, code: int, session: bool
 ) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a"))
         request = in_session(session_id, session_epoch, ("t", 0))
@@ -161,12 +150,10 @@ def test_a_session_is_given_to_whoever_asks_for_one(
         assert (response.error_code, response.session_id != 0) == (code, session)
         assert told(response) == ({} if code else {"t": (0, 1, ["a"])})
 
-    run(scenario, 1)
-
 
 @pytest.mark.parametrize("version", [7, 11, 12, 13, 17])
-def test_an_incremental_answer_has_what_is_new_and_nothing_else(version: int) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_an_incremental_answer_has_what_is_new_and_nothing_else(version: int) -> None:
+    async with replica_cluster(1) as cluster:
         for topic in "tuv":
             await cluster.lead(1, replicas=(1,), topic=topic)
 
@@ -195,11 +182,9 @@ def test_an_incremental_answer_has_what_is_new_and_nothing_else(version: int) ->
         assert (last.error_code, last.session_id, last.responses) == (0, 0, [])
         assert (await ask(n, 10)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
-    run(scenario, 1)
 
-
-def test_a_session_keeps_to_ids_or_to_names() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_session_keeps_to_ids_or_to_names() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         opened = await cluster.call(cluster[1], in_session(0, 0, ("t", 0)), version=12)
         request = in_session(opened.session_id, 1)
@@ -207,11 +192,9 @@ def test_a_session_keeps_to_ids_or_to_names() -> None:
         assert response.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         assert (await cluster.call(cluster[1], request, version=12)).error_code == 0
 
-    run(scenario, 1)
 
-
-def test_a_topic_that_becomes_known_later_is_told_by_its_session() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_topic_that_becomes_known_later_is_told_by_its_session() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         opened = await cluster.call(cluster[1], in_session(0, 0, ("t", 0), ("u", 0)))
         n = opened.session_id
@@ -221,11 +204,9 @@ def test_a_topic_that_becomes_known_later_is_told_by_its_session() -> None:
         await cluster.produce(1, batch("a"), topic="u")
         assert told(await cluster.call(cluster[1], in_session(n, 2))) == {"u": (0, 1, ["a"])}
 
-    run(scenario, 1)
 
-
-def test_what_happens_to_a_partition_of_a_session_is_told() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_what_happens_to_a_partition_of_a_session_is_told() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a", "b"))
         n = (await cluster.call(cluster[1], in_session(0, 0, ("t", 2)))).session_id
@@ -236,11 +217,9 @@ def test_what_happens_to_a_partition_of_a_session_is_told() -> None:
         cluster[1].replicas.stop_replica("t", 0, -1, delete=False)
         assert told(await cluster.call(cluster[1], in_session(n, 4)))["t"][0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    run(scenario, 1)
 
-
-def test_an_incremental_request_waits_for_records_and_a_newer_one_overtakes_it() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_an_incremental_request_waits_for_records_and_a_newer_one_overtakes_it() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         n = (await cluster.call(cluster[1], in_session(0, 0, ("t", 0)))).session_id
 
@@ -259,11 +238,9 @@ def test_an_incremental_request_waits_for_records_and_a_newer_one_overtakes_it()
         await cluster.produce(1, batch("b"))
         assert (await waiting).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
-    run(scenario, 1)
 
-
-def test_a_followers_repeated_report_is_believed_no_more_than_a_new_one() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_followers_repeated_report_is_believed_no_more_than_a_new_one() -> None:
+    async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2), only=(1,))
         life = cluster[2].epoch
         n = 0
@@ -290,8 +267,6 @@ def test_a_followers_repeated_report_is_believed_no_more_than_a_new_one() -> Non
         await cluster.publish(only=(1,))
         assert await report(5) == {"t": (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, [])}
 
-    run(scenario, 2)
-
 
 RACKS = {1: "a", 2: "b", 3: "b"}
 
@@ -308,10 +283,10 @@ RACKS = {1: "a", 2: "b", 3: "b"}
         ("", "b", 11, 0, -1),
     ],
 )
-def test_a_consumer_is_sent_to_a_replica_in_its_rack(
+async def test_a_consumer_is_sent_to_a_replica_in_its_rack(
     selector: str, rack: str, version: int, offset: int, preferred: int
 ) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(2, replica_selector_class=selector, replica_fetch_wait_max_ms=20) as cluster:
         cluster.racks.update(RACKS)
         await cluster.lead(1, replicas=(1, 2))
         await cluster.produce(1, batch("a"))
@@ -328,11 +303,9 @@ def test_a_consumer_is_sent_to_a_replica_in_its_rack(
             assert at_the_replica.partitions[0].preferred_read_replica == -1
             assert values(at_the_replica.partitions[0].records) == ["a", "b"][offset:]
 
-    run(scenario, 2, replica_selector_class=selector, replica_fetch_wait_max_ms=20)
 
-
-def test_only_a_replica_that_is_in_sync_and_has_the_offset_is_preferred() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_only_a_replica_that_is_in_sync_and_has_the_offset_is_preferred() -> None:
+    async with replica_cluster(replica_fetch_wait_max_ms=60_000) as cluster:
         cluster.racks.update(RACKS)
         await cluster.lead(1)
         await cluster.produce(1, batch("a", "b"))
@@ -358,11 +331,9 @@ def test_only_a_replica_that_is_in_sync_and_has_the_offset_is_preferred() -> Non
         await cluster.publish()
         assert preferred(0) == -1
 
-    run(scenario, replica_fetch_wait_max_ms=60_000)
 
-
-def test_a_session_tells_of_the_preferred_replica_each_time() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_session_tells_of_the_preferred_replica_each_time() -> None:
+    async with replica_cluster(2, replica_selector_class=RACK_AWARE) as cluster:
         cluster.racks.update(RACKS)
         await cluster.lead(1, replicas=(1, 2))
         assert (await cluster.produce(1, batch("a"))).error_code == 0
@@ -373,8 +344,6 @@ def test_a_session_tells_of_the_preferred_replica_each_time() -> None:
             response = await cluster.call(cluster[1], request)
             n = response.session_id
             assert [row.preferred_read_replica for topic in response.responses for row in topic.partitions] == [2]
-
-    run(scenario, 2, replica_selector_class=RACK_AWARE)
 
 
 @pytest.mark.parametrize(
@@ -387,12 +356,11 @@ def test_a_session_tells_of_the_preferred_replica_each_time() -> None:
         (3, 5, (-1, -1), ErrorCode.OFFSET_OUT_OF_RANGE),
     ],
 )
-def test_a_history_that_is_not_ours_is_told_where_it_leaves(
+async def test_a_history_that_is_not_ours_is_told_where_it_leaves(
     offset: int, last_epoch: int, diverging: tuple[int, int], code: ErrorCode
 ) -> None:
     """The log: offsets 0 and 1 of epoch 0, offset 2 of epoch 2; epoch 1 was somebody else's."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a", "b"))
         cluster.assigned["t", 0].leader_epoch = 1
@@ -404,11 +372,9 @@ def test_a_history_that_is_not_ours_is_told_where_it_leaves(
         if diverging != (-1, -1):
             assert not row.records
 
-    run(scenario, 1)
 
-
-def test_strangers_do_not_count_as_followers() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_strangers_do_not_count_as_followers() -> None:
+    async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2), only=(1,))
 
         async def code_for(replica: int, epoch: int, broker_epoch: int = -1) -> int:
@@ -424,10 +390,8 @@ def test_strangers_do_not_count_as_followers() -> None:
         # KIP-903: a fetch of an earlier life must not count for the present one.
         assert await code_for(2, 0, cluster[2].epoch - 1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    run(scenario, 2)
 
-
-def test_a_reader_that_cannot_be_served_does_not_refuse_the_record_that_woke_it(
+async def test_a_reader_that_cannot_be_served_does_not_refuse_the_record_that_woke_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It waits for more bytes than there are; when there are more its part of the disk cannot be read."""
@@ -435,7 +399,7 @@ def test_a_reader_that_cannot_be_served_does_not_refuse_the_record_that_woke_it(
     def broken(*_: object) -> bytes:
         raise OSError(5, "input/output error")
 
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(0) as cluster:
         broker = await cluster.start(1, FaultyFiles(MemoryFiles()))  # type: ignore[arg-type]
         await cluster.lead(1, replicas=(1,))
         assert (await cluster.produce(1, batch("a"))).error_code == 0
@@ -446,5 +410,3 @@ def test_a_reader_that_cannot_be_served_does_not_refuse_the_record_that_woke_it(
         assert (await fetching).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         monkeypatch.undo()
         assert values((await cluster.fetch(1, 0)).records) == ["a", "b"]
-
-    run(scenario, 0)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from anabranch.protocol.errors import ErrorCode
-from tests.broker.replication.replica_cluster import ReplicaCluster, run
+from tests.broker.replication.replica_cluster import replica_cluster
 
 
-def test_fences_of_the_controller_and_of_old_epochs() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_fences_of_the_controller_and_of_old_epochs() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         assert await cluster.tell("t", 0) == {1: ErrorCode.STALE_CONTROLLER_EPOCH}
         request = cluster.leader_and_isr("t", 0)
@@ -16,11 +16,9 @@ def test_fences_of_the_controller_and_of_old_epochs() -> None:
         request.controller_epoch, request.broker_epoch = 1, cluster[1].epoch - 1
         assert (await cluster.call(cluster[1], request)).error_code == ErrorCode.STALE_BROKER_EPOCH
 
-    run(scenario, 1)
 
-
-def test_a_log_of_a_deleted_namesake_is_not_taken() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_log_of_a_deleted_namesake_is_not_taken() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.restart(1)
         files = cluster[1].files
@@ -30,5 +28,3 @@ def test_a_log_of_a_deleted_namesake_is_not_taken() -> None:
         assert await cluster.tell("t", 0) == {1: ErrorCode.INCONSISTENT_TOPIC_ID}
         files.write_file("t-0/partition.metadata", metadata)
         assert await cluster.tell("t", 0) == {1: ErrorCode.NONE}
-
-    run(scenario, 1)

@@ -25,7 +25,7 @@ from tests.broker.replication.replica_cluster import (
     batch,
     log_values,
     produce_request,
-    run,
+    replica_cluster,
     until,
 )
 
@@ -76,8 +76,8 @@ def sealed(body: bytes) -> bytes:
 # auto: until somebody asks for order
 
 
-def test_a_topic_that_stock_producers_alone_have_written_to_goes_on_taking_their_records() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_topic_that_stock_producers_alone_have_written_to_goes_on_taking_their_records() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         assert (await cluster.produce(1, batch("a"))).error_code == 0
         await grown(cluster)
@@ -85,11 +85,9 @@ def test_a_topic_that_stock_producers_alone_have_written_to_goes_on_taking_their
         assert log_values(cluster.partition(1)) == ["a", "b"]
         assert not cluster.proposals, "and nobody is asked anything"
 
-    run(scenario, 1)
 
-
-def test_the_first_batch_with_a_generation_ends_that() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_the_first_batch_with_a_generation_ends_that() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
         assert (await cluster.produce(1, batch("a"))).error_code == 0
@@ -101,12 +99,10 @@ def test_the_first_batch_with_a_generation_ends_that() -> None:
         assert "reshard.legacy.producers=allow" in (refused.error_message or "")
         assert log_values(cluster.partition(1)) == ["a", "b"]
 
-    run(scenario, 1)
-
 
 @pytest.mark.parametrize("heard_of", ["LeaderAndIsr", "UpdateMetadata"])
-def test_a_leader_that_was_told_of_it_by_the_controller_asks_nobody(heard_of: str) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_leader_that_was_told_of_it_by_the_controller_asks_nobody(heard_of: str) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
         cluster.stamped = {"t"}
@@ -119,11 +115,9 @@ def test_a_leader_that_was_told_of_it_by_the_controller_asks_nobody(heard_of: st
         assert (await cluster.produce(1, batch("b"), generation=1)).error_code == 0
         assert not cluster.proposals
 
-    run(scenario, 1)
 
-
-def test_stamps_of_a_topic_that_was_deleted_say_nothing_of_its_namesake() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_stamps_of_a_topic_that_was_deleted_say_nothing_of_its_namesake() -> None:
+    async with replica_cluster(1) as cluster:
         cluster.stamped = {"t"}
         await cluster.lead(1, replicas=(1,))
         partition = cluster.partition(1)
@@ -131,32 +125,25 @@ def test_stamps_of_a_topic_that_was_deleted_say_nothing_of_its_namesake() -> Non
         partition.stamped, partition.topic_id = False, b"another topic id"
         assert not cluster[1].replicas.stamps.known(partition)
 
-    run(scenario, 1)
 
-
-def test_resizes_of_a_topic_that_was_deleted_are_not_those_of_its_namesake() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_resizes_of_a_topic_that_was_deleted_are_not_those_of_its_namesake() -> None:
+    async with replica_cluster(1, reshard_legacy_producers="refuse") as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster, generation=0, gen_start=((0, 0),))
         assert (await cluster.produce(1, batch("a"))).error_code == ErrorCode.POLICY_VIOLATION
         cluster.partition(1).topic_id = b"another topic id"  # and UpdateMetadata has not told of it yet
         assert (await cluster.produce(1, batch("b"))).error_code == 0
 
-    run(scenario, 1, reshard_legacy_producers="refuse")
 
-
-def test_a_partition_that_no_resize_has_touched_refuses_as_the_others_do() -> None:
+async def test_a_partition_that_no_resize_has_touched_refuses_as_the_others_do() -> None:
     """A stock producer hashes all keys anew with the new count: also those whose partition has stayed what it was."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await configure(cluster, reshard_legacy_producers="refuse")
         await grown(cluster, generation=0, gen_start=((0, 0),))
         assert cluster.partition(1).generation == 0
         assert (await cluster.produce(1, batch("a"))).error_code == ErrorCode.POLICY_VIOLATION
         assert (await cluster.produce(1, batch("b"), generation=0)).error_code == 0
-
-    run(scenario, 1)
 
 
 @pytest.mark.parametrize(
@@ -171,8 +158,8 @@ def test_a_partition_that_no_resize_has_touched_refuses_as_the_others_do() -> No
     ],
 )
 @pytest.mark.parametrize("stamped", [False, True])
-def test_what_is_set_for_the_topic_decides(properties: dict[str, str], accepted: bool, stamped: bool) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_what_is_set_for_the_topic_decides(properties: dict[str, str], accepted: bool, stamped: bool) -> None:
+    async with replica_cluster(1) as cluster:
         cluster.stamped = {"t"} if stamped else set()
         await cluster.lead(1, replicas=(1,))
         await configure(cluster, **properties)
@@ -181,35 +168,29 @@ def test_what_is_set_for_the_topic_decides(properties: dict[str, str], accepted:
         row = await cluster.produce(1, batch("b"))
         assert row.error_code == (ErrorCode.NONE if accepted else ErrorCode.POLICY_VIOLATION)
 
-    run(scenario, 1)
-
 
 @pytest.mark.parametrize(("policy", "accepted"), [("auto", True), ("refuse", False), ("allow", True)])
-def test_a_broker_has_a_default_for_all_topics(policy: str, accepted: bool) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_broker_has_a_default_for_all_topics(policy: str, accepted: bool) -> None:
+    async with replica_cluster(1, reshard_legacy_producers=policy) as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
         row = await cluster.produce(1, batch("b"))
         assert row.error_code == (ErrorCode.NONE if accepted else ErrorCode.POLICY_VIOLATION)
 
-    run(scenario, 1, reshard_legacy_producers=policy)
-
 
 @pytest.mark.parametrize("policy", ["auto", "allow", "verify"])
-def test_what_was_merged_away_takes_nothing_from_anybody(policy: str) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_what_was_merged_away_takes_nothing_from_anybody(policy: str) -> None:
+    async with replica_cluster(1, reshard_legacy_producers=policy) as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster, sealed=True)
         assert (await cluster.produce(1, batch_of([None]))).error_code == ErrorCode.POLICY_VIOLATION
-
-    run(scenario, 1, reshard_legacy_producers=policy)
 
 
 # verify
 
 
-def test_keys_that_are_at_home_are_let_in() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_keys_that_are_at_home_are_let_in() -> None:
+    async with replica_cluster(1, reshard_legacy_producers="verify") as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
         for compression in ("none", "gzip", "snappy", "lz4", "zstd"):
@@ -227,21 +208,16 @@ def test_keys_that_are_at_home_are_let_in() -> None:
         assert "that of record 1 to partition 4" in (wrong.error_message or "")
         assert "5 partitions of base 1" in (wrong.error_message or "")
 
-    run(scenario, 1, reshard_legacy_producers="verify")
 
-
-def test_before_a_resize_nobody_looks_at_keys() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_before_a_resize_nobody_looks_at_keys() -> None:
+    async with replica_cluster(1, reshard_legacy_producers="verify") as cluster:
         await cluster.lead(1, replicas=(1,))
         assert (await cluster.produce(1, batch_of([*keys_of(1), *keys_of(4)]))).error_code == 0
 
-    run(scenario, 1, reshard_legacy_producers="verify")
 
-
-def test_during_a_resize_the_client_is_asked_to_come_again() -> None:
+async def test_during_a_resize_the_client_is_asked_to_come_again() -> None:
     """The leader serves the new generation, and nobody has published it yet: whose key this is, who knows."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1, reshard_legacy_producers="verify") as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster, published=False)
         row = await cluster.produce(1, batch_of(keys_of(0)))
@@ -249,11 +225,9 @@ def test_during_a_resize_the_client_is_asked_to_come_again() -> None:
         await grown(cluster)
         assert (await cluster.produce(1, batch_of(keys_of(0)))).error_code == 0
 
-    run(scenario, 1, reshard_legacy_producers="verify")
 
-
-def test_a_resize_between_the_look_and_the_append(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_resize_between_the_look_and_the_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with replica_cluster(1, reshard_legacy_producers="verify") as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
         look = generations.look_at_keys
@@ -269,13 +243,10 @@ def test_a_resize_between_the_look_and_the_append(monkeypatch: pytest.MonkeyPatc
         assert ErrorCode(row.error_code).retriable
         assert log_values(cluster.partition(1)) == []
 
-    run(scenario, 1, reshard_legacy_producers="verify")
 
-
-def test_a_duplicate_is_answered_whatever_became_of_its_key() -> None:
+async def test_a_duplicate_is_answered_whatever_became_of_its_key() -> None:
     """R5 (i) holds for stock producers, too: what was stored before the resize is stored."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1, reshard_legacy_producers="verify") as cluster:
         await cluster.lead(1, replicas=(1,))
         builder = BatchBuilder()
         builder.append(keys_of(4)[0], b"a", timestamp_ms=NOW_MS)
@@ -285,11 +256,9 @@ def test_a_duplicate_is_answered_whatever_became_of_its_key() -> None:
         again = await cluster.produce(1, sent)
         assert (again.error_code, again.base_offset) == (0, first.base_offset)
 
-    run(scenario, 1, reshard_legacy_producers="verify")
 
-
-def test_message_sets_are_looked_at_as_what_they_become() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_message_sets_are_looked_at_as_what_they_become() -> None:
+    async with replica_cluster(1, reshard_legacy_producers="verify") as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
         for magic in (0, 1):
@@ -300,11 +269,9 @@ def test_message_sets_are_looked_at_as_what_they_become() -> None:
             assert (await cluster.produce(1, wrong, version=2)).error_code == ErrorCode.POLICY_VIOLATION
         assert log_values(cluster.partition(1)) == ["value", "value"]
 
-    run(scenario, 1, reshard_legacy_producers="verify")
 
-
-def test_what_is_no_batch_is_refused_as_that() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_what_is_no_batch_is_refused_as_that() -> None:
+    async with replica_cluster(1, reshard_legacy_producers="verify") as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
         whole, plain = batch_of(keys_of(0), "zstd"), batch_of(keys_of(0))
@@ -322,11 +289,9 @@ def test_what_is_no_batch_is_refused_as_that() -> None:
             assert row.error_code == code, (body[:70], row)
         assert log_values(cluster.partition(1)) == []
 
-    run(scenario, 1, reshard_legacy_producers="verify")
 
-
-def test_many_keys_do_not_hold_up_others_and_many_refusals_are_not_all_told() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_many_keys_do_not_hold_up_others_and_many_refusals_are_not_all_told() -> None:
+    async with replica_cluster(1, reshard_legacy_producers="verify") as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
         replicas = cluster[1].replicas
@@ -349,8 +314,6 @@ def test_many_keys_do_not_hold_up_others_and_many_refusals_are_not_all_told() ->
         assert "the keys of 50000 records" in fit.refusal.message
         assert len(fit.refusal.record_errors) == generations.NAMED_MAX
 
-    run(scenario, 1, reshard_legacy_producers="verify")
-
 
 @pytest.mark.parametrize(("base", "count"), [(1, 1), (1, 5), (3, 3), (3, 7), (5, 40), (1, 64), (7, 100)])
 def test_the_table_of_homes_is_linear_hashing(base: int, count: int) -> None:
@@ -363,10 +326,10 @@ def test_the_table_of_homes_is_linear_hashing(base: int, count: int) -> None:
 # what stands in the log
 
 
-def test_the_brokers_log_says_once_whom_it_refuses_and_what_would_let_him_in(
+async def test_the_brokers_log_says_once_whom_it_refuses_and_what_would_let_him_in(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1, reshard_legacy_producers="refuse") as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
         with caplog.at_level(logging.WARNING, logger="anabranch.broker"):
@@ -376,13 +339,11 @@ def test_the_brokers_log_says_once_whom_it_refuses_and_what_would_let_him_in(
         assert "refusing what test (127.0.0.1:" in line and "reshard.legacy.producers=allow" in line
         assert "acks=0" not in line
 
-    run(scenario, 1, reshard_legacy_producers="refuse")
 
-
-def test_who_wants_no_answer_loses_the_connection_and_the_log_says_that_his_records_are_lost(
+async def test_who_wants_no_answer_loses_the_connection_and_the_log_says_that_his_records_are_lost(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1, reshard_legacy_producers="refuse") as cluster:
         await cluster.lead(1, replicas=(1,))
         await grown(cluster)
         with caplog.at_level(logging.WARNING, logger="anabranch.broker"):
@@ -391,5 +352,3 @@ def test_who_wants_no_answer_loses_the_connection_and_the_log_says_that_his_reco
             await until(lambda: connection.closed)
         (line,) = [one.getMessage() for one in caplog.records]
         assert "with acks=0 it is not told, and takes its records for sent" in line
-
-    run(scenario, 1, reshard_legacy_producers="refuse")

@@ -6,7 +6,7 @@ from typing import Any
 
 from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from anabranch.protocol.errors import ErrorCode
-from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, run
+from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, replica_cluster
 from tests.broker.transactions import coordinate_transactions, end, marker, produce, transactional_batch
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
@@ -36,8 +36,8 @@ async def ask(
     return response.topics[0].partitions[0]
 
 
-def test_ends_and_times() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_ends_and_times() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         for timestamp in (100, 300, 200):
             await cluster.produce(1, batch("a", "b", timestamp_ms=timestamp))
@@ -54,22 +54,18 @@ def test_ends_and_times() -> None:
         assert await found(301) == (0, -1, -1)
         assert (await ask(cluster, 101)).leader_epoch == 0
 
-    run(scenario, 1)
 
-
-def test_consumers_see_the_high_watermark_and_followers_the_end() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_consumers_see_the_high_watermark_and_followers_the_end() -> None:
+    async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2), only=(1,))
         await cluster.produce(1, batch("a", timestamp_ms=100), acks=1)
         assert (await ask(cluster, LATEST)).offset == 0
         assert (await ask(cluster, 100)).offset == -1, "not committed, so not found"
         assert (await ask(cluster, LATEST, replica_id=2)).offset == 1
 
-    run(scenario, 2)
 
-
-def test_a_new_leader_does_not_answer_before_it_knows_what_was_committed() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_new_leader_does_not_answer_before_it_knows_what_was_committed() -> None:
+    async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2), only=(1,))
         await cluster.produce(1, batch("a"), acks=1)
         await cluster.lead(1, replicas=(1, 2), only=(1,))
@@ -77,11 +73,9 @@ def test_a_new_leader_does_not_answer_before_it_knows_what_was_committed() -> No
         assert (await ask(cluster, LATEST, version=4)).error_code == ErrorCode.LEADER_NOT_AVAILABLE
         assert (await ask(cluster, EARLIEST)).error_code == 0
 
-    run(scenario, 2)
 
-
-def test_what_is_refused() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_what_is_refused() -> None:
+    async with replica_cluster(2) as cluster:
         await cluster.lead(1)
         await cluster.lead(1)
         assert (await ask(cluster, LATEST, epoch=0)).error_code == ErrorCode.FENCED_LEADER_EPOCH
@@ -90,11 +84,9 @@ def test_what_is_refused() -> None:
         assert (await ask(cluster, MAX_TIMESTAMP, version=6)).error_code == ErrorCode.UNSUPPORTED_VERSION
         assert (await ask(cluster, LATEST, times=2)).error_code == ErrorCode.INVALID_REQUEST
 
-    run(scenario, 2)
 
-
-def test_version_0_lists_offsets_downwards() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_version_0_lists_offsets_downwards() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a", "b"))
         assert (await ask(cluster, LATEST, version=0)).old_style_offsets == [2, 0]
@@ -104,11 +96,9 @@ def test_version_0_lists_offsets_downwards() -> None:
         assert (await ask(cluster, LATEST, version=0)).old_style_offsets == [2, 0]
         assert (await ask(cluster, LATEST, version=1)).error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
-    run(scenario, 1)
 
-
-def test_the_oldest_version_lists_segments() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_the_oldest_version_lists_segments() -> None:
+    async with replica_cluster(1, log_segment_bytes=300) as cluster:
         await cluster.lead(1, replicas=(1,))
         for number in range(10):
             await cluster.produce(1, batch("x" * 40, timestamp_ms=100 + number))
@@ -123,11 +113,9 @@ def test_the_oldest_version_lists_segments() -> None:
         cluster.partition(1).high_watermark = bases[-1] - 1
         assert (await ask(cluster, LATEST, version=0)).old_style_offsets == [bases[-1] - 1, *reversed(bases[:-1])]
 
-    run(scenario, 1, log_segment_bytes=300)
 
-
-def test_readers_of_committed_records_are_not_told_of_later_ones() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_readers_of_committed_records_are_not_told_of_later_ones() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await coordinate_transactions(cluster, 1, [("t", 0)])
         await cluster.produce(1, batch("before"))
@@ -143,5 +131,3 @@ def test_readers_of_committed_records_are_not_told_of_later_ones() -> None:
         await end(cluster, marker(False))
         assert (await ask(cluster, LATEST, isolation_level=1)).offset == 4
         assert (await ask(cluster, LATEST, isolation_level=2)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-
-    run(scenario, 1)

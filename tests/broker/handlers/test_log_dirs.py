@@ -22,7 +22,9 @@ from anabranch.protocol.apis.describe_log_dirs import (
     DescribeLogDirsResult,
 )
 from anabranch.protocol.errors import ErrorCode
-from tests.anabranch.test_cluster import ask, create, story
+from tests.anabranch.test_cluster import ask, create
+
+pytestmark = pytest.mark.timeout(60)
 
 
 def with_directories(*paths: str) -> Cluster:
@@ -48,85 +50,72 @@ async def move(cluster: Cluster, path: str, *indices: int, topic: str = "t") -> 
     return [row.error_code for result in response.results for row in result.partitions]
 
 
-def test_what_lies_where_and_how_much_space_there_is(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        cluster = Cluster(1)
-        cluster._files[1] = {str(tmp_path / one): OsFiles(tmp_path / one) for one in ("a", "b")}
-        async with cluster:
-            assert (await create(cluster, "t", partitions=4, replicas=1)).error_code == 0
-            found = await described(cluster)
-            assert sorted(index for result in found.values() for index, _ in rows(result)) == [0, 1, 2, 3]
-            assert {len(rows(result)) for result in found.values()} == {2}
-            assert all(result.total_bytes >= result.usable_bytes > 0 for result in found.values())
-            assert sum(len(rows(result)) for result in (await described(cluster, 1, 2, 9)).values()) == 2
-
-    story(scenario)
+async def test_what_lies_where_and_how_much_space_there_is(tmp_path: Path) -> None:
+    cluster = Cluster(1)
+    cluster._files[1] = {str(tmp_path / one): OsFiles(tmp_path / one) for one in ("a", "b")}
+    async with cluster:
+        assert (await create(cluster, "t", partitions=4, replicas=1)).error_code == 0
+        found = await described(cluster)
+        assert sorted(index for result in found.values() for index, _ in rows(result)) == [0, 1, 2, 3]
+        assert {len(rows(result)) for result in found.values()} == {2}
+        assert all(result.total_bytes >= result.usable_bytes > 0 for result in found.values())
+        assert sum(len(rows(result)) for result in (await described(cluster, 1, 2, 9)).values()) == 2
 
 
-def test_a_move_while_records_come_and_go() -> None:
-    async def scenario() -> None:
-        async with with_directories("/a", "/b") as cluster:
-            assert (await create(cluster, "t", replicas=1)).error_code == 0
-            (home,) = [path for path, result in (await described(cluster)).items() if rows(result)]
-            target = "/b" if home == "/a" else "/a"
-            servers = cluster.bootstrap_servers
-            async with (
-                Producer(servers) as producer,
-                Consumer("t", bootstrap_servers=servers, auto_offset_reset="earliest") as consumer,
-            ):
-                for number in range(300):
-                    if number == 100:
-                        assert await move(cluster, target, 0) == [0]
-                    await producer.send_and_wait("t", b"%d" % number)
-                got = [(await consumer.getone()).value for _ in range(300)]
-            assert got == [b"%d" % number for number in range(300)]
-            while rows((await described(cluster))[home]):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            row = (await described(cluster))[target].topics[0].partitions[0]
-            assert (row.is_future_key, row.offset_lag, row.partition_size > 300) == (False, 0, True)
-
-    story(scenario)
+async def test_a_move_while_records_come_and_go() -> None:
+    async with with_directories("/a", "/b") as cluster:
+        assert (await create(cluster, "t", replicas=1)).error_code == 0
+        (home,) = [path for path, result in (await described(cluster)).items() if rows(result)]
+        target = "/b" if home == "/a" else "/a"
+        servers = cluster.bootstrap_servers
+        async with (
+            Producer(servers) as producer,
+            Consumer("t", bootstrap_servers=servers, auto_offset_reset="earliest") as consumer,
+        ):
+            for number in range(300):
+                if number == 100:
+                    assert await move(cluster, target, 0) == [0]
+                await producer.send_and_wait("t", b"%d" % number)
+            got = [(await consumer.getone()).value for _ in range(300)]
+        assert got == [b"%d" % number for number in range(300)]
+        while rows((await described(cluster))[home]):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        row = (await described(cluster))[target].topics[0].partitions[0]
+        assert (row.is_future_key, row.offset_lag, row.partition_size > 300) == (False, 0, True)
 
 
-def test_a_move_goes_on_after_a_restart_and_with_the_topic_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_move_goes_on_after_a_restart_and_with_the_topic_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(housekeeping, "MOVE_INTERVAL_MS", 3_600_000)
-
-    async def scenario() -> None:
-        async with with_directories("/a", "/b") as cluster:
-            assert (await create(cluster, "t", replicas=1)).error_code == 0
-            async with Producer(cluster.bootstrap_servers) as producer:
-                for number in range(20):
-                    await producer.send_and_wait("t", b"%d" % number)
-            replicas = cluster.nodes[1].services.replicas
-            (home,) = [path for path, result in (await described(cluster)).items() if rows(result)]
-            target = "/b" if home == "/a" else "/a"
-            assert await move(cluster, target, 0) == [0]
-            assert rows((await described(cluster))[target]) == [(0, True)]
-            assert (await described(cluster))[target].topics[0].partitions[0].offset_lag == 20
-            assert len(replicas.moves) == 1, "the first piece is copied after a pause"
-            await cluster.stop_broker(1)
-            monkeypatch.undo()
-            await cluster.start_broker(1)
-            while (await described(cluster))[target].topics == []:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            while rows((await described(cluster))[target]) != [(0, False)]:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            assert rows((await described(cluster))[home]) == []
-
-    story(scenario)
+    async with with_directories("/a", "/b") as cluster:
+        assert (await create(cluster, "t", replicas=1)).error_code == 0
+        async with Producer(cluster.bootstrap_servers) as producer:
+            for number in range(20):
+                await producer.send_and_wait("t", b"%d" % number)
+        replicas = cluster.nodes[1].services.replicas
+        (home,) = [path for path, result in (await described(cluster)).items() if rows(result)]
+        target = "/b" if home == "/a" else "/a"
+        assert await move(cluster, target, 0) == [0]
+        assert rows((await described(cluster))[target]) == [(0, True)]
+        assert (await described(cluster))[target].topics[0].partitions[0].offset_lag == 20
+        assert len(replicas.moves) == 1, "the first piece is copied after a pause"
+        await cluster.stop_broker(1)
+        monkeypatch.undo()
+        await cluster.start_broker(1)
+        while (await described(cluster))[target].topics == []:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        while rows((await described(cluster))[target]) != [(0, False)]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert rows((await described(cluster))[home]) == []
 
 
-def test_what_cannot_be_moved() -> None:
-    async def scenario() -> None:
-        async with with_directories("/a", "/b") as cluster:
-            assert (await create(cluster, "t", partitions=2, replicas=1)).error_code == 0
-            assert await move(cluster, "/c", 0, 1) == [ErrorCode.LOG_DIR_NOT_FOUND] * 2
-            assert await move(cluster, "/a", 0, topic="t" * 220) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
-            for path in ("/a", "/b"):
-                assert await move(cluster, path, 0, 1, topic="later") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
-            assert (await create(cluster, "later", partitions=2, replicas=1)).error_code == 0
-            found = await described(cluster)
-            assert [topic.name for topic in found["/b"].topics if topic.name == "later"] == ["later"]
-            assert [topic.name for topic in found["/a"].topics if topic.name == "later"] == []
-
-    story(scenario)
+async def test_what_cannot_be_moved() -> None:
+    async with with_directories("/a", "/b") as cluster:
+        assert (await create(cluster, "t", partitions=2, replicas=1)).error_code == 0
+        assert await move(cluster, "/c", 0, 1) == [ErrorCode.LOG_DIR_NOT_FOUND] * 2
+        assert await move(cluster, "/a", 0, topic="t" * 220) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+        for path in ("/a", "/b"):
+            assert await move(cluster, path, 0, 1, topic="later") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+        assert (await create(cluster, "later", partitions=2, replicas=1)).error_code == 0
+        found = await described(cluster)
+        assert [topic.name for topic in found["/b"].topics if topic.name == "later"] == ["later"]
+        assert [topic.name for topic in found["/a"].topics if topic.name == "later"] == []

@@ -8,13 +8,13 @@ from anabranch.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from anabranch.protocol.errors import ErrorCode
-from tests.broker.replication.replica_cluster import ReplicaCluster, batch, run
+from tests.broker.replication.replica_cluster import batch, replica_cluster
 
 
-def test_generation_boundaries_are_ends_of_leader_epochs() -> None:
+async def test_generation_boundaries_are_ends_of_leader_epochs() -> None:
     """R7: the end of generation 0 is asked for with the epoch before the first of generation 1."""
+    async with replica_cluster() as cluster:
 
-    async def scenario(cluster: ReplicaCluster) -> None:
         async def end_of(epoch: int, current: int) -> tuple[int, int, int]:
             asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
             request = OffsetForLeaderEpochRequest(
@@ -31,5 +31,3 @@ def test_generation_boundaries_are_ends_of_leader_epochs() -> None:
         assert await end_of(0, 1) == (0, 0, 2)
         assert await end_of(1, 0) == (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)
         assert await end_of(7, 1) == (0, -1, -1)
-
-    run(scenario)

@@ -15,7 +15,7 @@ from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.control import build_end_transaction
 from anabranch.protocol.records.message_set import Message, check_crc, iter_headers, open_wrapper, read_message
 from anabranch.protocol.records.record import iter_records
-from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, run, values
+from tests.broker.replication.replica_cluster import NOW_MS, batch, replica_cluster, values
 from tests.broker.storage.unreadable import FAR_TIMESTAMPS, UNREADABLE, stored_at
 
 OLD_CODECS = ["none", "gzip", "snappy", "lz4"]
@@ -40,8 +40,8 @@ def messages_in(data: Any) -> list[Message]:
 
 @pytest.mark.parametrize("compression", OLD_CODECS)
 @pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (3, 1)])
-def test_batches_are_converted(version: int, magic: int, compression: str) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_batches_are_converted(version: int, magic: int, compression: str) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         for _ in range(2):
             await cluster.produce(1, a_batch(compression))
@@ -56,11 +56,9 @@ def test_batches_are_converted(version: int, magic: int, compression: str) -> No
             (number, magic, b"%d" % (number % 3), NOW_MS + number % 3 if magic else -1) for number in range(6)
         ]
 
-    run(scenario, 1)
 
-
-def test_a_fetch_from_the_middle_of_a_batch() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_fetch_from_the_middle_of_a_batch() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, a_batch())
         await cluster.produce(1, a_batch("gzip"))
@@ -69,11 +67,9 @@ def test_a_fetch_from_the_middle_of_a_batch() -> None:
         assert [one.offset for one in messages_in((await cluster.fetch(1, 4, version=3)).records)] == [3, 4, 5]
         assert (await cluster.fetch(1, 6, version=3)).records == b""
 
-    run(scenario, 1)
 
-
-def test_zstd_is_refused_where_it_is_met() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_zstd_is_refused_where_it_is_met() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         for compression in ("gzip", "zstd"):
             await cluster.produce(1, a_batch(compression))
@@ -83,12 +79,10 @@ def test_zstd_is_refused_where_it_is_met() -> None:
         assert (row.error_code, row.high_watermark) == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, -1)
         assert (await cluster.fetch(1, 3, version=4)).error_code == 0, "the producer's choice is passed on"
 
-    run(scenario, 1)
-
 
 @pytest.mark.parametrize(("version", "code"), [(3, 76), (4, 76), (9, 76), (10, 0), (17, 0)])
-def test_a_topic_of_zstd_is_not_for_consumers_that_cannot_know_it(version: int, code: int) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_topic_of_zstd_is_not_for_consumers_that_cannot_know_it(version: int, code: int) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.session.create(
             "/config/topics/t", b'{"version":1,"config":{"compression.type":"zstd"}}', make_parents=True
         )
@@ -98,12 +92,10 @@ def test_a_topic_of_zstd_is_not_for_consumers_that_cannot_know_it(version: int, 
         assert row.error_code == code
         assert values(row.records or b"") == ([] if code else ["a"])
 
-    run(scenario, 1)
-
 
 @pytest.mark.parametrize(("version", "code"), [(0, 35), (3, 35), (4, 0)])
-def test_a_topic_may_forbid_conversion(version: int, code: int) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_topic_may_forbid_conversion(version: int, code: int) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.session.create(
             "/config/topics/t", b'{"version":1,"config":{"message.downconversion.enable":"false"}}', make_parents=True
         )
@@ -112,24 +104,20 @@ def test_a_topic_may_forbid_conversion(version: int, code: int) -> None:
         await cluster.produce(1, batch("a"))
         assert (await cluster.fetch(1, 0, version=version)).error_code == code
 
-    run(scenario, 1)
 
-
-def test_other_errors_stay_what_they_are() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_other_errors_stay_what_they_are() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         assert (await cluster.fetch(1, 9, version=0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         unknown = await cluster.fetch(1, 0, version=0, topic="nowhere")
         assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    run(scenario, 1)
-
 
 @pytest.mark.parametrize(("version", "code"), [(3, 6), (5, 6), (6, 56)])
-def test_a_disk_that_fails_looks_like_another_leader_to_the_oldest(
+async def test_a_disk_that_fails_looks_like_another_leader_to_the_oldest(
     version: int, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a"))
 
@@ -139,22 +127,18 @@ def test_a_disk_that_fails_looks_like_another_leader_to_the_oldest(
         monkeypatch.setattr(Segments, "read", read)
         assert (await cluster.fetch(1, 0, version=version)).error_code == code
 
-    run(scenario, 1)
-
 
 @pytest.mark.parametrize(("version", "found"), [(2, []), (3, [0, 1, 2])])
-def test_the_size_limit_is_hard_before_v3(version: int, found: list[int]) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_the_size_limit_is_hard_before_v3(version: int, found: list[int]) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, a_batch())
         row = await cluster.fetch(1, 0, version=version, max_bytes=20)
         assert (row.error_code, [one.offset for one in messages_in(row.records)]) == (0, found)
 
-    run(scenario, 1)
 
-
-def test_markers_alone_are_an_incomplete_message() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_markers_alone_are_an_incomplete_message() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, a_batch())
         marker = build_end_transaction(
@@ -167,8 +151,6 @@ def test_markers_alone_are_an_incomplete_message() -> None:
         assert (row.error_code, row.records) == (0, INCOMPLETE)
         assert messages_in(row.records) == []
 
-    run(scenario, 1)
-
 
 async def all_in(records: bytes, **more: Any) -> list[int]:
     return [one.offset for one in messages_in(await converted(records, 1, **more))]
@@ -180,8 +162,8 @@ def at(offset: int, records: bytes) -> bytes:
     return bytes(stamped)
 
 
-def test_an_answer_has_no_more_bytes_than_its_batches_but_the_whole_first_one() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_an_answer_has_no_more_bytes_than_its_batches_but_the_whole_first_one() -> None:
+    async with replica_cluster(1):
         tiny = a_batch(records=100, value=b"")  # many times larger as messages
         assert len(await converted(tiny, 1, 0)) > 1.5 * len(tiny)
         assert await all_in(tiny, first_offset=0) == list(range(100))
@@ -192,11 +174,9 @@ def test_an_answer_has_no_more_bytes_than_its_batches_but_the_whole_first_one() 
         assert offsets == list(range(len(offsets))), "up to the last message that fits"
         assert len(several) - len(found) < 40
 
-    run(scenario, 1)
 
-
-def test_a_batch_that_cannot_be_read_ends_the_answer() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_batch_that_cannot_be_read_ends_the_answer() -> None:
+    async with replica_cluster(1):
         good, bad = a_batch(value=b"v" * 500), bytearray(at(3, a_batch()))
         bad[61] ^= 0x40
         assert await all_in(good + bytes(bad), first_offset=0) == [0, 1, 2]
@@ -208,14 +188,11 @@ def test_a_batch_that_cannot_be_read_ends_the_answer() -> None:
                 await converted(stored_at(unreadable, 3), 1, 0)
             assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
 
-    run(scenario, 1)
-
 
 @pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (3, 1)])
-def test_what_old_producers_wrote_comes_back(version: int, magic: int) -> None:
+async def test_what_old_producers_wrote_comes_back(version: int, magic: int) -> None:
     """Every pair of formats: a message set goes up into a batch and down into a message set."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         row = await cluster.produce(1, a_batch())
         stored = (await cluster.fetch(1, 0)).records
@@ -225,5 +202,3 @@ def test_what_old_producers_wrote_comes_back(version: int, magic: int) -> None:
         assert [one.value for one in iter_records(bytes((await cluster.fetch(1, 3)).records or b""))] == [b"value"] * 3
         row = await cluster.fetch(1, 3, version=version)
         assert [(one.offset, one.key) for one in messages_in(row.records)] == [(3, b"0"), (4, b"1"), (5, b"2")]
-
-    run(scenario, 1)

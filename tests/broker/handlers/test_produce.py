@@ -12,11 +12,10 @@ from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.message_set import Message, build_message
 from tests.broker.replication.replica_cluster import (
     NOW_MS,
-    ReplicaCluster,
     batch,
     log_values,
     produce_request,
-    run,
+    replica_cluster,
     until,
 )
 
@@ -28,10 +27,9 @@ def resized(**more: object) -> dict[str, object]:
     return {"replicas": (1,), "generation": 1, "gen_start": ((0, 0), (1, 1)), **more}
 
 
-def test_a_duplicate_of_an_old_generation_is_answered_with_its_old_offset() -> None:
+async def test_a_duplicate_of_an_old_generation_is_answered_with_its_old_offset() -> None:
     """R5 (i) before (ii): the producer must learn that its batch was written before the resize."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,), generation=0, gen_start=((0, 0),))
         await cluster.produce(1, batch("before"), generation=0)
         first = await cluster.produce(1, batch("a", producer=PRODUCER, sequence=0), generation=0)
@@ -40,23 +38,19 @@ def test_a_duplicate_of_an_old_generation_is_answered_with_its_old_offset() -> N
         assert (again.error_code, again.base_offset) == (0, first.base_offset) == (0, 1)
         assert log_values(cluster.partition(1)) == ["before", "a"]
 
-    run(scenario, 1)
 
-
-def test_a_duplicate_on_a_sealed_partition_is_answered_too() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_duplicate_on_a_sealed_partition_is_answered_too() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a", producer=PRODUCER, sequence=0), generation=0)
         await cluster.lead(1, **resized(sealed=True))
         again = await cluster.produce(1, batch("a", producer=PRODUCER, sequence=0), generation=0)
         assert (again.error_code, again.base_offset) == (0, 0)
 
-    run(scenario, 1)
-
 
 @pytest.mark.parametrize("stamp", [0, 2])
-def test_another_generation_is_refused_and_told_ours(stamp: int) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_another_generation_is_refused_and_told_ours(stamp: int) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.lead(1, **resized())
         row = await cluster.produce(1, batch("a", producer=PRODUCER, sequence=0), generation=stamp)
@@ -66,11 +60,9 @@ def test_another_generation_is_refused_and_told_ours(stamp: int) -> None:
         assert (right.error_code, right.base_offset) == (0, 0), "the refused batch left no trace, not even a sequence"
         assert right.generation == -1
 
-    run(scenario, 1)
 
-
-def test_a_sealed_partition_takes_nothing_new() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_sealed_partition_takes_nothing_new() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.lead(1, **resized(sealed=True))
         for stamp in (0, 1):
@@ -79,24 +71,19 @@ def test_a_sealed_partition_takes_nothing_new() -> None:
         assert (await cluster.produce(1, batch("a"))).error_code == ErrorCode.POLICY_VIOLATION
         assert log_values(cluster.partition(1)) == []
 
-    run(scenario, 1)
 
-
-def test_a_generation_check_comes_before_the_sequence_check() -> None:
+async def test_a_generation_check_comes_before_the_sequence_check() -> None:
     """A stale batch with a gap is not told OUT_OF_ORDER_SEQUENCE_NUMBER, which would kill the producer."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a", producer=PRODUCER, sequence=0), generation=0)
         await cluster.lead(1, **resized())
         row = await cluster.produce(1, batch("c", producer=PRODUCER, sequence=5), generation=0)
         assert row.error_code == ErrorCode.INVALID_PARTITION_METADATA
 
-    run(scenario, 1)
 
-
-def test_one_refused_partition_does_not_spoil_its_neighbour() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_one_refused_partition_does_not_spoil_its_neighbour() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         rows = [
             PartitionProduceData(index=0, records=batch("a")),
@@ -109,11 +96,9 @@ def test_one_refused_partition_does_not_spoil_its_neighbour() -> None:
         codes = [row.error_code for row in response.responses[0].partition_responses]
         assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
-    run(scenario, 1)
 
-
-def test_what_a_request_may_not_ask() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_what_a_request_may_not_ask() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.lead(1, replicas=(1,), topic="__consumer_offsets")
         assert (await cluster.produce(1, batch("a"), acks=2)).error_code == ErrorCode.INVALID_REQUIRED_ACKS
@@ -135,11 +120,9 @@ def test_what_a_request_may_not_ask() -> None:
         assert (await cluster.produce(1, bytes(broken))).log_start_offset == -1
         assert log_values(cluster.partition(1)) == []
 
-    run(scenario, 1)
 
-
-def test_records_that_break_a_rule_are_named_one_by_one() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_records_that_break_a_rule_are_named_one_by_one() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.session.create(
             "/config/topics/t", b'{"version":1,"config":{"cleanup.policy":"compact"}}', make_parents=True
         )
@@ -151,13 +134,10 @@ def test_records_that_break_a_rule_are_named_one_by_one() -> None:
         assert (row.error_code, row.log_start_offset) == (ErrorCode.INVALID_RECORD, 0)
         assert [one.batch_index for one in row.record_errors] == [1, 3]
 
-    run(scenario, 1)
 
-
-def test_which_format_goes_with_which_version() -> None:
+async def test_which_format_goes_with_which_version() -> None:
     """Old versions take every format, as in Kafka; v3 and newer take one batch, zstd only from v7 on."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         zstd = BatchBuilder("zstd")
         zstd.append(b"key", b"value", timestamp_ms=NOW_MS)
@@ -179,11 +159,9 @@ def test_which_format_goes_with_which_version() -> None:
                     assert row.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         assert log_values(cluster.partition(1)) == ["value"] * offset
 
-    run(scenario, 1)
 
-
-def test_the_wrong_broker_names_the_right_one() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_the_wrong_broker_names_the_right_one() -> None:
+    async with replica_cluster(2) as cluster:
         await cluster.lead(1)
         response = await cluster.call(cluster[2], produce_request(batch("a")))
         row = response.responses[0].partition_responses[0]
@@ -191,11 +169,9 @@ def test_the_wrong_broker_names_the_right_one() -> None:
         assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (1, 0)
         assert [(one.node_id, one.port) for one in response.node_endpoints] == [(1, cluster[1].server.port)]
 
-    run(scenario, 2)
 
-
-def test_acks_0_is_never_answered_and_a_failure_closes_the_connection() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_acks_0_is_never_answered_and_a_failure_closes_the_connection() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         connection = await cluster[1].connect()
         connection.send_oneway(produce_request(batch("a"), 0))
@@ -204,11 +180,9 @@ def test_acks_0_is_never_answered_and_a_failure_closes_the_connection() -> None:
         connection.send_oneway(produce_request(batch("b"), 0, topic="nowhere"))
         await until(lambda: connection.closed)
 
-    run(scenario, 1)
 
-
-def test_pipelined_batches_keep_their_order() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_pipelined_batches_keep_their_order() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         connection = await cluster[1].connect()
         sent = [
@@ -218,5 +192,3 @@ def test_pipelined_batches_keep_their_order() -> None:
         rows = [response.responses[0].partition_responses[0] for response in await asyncio.gather(*sent)]
         assert [(row.error_code, row.base_offset) for row in rows] == [(0, n) for n in range(50)]
         await connection.close()
-
-    run(scenario, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -60,51 +59,42 @@ REFUSED: list[tuple[Any, int, ErrorCode]] = [
 
 
 @pytest.mark.parametrize(("request_", "last", "error"), REFUSED, ids=lambda one: type(one).__name__)
-def test_every_version_is_refused(request_: Any, last: int, error: ErrorCode) -> None:
-    async def main() -> None:
-        async with serving() as server:
-            connection = await Connection.open("127.0.0.1", server.port, client_id="test")
-            for version in range(last + 1):
-                response = await connection.call(request_, version=version)
-                if error is ErrorCode.NONE:
-                    rows = response.results if isinstance(request_, CreateAclsRequest) else response.filter_results
-                    asked = request_.creations if isinstance(request_, CreateAclsRequest) else request_.filters
-                    assert [row.error_code for row in rows] == [ErrorCode.SECURITY_DISABLED] * len(asked)
-                else:
-                    assert ErrorCode(response.error_code) is error
-            await connection.close()
-
-    asyncio.run(main())
+async def test_every_version_is_refused(request_: Any, last: int, error: ErrorCode) -> None:
+    async with serving() as server:
+        connection = await Connection.open("127.0.0.1", server.port, client_id="test")
+        for version in range(last + 1):
+            response = await connection.call(request_, version=version)
+            if error is ErrorCode.NONE:
+                rows = response.results if isinstance(request_, CreateAclsRequest) else response.filter_results
+                asked = request_.creations if isinstance(request_, CreateAclsRequest) else request_.filters
+                assert [row.error_code for row in rows] == [ErrorCode.SECURITY_DISABLED] * len(asked)
+            else:
+                assert ErrorCode(response.error_code) is error
+        await connection.close()
 
 
-def test_who_asked_for_a_token_is_told_who_that_was() -> None:
-    async def main() -> None:
-        async with serving() as server:
-            connection = await Connection.open("127.0.0.1", server.port, client_id="test")
-            mine = await connection.call(CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1))
-            theirs = await connection.call(
-                CreateDelegationTokenRequest(
-                    owner_principal_type="User", owner_principal_name="o", renewers=[], max_lifetime_ms=-1
-                )
+async def test_who_asked_for_a_token_is_told_who_that_was() -> None:
+    async with serving() as server:
+        connection = await Connection.open("127.0.0.1", server.port, client_id="test")
+        mine = await connection.call(CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1))
+        theirs = await connection.call(
+            CreateDelegationTokenRequest(
+                owner_principal_type="User", owner_principal_name="o", renewers=[], max_lifetime_ms=-1
             )
-            assert (mine.principal_name, mine.token_requester_principal_name) == ("ANONYMOUS", "ANONYMOUS")
-            assert (theirs.principal_name, theirs.token_requester_principal_name) == ("o", "ANONYMOUS")
-            assert (mine.issue_timestamp_ms, mine.expiry_timestamp_ms, mine.max_timestamp_ms) == (-1, -1, -1)
-            await connection.close()
+        )
+        assert (mine.principal_name, mine.token_requester_principal_name) == ("ANONYMOUS", "ANONYMOUS")
+        assert (theirs.principal_name, theirs.token_requester_principal_name) == ("o", "ANONYMOUS")
+        assert (mine.issue_timestamp_ms, mine.expiry_timestamp_ms, mine.max_timestamp_ms) == (-1, -1, -1)
+        await connection.close()
 
-    asyncio.run(main())
 
-
-def test_an_envelope_closes_the_connection_and_no_other() -> None:
-    async def main() -> None:
-        async with serving() as server:
-            connection = await Connection.open("127.0.0.1", server.port, client_id="test")
-            other = await Connection.open("127.0.0.1", server.port, client_id="test")
-            with pytest.raises(ConnectionError):
-                await connection.call(
-                    EnvelopeRequest(request_data=b"", request_principal=None, client_host_address=b"\x7f\0\0\1")
-                )
-            await other.call(MetadataRequest(topics=None))
-            await other.close()
-
-    asyncio.run(main())
+async def test_an_envelope_closes_the_connection_and_no_other() -> None:
+    async with serving() as server:
+        connection = await Connection.open("127.0.0.1", server.port, client_id="test")
+        other = await Connection.open("127.0.0.1", server.port, client_id="test")
+        with pytest.raises(ConnectionError):
+            await connection.call(
+                EnvelopeRequest(request_data=b"", request_principal=None, client_host_address=b"\x7f\0\0\1")
+            )
+        await other.call(MetadataRequest(topics=None))
+        await other.close()

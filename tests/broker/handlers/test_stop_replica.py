@@ -7,11 +7,11 @@ from typing import Any
 
 from anabranch.protocol.apis.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from anabranch.protocol.errors import ErrorCode
-from tests.broker.replication.replica_cluster import ReplicaCluster, batch, run
+from tests.broker.replication.replica_cluster import batch, replica_cluster
 
 
-def test_stop_replica_ends_serving_and_deletes_if_asked() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_stop_replica_ends_serving_and_deletes_if_asked() -> None:
+    async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         await cluster.produce(1, batch("a"))
 
@@ -30,13 +30,10 @@ def test_stop_replica_ends_serving_and_deletes_if_asked() -> None:
         await cluster.call(cluster[2], stop(-2, delete=True))
         assert not cluster[2].files.exists("t-0")
 
-    run(scenario, 2)
 
-
-def test_a_deletion_does_not_pass_an_order_that_came_before_it() -> None:
+async def test_a_deletion_does_not_pass_an_order_that_came_before_it() -> None:
     """The order waits for ZooKeeper; its connection was lost, and the controller has gone on over another."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         configs = cluster[1].services.topic_configs
         load, arrived, answer = configs.load, asyncio.Event(), asyncio.Event()
@@ -59,5 +56,3 @@ def test_a_deletion_does_not_pass_an_order_that_came_before_it() -> None:
         await asyncio.gather(order, deletion)
         assert cluster[1].replicas.replica("t", 0) is None
         assert not cluster[1].files.exists("t-0")
-
-    run(scenario, 1)

@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.errors import ErrorCode
-from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, run, until
+from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, replica_cluster, until
 from tests.broker.transactions import (
     TRANSACTIONAL_ID,
     coordinate_transactions,
@@ -25,8 +25,8 @@ async def alone(cluster: ReplicaCluster) -> None:
     await cluster.lead(1, replicas=(1,))
 
 
-def test_the_coordinator_is_asked_once_per_transaction_and_partition() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_the_coordinator_is_asked_once_per_transaction_and_partition() -> None:
+    async with replica_cluster(1) as cluster:
         await alone(cluster)
         coordinator = await coordinate_transactions(cluster, 1, [T0])
         for sequence in range(3):
@@ -44,22 +44,18 @@ def test_the_coordinator_is_asked_once_per_transaction_and_partition() -> None:
         assert (again.error_code, again.base_offset) == (0, 4), "a batch that is here already is no question"
         assert len(coordinator.questions) == 2
 
-    run(scenario, 1)
 
-
-def test_a_coordinator_elsewhere_is_asked_over_tcp() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_coordinator_elsewhere_is_asked_over_tcp() -> None:
+    async with replica_cluster(2) as cluster:
         await alone(cluster)
         coordinator = await coordinate_transactions(cluster, 2, [T0])
         assert (await produce(cluster, transactional_batch("a"))).error_code == 0
         assert coordinator.questions == [(TRANSACTIONAL_ID, 0, [T0])]
 
-    run(scenario, 2)
-
 
 @pytest.mark.parametrize(("version", "code"), [(10, "INVALID_TXN_STATE"), (11, "TRANSACTION_ABORTABLE")])
-def test_a_partition_that_is_not_part_of_the_transaction(version: int, code: str) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_partition_that_is_not_part_of_the_transaction(version: int, code: str) -> None:
+    async with replica_cluster(1) as cluster:
         await alone(cluster)
         coordinator = await coordinate_transactions(cluster)
         row = await produce(cluster, transactional_batch("late"), version=version)
@@ -67,8 +63,6 @@ def test_a_partition_that_is_not_part_of_the_transaction(version: int, code: str
         assert log_values(cluster.partition(1)) == []
         coordinator.ongoing[TRANSACTIONAL_ID].add(T0)
         assert (await produce(cluster, transactional_batch("in time"), version=version)).error_code == 0
-
-    run(scenario, 1)
 
 
 @pytest.mark.parametrize(
@@ -82,8 +76,8 @@ def test_a_partition_that_is_not_part_of_the_transaction(version: int, code: str
         ("INVALID_PRODUCER_ID_MAPPING", "INVALID_PRODUCER_ID_MAPPING"),
     ],
 )
-def test_what_the_coordinator_says_in_the_words_of_produce(said: str, told: str) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_what_the_coordinator_says_in_the_words_of_produce(said: str, told: str) -> None:
+    async with replica_cluster(1) as cluster:
         await alone(cluster)
         coordinator = await coordinate_transactions(cluster, 1, [T0])
         coordinator.trouble = ErrorCode[said]
@@ -92,11 +86,9 @@ def test_what_the_coordinator_says_in_the_words_of_produce(said: str, told: str)
         coordinator.trouble = ErrorCode.NONE
         assert (await produce(cluster, transactional_batch("a"))).error_code == 0
 
-    run(scenario, 1)
 
-
-def test_nobody_coordinates() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_nobody_coordinates() -> None:
+    async with replica_cluster(2) as cluster:
         await alone(cluster)
         row = await produce(cluster, transactional_batch("a"))
         assert row.error_code == ErrorCode.NOT_ENOUGH_REPLICAS, "there is no __transaction_state"
@@ -110,13 +102,10 @@ def test_nobody_coordinates() -> None:
         await coordinate_transactions(cluster, 1, [T0])
         assert (await produce(cluster, transactional_batch("a"))).error_code == 0
 
-    run(scenario, 2)
 
-
-def test_a_marker_overtakes_the_answer() -> None:
+async def test_a_marker_overtakes_the_answer() -> None:
     """Asked, confirmed, then aborted before the batch is appended: it would open a transaction that nobody ends."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1) as cluster:
         await alone(cluster)
         coordinator = await coordinate_transactions(cluster, 1, [T0])
         coordinator.hold = asyncio.Event()
@@ -128,11 +117,9 @@ def test_a_marker_overtakes_the_answer() -> None:
         assert (await producing).error_code == ErrorCode.INVALID_TXN_STATE
         assert cluster.partition(1).last_stable_offset == 2
 
-    run(scenario, 1)
 
-
-def test_leadership_goes_while_the_coordinator_is_asked() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_leadership_goes_while_the_coordinator_is_asked() -> None:
+    async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         coordinator = await coordinate_transactions(cluster, 1, [T0])
         coordinator.hold = asyncio.Event()
@@ -143,13 +130,10 @@ def test_leadership_goes_while_the_coordinator_is_asked() -> None:
         row = await producing
         assert (row.error_code, row.current_leader.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 2)
 
-    run(scenario, 2)
 
-
-def test_a_resize_goes_before_the_transaction() -> None:
+async def test_a_resize_goes_before_the_transaction() -> None:
     """K512: a batch of an old generation is told the new one, and its transaction is none the worse for it."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1) as cluster:
         await alone(cluster)
         coordinator = await coordinate_transactions(cluster, 1, [T0])
         await cluster.lead(1, replicas=(1,), generation=1, gen_start=((0, 0), (1, 1)))
@@ -165,13 +149,10 @@ def test_a_resize_goes_before_the_transaction() -> None:
         assert (row.error_code, row.generation) == (ErrorCode.INVALID_PARTITION_METADATA, 2)
         assert (await produce(cluster, transactional_batch("new"), generation=2)).error_code == 0
 
-    run(scenario, 1)
 
-
-def test_transactional_records_need_a_transactional_id() -> None:
+async def test_transactional_records_need_a_transactional_id() -> None:
     """The whole request is refused, also the partitions without a transaction in it."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1) as cluster:
         await alone(cluster)
         await cluster.lead(1, replicas=(1,), topic="u")
         topics = [("u", batch("plain")), ("t", transactional_batch("a"))]
@@ -191,11 +172,9 @@ def test_transactional_records_need_a_transactional_id() -> None:
         with pytest.raises(ConnectionError):
             await cluster.call(cluster[1], request)  # the connection is the only way to say it
 
-    run(scenario, 1)
 
-
-def test_one_request_is_of_one_producer() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_one_request_is_of_one_producer() -> None:
+    async with replica_cluster(1) as cluster:
         await alone(cluster)
         await cluster.lead(1, replicas=(1,), topic="u")
         await coordinate_transactions(cluster, 1, [T0, ("u", 0)])
@@ -217,22 +196,16 @@ def test_one_request_is_of_one_producer() -> None:
         codes = [row.error_code for topic in response.responses for row in topic.partition_responses]
         assert codes == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
 
-    run(scenario, 1)
 
-
-def test_verification_can_be_switched_off() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_verification_can_be_switched_off() -> None:
+    async with replica_cluster(1, transaction_partition_verification_enable=False) as cluster:
         await alone(cluster)
         assert (await produce(cluster, transactional_batch("a"))).error_code == 0
 
-    run(scenario, 1, transaction_partition_verification_enable=False)
 
-
-def test_plain_batches_of_a_transactional_producer_are_not_asked_about() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_plain_batches_of_a_transactional_producer_are_not_asked_about() -> None:
+    async with replica_cluster(1) as cluster:
         await alone(cluster)
         coordinator = await coordinate_transactions(cluster)
         assert (await produce(cluster, batch("a", producer=(7, 0), sequence=0))).error_code == 0
         assert coordinator.asked == []
-
-    run(scenario, 1)

@@ -14,7 +14,10 @@ from anabranch.controller.zk import paths, znodes
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest
 from anabranch.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.anabranch.test_cluster import active_controller, ask, story
+from tests.anabranch.test_cluster import active_controller, ask
+
+pytestmark = pytest.mark.timeout(60)
+
 
 NAME = "test.feature"
 
@@ -38,84 +41,71 @@ async def until_finalized(cluster: Cluster, level: int) -> None:
         await asyncio.sleep(0.005)
 
 
-def test_a_feature_is_finalized_for_all_and_withdrawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        async with Cluster(2) as cluster:
-            assert level_on(cluster, 1) == 0, "no broker supported anything when the cluster began"
-            monkeypatch.setitem(features.SUPPORTED, NAME, (1, 3))
-            refused = await send(cluster, update(2))
-            assert "incompatible versions for the feature: [1, 2]" in (refused.results[0].error_message or "")
-            for node_id in (1, 2):
-                await cluster.stop_broker(node_id)
-                await cluster.start_broker(node_id)
-            assert (await send(cluster, update(2), validate_only=True)).results[0].error_code == 0
-            assert level_on(cluster, 1) == 0
-            assert (await send(cluster, update(2))).results[0].error_code == 0
-            await until_finalized(cluster, 2)
-            told = await ask(cluster, 2, ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
-            assert {row.name: (row.min_version, row.max_version) for row in told.supported_features}[NAME] == (1, 3)
-            assert {row.name: row.max_version_level for row in told.finalized_features}[NAME] == 2
-            assert told.finalized_features_epoch == 1
-            assert (await send(cluster, update(0, kind=features.SAFE_DOWNGRADE))).results[0].error_code == 0
-            await until_finalized(cluster, 0)
-
-    story(scenario)
+async def test_a_feature_is_finalized_for_all_and_withdrawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Cluster(2) as cluster:
+        assert level_on(cluster, 1) == 0, "no broker supported anything when the cluster began"
+        monkeypatch.setitem(features.SUPPORTED, NAME, (1, 3))
+        refused = await send(cluster, update(2))
+        assert "incompatible versions for the feature: [1, 2]" in (refused.results[0].error_message or "")
+        for node_id in (1, 2):
+            await cluster.stop_broker(node_id)
+            await cluster.start_broker(node_id)
+        assert (await send(cluster, update(2), validate_only=True)).results[0].error_code == 0
+        assert level_on(cluster, 1) == 0
+        assert (await send(cluster, update(2))).results[0].error_code == 0
+        await until_finalized(cluster, 2)
+        told = await ask(cluster, 2, ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
+        assert {row.name: (row.min_version, row.max_version) for row in told.supported_features}[NAME] == (1, 3)
+        assert {row.name: row.max_version_level for row in told.finalized_features}[NAME] == 2
+        assert told.finalized_features_epoch == 1
+        assert (await send(cluster, update(0, kind=features.SAFE_DOWNGRADE))).results[0].error_code == 0
+        await until_finalized(cluster, 0)
 
 
-def test_what_is_refused_and_what_a_wrong_row_does_to_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_refused_and_what_a_wrong_row_does_to_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(features.SUPPORTED, NAME, (1, 3))
-
-    async def scenario() -> None:
-        async with Cluster(1) as cluster:
-            await until_finalized(cluster, 3)  # the first controller finalizes what everybody supports
-            wrong = {
-                "Feature name can not be empty": update(1, name=""),
-                "unknown upgrade type": update(1, kind=0),
-                "less than 1 without a downgrade type": update(0),
-                "non-existing finalized feature": update(0, kind=features.SAFE_DOWNGRADE, name="other"),
-                "to the same value": update(3),
-                "without a downgrade type of SAFE": update(2),
-                "would be an upgrade": update(4, kind=features.SAFE_DOWNGRADE),
-                "is not supported": update(1, name="other"),
-                "outside the supported levels": update(4),
-            }
-            for says, one in wrong.items():
-                (row,) = (await send(cluster, one)).results
-                assert row.error_code == ErrorCode.INVALID_REQUEST and says in (row.error_message or ""), says
-            rows = (await send(cluster, update(1, name="other"), update(1, kind=features.SAFE_DOWNGRADE))).results
-            assert [row.error_code for row in rows] == [ErrorCode.INVALID_REQUEST, 0]
-            await until_finalized(cluster, 1)
-            old = UpdateFeaturesRequest(
-                feature_updates=[FeatureUpdateKey(feature=NAME, max_version_level=0, allow_downgrade=True)]
-            )
-            assert (await ask(cluster, 1, old, 0)).results[0].error_code == 0
-            await until_finalized(cluster, 0)
-
-    story(scenario)
+    async with Cluster(1) as cluster:
+        await until_finalized(cluster, 3)  # the first controller finalizes what everybody supports
+        wrong = {
+            "Feature name can not be empty": update(1, name=""),
+            "unknown upgrade type": update(1, kind=0),
+            "less than 1 without a downgrade type": update(0),
+            "non-existing finalized feature": update(0, kind=features.SAFE_DOWNGRADE, name="other"),
+            "to the same value": update(3),
+            "without a downgrade type of SAFE": update(2),
+            "would be an upgrade": update(4, kind=features.SAFE_DOWNGRADE),
+            "is not supported": update(1, name="other"),
+            "outside the supported levels": update(4),
+        }
+        for says, one in wrong.items():
+            (row,) = (await send(cluster, one)).results
+            assert row.error_code == ErrorCode.INVALID_REQUEST and says in (row.error_message or ""), says
+        rows = (await send(cluster, update(1, name="other"), update(1, kind=features.SAFE_DOWNGRADE))).results
+        assert [row.error_code for row in rows] == [ErrorCode.INVALID_REQUEST, 0]
+        await until_finalized(cluster, 1)
+        old = UpdateFeaturesRequest(
+            feature_updates=[FeatureUpdateKey(feature=NAME, max_version_level=0, allow_downgrade=True)]
+        )
+        assert (await ask(cluster, 1, old, 0)).results[0].error_code == 0
+        await until_finalized(cluster, 0)
 
 
-def test_only_the_controller_finalizes() -> None:
-    async def scenario() -> None:
-        async with Cluster(2) as cluster:
-            other = 3 - active_controller(cluster)
-            response = await ask(cluster, other, UpdateFeaturesRequest(feature_updates=[update(1)]))
-            assert (response.error_code, response.results) == (ErrorCode.NOT_CONTROLLER, [])
-
-    story(scenario)
+async def test_only_the_controller_finalizes() -> None:
+    async with Cluster(2) as cluster:
+        other = 3 - active_controller(cluster)
+        response = await ask(cluster, other, UpdateFeaturesRequest(feature_updates=[update(1)]))
+        assert (response.error_code, response.results) == (ErrorCode.NOT_CONTROLLER, [])
 
 
-def test_a_node_that_is_too_old_for_its_cluster_gives_up() -> None:
-    async def scenario() -> None:
-        async with Cluster(1) as cluster:
-            node = cluster.nodes[1]
-            await node.session.set(paths.FEATURE, znodes.encode_feature({"from.the.future": 1}))
-            with pytest.raises(ConfigError, match=r"from\.the\.future at level 1"):
-                await node.failed
-
-    story(scenario)
+async def test_a_node_that_is_too_old_for_its_cluster_gives_up() -> None:
+    async with Cluster(1) as cluster:
+        node = cluster.nodes[1]
+        await node.session.set(paths.FEATURE, znodes.encode_feature({"from.the.future": 1}))
+        with pytest.raises(ConfigError, match=r"from\.the\.future at level 1"):
+            await node.failed
 
 
-def test_a_rolling_upgrade_resizes_topics_only_when_everybody_can_and_somebody_said_so() -> None:
+async def test_a_rolling_upgrade_resizes_topics_only_when_everybody_can_and_somebody_said_so() -> None:
     """Brokers that know nothing of generations are replaced one by one; then the feature is finalized (R17)."""
     old = {"withheld.features": features.RESHARD}
 
@@ -131,18 +121,15 @@ def test_a_rolling_upgrade_resizes_topics_only_when_everybody_can_and_somebody_s
     async def finalize(cluster: Cluster) -> ErrorCode:
         return ErrorCode((await send(cluster, update(1, name=features.RESHARD))).results[0].error_code)
 
-    async def scenario() -> None:
-        async with Cluster(2, properties=old) as cluster:
-            async with Admin(cluster.bootstrap_servers) as admin:
-                await admin.create_topics([NewTopic(name="t", partitions=2)])
-            assert "Brokers [1, 2] do not support" in await grow(cluster, 4)
-            for node_id, behind in ((1, "[2]"), (2, "")):
-                assert await finalize(cluster) == ErrorCode.INVALID_REQUEST
-                await cluster.stop_broker(node_id)
-                await cluster.start_broker(node_id, {"withheld.features": ""})
-                assert f"Brokers {behind}" in await grow(cluster, 4) or not behind
-            assert "not finalized" in await grow(cluster, 4)
-            assert await finalize(cluster) == ErrorCode.NONE
-            assert await grow(cluster, 4) == ""
-
-    story(scenario)
+    async with Cluster(2, properties=old) as cluster:
+        async with Admin(cluster.bootstrap_servers) as admin:
+            await admin.create_topics([NewTopic(name="t", partitions=2)])
+        assert "Brokers [1, 2] do not support" in await grow(cluster, 4)
+        for node_id, behind in ((1, "[2]"), (2, "")):
+            assert await finalize(cluster) == ErrorCode.INVALID_REQUEST
+            await cluster.stop_broker(node_id)
+            await cluster.start_broker(node_id, {"withheld.features": ""})
+            assert f"Brokers {behind}" in await grow(cluster, 4) or not behind
+        assert "not finalized" in await grow(cluster, 4)
+        assert await finalize(cluster) == ErrorCode.NONE
+        assert await grow(cluster, 4) == ""

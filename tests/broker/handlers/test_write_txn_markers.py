@@ -12,7 +12,7 @@ from anabranch.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.control import ControlType, read_control
-from tests.broker.replication.replica_cluster import ReplicaCluster, batch, run, until, values
+from tests.broker.replication.replica_cluster import ReplicaCluster, batch, replica_cluster, until, values
 from tests.broker.transactions import (
     PRODUCER,
     ScriptedCoordinator,
@@ -37,8 +37,8 @@ async def begun(cluster: ReplicaCluster, **lead: object) -> ScriptedCoordinator:
 
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_marker_is_a_control_batch_on_all_replicas(version: int, commit: bool) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_marker_is_a_control_batch_on_all_replicas(version: int, commit: bool) -> None:
+    async with replica_cluster() as cluster:
         await begun(cluster)
         assert await end(cluster, marker(commit, coordinator_epoch=5), version=version) == {T0: ErrorCode.NONE}
         for broker_id in (1, 2, 3):
@@ -53,11 +53,9 @@ def test_a_marker_is_a_control_batch_on_all_replicas(version: int, commit: bool)
             assert len(log.producers.aborted) == (not commit)
             assert not log.producers.has_open(7)
 
-    run(scenario)
 
-
-def test_answers_per_producer_and_partition() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_answers_per_producer_and_partition() -> None:
+    async with replica_cluster(2) as cluster:
         await begun(cluster, replicas=(1,))
         await cluster.lead(2, replicas=(1, 2), topic="led-elsewhere")
         await cluster.lead(2, replicas=(2,), topic="not-here")
@@ -77,11 +75,9 @@ def test_answers_per_producer_and_partition() -> None:
         response = await cluster.call(cluster[1], WriteTxnMarkersRequest(markers=[]))
         assert response.markers == []
 
-    run(scenario, 2)
 
-
-def test_deposed_coordinators_and_fenced_producers_are_refused() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_deposed_coordinators_and_fenced_producers_are_refused() -> None:
+    async with replica_cluster(1) as cluster:
         await begun(cluster, replicas=(1,))
         assert await end(cluster, marker(True, coordinator_epoch=4)) == {T0: ErrorCode.NONE}
         old = marker(False, coordinator_epoch=3)
@@ -94,13 +90,10 @@ def test_deposed_coordinators_and_fenced_producers_are_refused() -> None:
         assert row.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
         assert cluster.partition(1).log.log_end_offset == 3
 
-    run(scenario, 1)
 
-
-def test_a_transaction_ends_also_where_a_resize_has_sealed_the_partition() -> None:
+async def test_a_transaction_ends_also_where_a_resize_has_sealed_the_partition() -> None:
     """R6, K512: no generation is compared; a read_committed consumer could never get to the cut otherwise."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1) as cluster:
         await begun(cluster, replicas=(1,))
         await cluster.lead(1, replicas=(1,), generation=1, gen_start=((0, 0), (1, 1)), sealed=True)
         refused = await produce(cluster, transactional_batch("b", sequence=1), generation=0)
@@ -112,14 +105,11 @@ def test_a_transaction_ends_also_where_a_resize_has_sealed_the_partition() -> No
         assert partition.log.epochs.end_offset_for(0, partition.log.log_end_offset) == cut, "the marker is beyond it"
         assert partition.last_stable_offset == 2
 
-    run(scenario, 1)
-
 
 @pytest.mark.parametrize("asker", [CONSUMER, 1])
-def test_no_marker_follows_once_a_controller_knows_that_nothing_is_left(asker: int) -> None:
+async def test_no_marker_follows_once_a_controller_knows_that_nothing_is_left(asker: int) -> None:
     """R13: what is removed ends where its leader said; elsewhere, and in the next epoch, transactions end as ever."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1) as cluster:
         sealed = {"replicas": (1,), "generation": 1, "gen_start": ((0, 0), (1, 1)), "sealed": True}
         await cluster.lead(1, replicas=(1,))
         await coordinate_transactions(cluster, 1, [("t", 0)])
@@ -138,11 +128,9 @@ def test_no_marker_follows_once_a_controller_knows_that_nothing_is_left(asker: i
         await cluster.lead(1, **sealed)  # type: ignore[arg-type]
         assert await end(cluster, marker(True)) == {T0: ErrorCode.NONE}
 
-    run(scenario, 1)
 
-
-def test_too_few_replicas_and_too_little_time() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_too_few_replicas_and_too_little_time() -> None:
+    async with replica_cluster(2, min_insync_replicas=2, request_timeout_ms=200) as cluster:
         await begun(cluster, replicas=(1, 2))
         await cluster.kill(2)
         assert await end(cluster, marker(True)) == {T0: ErrorCode.REQUEST_TIMED_OUT}
@@ -150,11 +138,9 @@ def test_too_few_replicas_and_too_little_time() -> None:
         assert await end(cluster, marker(True)) == {T0: ErrorCode.NOT_ENOUGH_REPLICAS}
         assert cluster.partition(1).log.log_end_offset == 2, "the second one was not even appended"
 
-    run(scenario, 2, min_insync_replicas=2, request_timeout_ms=200)
 
-
-def test_a_fetch_of_committed_records_is_woken_by_the_marker() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_fetch_of_committed_records_is_woken_by_the_marker() -> None:
+    async with replica_cluster() as cluster:
         await begun(cluster)
         row = await cluster.fetch(1, 0, isolation_level=READ_COMMITTED)
         assert (values(row.records), row.high_watermark, row.last_stable_offset) == ([], 1, 0)
@@ -168,13 +154,10 @@ def test_a_fetch_of_committed_records_is_woken_by_the_marker() -> None:
         row = await waiting
         assert (values(row.records)[:2], row.last_stable_offset) == (["a", "plain"], 3)
 
-    run(scenario)
 
-
-def test_followers_serve_committed_records_too() -> None:
+async def test_followers_serve_committed_records_too() -> None:
     """KIP-392: what a follower knows of transactions comes with the log."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster() as cluster:
         await begun(cluster)
         follower = cluster.partition(3)
         await until(lambda: follower.high_watermark == 1)
@@ -187,11 +170,9 @@ def test_followers_serve_committed_records_too() -> None:
         assert row.last_stable_offset == 2
         assert [(one.producer_id, one.first_offset) for one in row.aborted_transactions] == [(7, 0)]
 
-    run(scenario)
 
-
-def test_what_is_open_survives_a_restart_and_a_failover() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_what_is_open_survives_a_restart_and_a_failover() -> None:
+    async with replica_cluster() as cluster:
         await begun(cluster)
         await until(lambda: cluster.partition(2).high_watermark == 1)
         await cluster.kill(1)
@@ -206,5 +187,3 @@ def test_what_is_open_survives_a_restart_and_a_failover() -> None:
         assert await end(cluster, marker(True), broker_id=2) == {T0: ErrorCode.NONE}
         row = await cluster.fetch(2, 0, isolation_level=READ_COMMITTED)
         assert values(row.records)[:2] == ["a", "b"]
-
-    run(scenario)

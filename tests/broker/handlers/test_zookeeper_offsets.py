@@ -12,7 +12,7 @@ from anabranch.protocol.apis.offset_commit import (
 )
 from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from anabranch.protocol.errors import ErrorCode
-from tests.broker.replication.replica_cluster import ReplicaCluster, run
+from tests.broker.replication.replica_cluster import ReplicaCluster, replica_cluster
 
 
 async def commit(cluster: ReplicaCluster, offset: int, index: int = 0, group: str = "g", metadata: str = "") -> int:
@@ -30,8 +30,8 @@ async def fetch(cluster: ReplicaCluster, index: int = 0, group: str = "g") -> tu
     return row.error_code, row.committed_offset, row.metadata
 
 
-def test_offsets_are_znodes() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_offsets_are_znodes() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         assert await fetch(cluster) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, "")
         for offset in (7, 5):
@@ -41,42 +41,34 @@ def test_offsets_are_znodes() -> None:
         assert data == b"5"
         assert await fetch(cluster, group="another") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, "")
 
-    run(scenario, 1)
 
-
-def test_what_is_refused() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_what_is_refused() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         assert await commit(cluster, 1, index=9) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert (await fetch(cluster, index=9))[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert await commit(cluster, 1, metadata="x" * 4096) == ErrorCode.NONE
         assert await commit(cluster, 1, metadata="x" * 4097) == ErrorCode.OFFSET_METADATA_TOO_LARGE
 
-    run(scenario, 1)
-
 
 @pytest.mark.parametrize("group", ["", "a//b", "..", "a/../../brokers", "a/.", "nul\0"])
-def test_a_group_cannot_leave_its_place(group: str) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_group_cannot_leave_its_place(group: str) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         assert await commit(cluster, 1, group=group) == ErrorCode.UNKNOWN_SERVER_ERROR
         assert await fetch(cluster, group=group) == (ErrorCode.UNKNOWN_SERVER_ERROR, -1, "")
         assert await cluster.session.exists("/consumers") is None
 
-    run(scenario, 1)
 
-
-def test_a_znode_that_somebody_else_has_filled() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_znode_that_somebody_else_has_filled() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.session.create("/consumers/g/offsets/t/0", b"seven", make_parents=True)
         assert await fetch(cluster) == (ErrorCode.UNKNOWN_SERVER_ERROR, -1, "")
 
-    run(scenario, 1)
 
-
-def test_a_zookeeper_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_zookeeper_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
 
         async def lost(*_: object) -> None:
@@ -86,5 +78,3 @@ def test_a_zookeeper_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(type(cluster[1].services.session), "get", lost)
         assert await commit(cluster, 1) == ErrorCode.UNKNOWN_SERVER_ERROR
         assert await fetch(cluster) == (ErrorCode.UNKNOWN_SERVER_ERROR, -1, "")
-
-    run(scenario, 1)

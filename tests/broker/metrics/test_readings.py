@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from anabranch import Admin, Consumer, NewTopic, Producer
@@ -18,23 +19,20 @@ from tests.broker.metrics.scraping import Scrape, scrape
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"
 TOPIC = "t"
 REPLICAS = 3
-Story = Callable[[Cluster, Admin, Endpoint], Awaitable[None]]
 
 
-def with_metrics(story: Story, *, brokers: int = 3, **properties: str) -> None:
-    async def whole() -> None:
-        settings = {name.replace("_", "."): value for name, value in properties.items()}
-        async with (
-            asyncio.timeout(60),
-            Endpoint("127.0.0.1", 0) as endpoint,
-            Cluster(brokers, seed=1, properties=settings) as cluster,
-            Admin(cluster.bootstrap_servers) as admin,
-        ):
-            for node in cluster.nodes.values():
-                endpoint.show(node)
-            await story(cluster, admin, endpoint)
-
-    asyncio.run(whole())
+@asynccontextmanager
+async def measured_cluster(*, brokers: int = 3, **properties: str) -> AsyncIterator[tuple[Cluster, Admin, Endpoint]]:
+    settings = {name.replace("_", "."): value for name, value in properties.items()}
+    async with (
+        asyncio.timeout(60),
+        Endpoint("127.0.0.1", 0) as endpoint,
+        Cluster(brokers, seed=1, properties=settings) as cluster,
+        Admin(cluster.bootstrap_servers) as admin,
+    ):
+        for node in cluster.nodes.values():
+            endpoint.show(node)
+        yield cluster, admin, endpoint
 
 
 async def scrape_until(endpoint: Endpoint, condition: Callable[[Scrape], bool]) -> Scrape:
@@ -56,10 +54,9 @@ def fenced(before: int, after: int) -> int:
     return sum(one < before for one in linear_hashing.affected(1, before, after))
 
 
-def test_a_resize_under_load() -> None:
+async def test_a_resize_under_load() -> None:
     """Goal: each fence is observed once, where it was; the rest of the numbers are those of the cluster."""
-
-    async def story(cluster: Cluster, admin: Admin, endpoint: Endpoint) -> None:
+    async with measured_cluster() as (cluster, admin, endpoint):
         loop = asyncio.get_running_loop()
         await admin.create_topics([NewTopic(name=TOPIC, partitions=4, replication_factor=REPLICAS)])
         await admin.wait_for_topic(TOPIC, replicas=REPLICAS)
@@ -109,8 +106,6 @@ def test_a_resize_under_load() -> None:
         assert seen.total("anabranch_received_bytes_total") > 8 * told.records_sent
         assert seen.total("anabranch_sent_bytes_total") > 8 * told.records_sent, "followers fetch what was produced"
 
-    with_metrics(story)
-
 
 async def two_brokers(cluster: Cluster, admin: Admin) -> None:
     """Partition 0 on broker 1, partition 1 on broker 2."""
@@ -131,11 +126,10 @@ def deafen_after_bump(cluster: Cluster) -> asyncio.Lock:
     return turn
 
 
-def test_a_resize_that_is_held_up_is_seen() -> None:
+async def test_a_resize_that_is_held_up_is_seen() -> None:
     """Goal: what a plan and a fence wait for shows while they wait. Method: one broker takes up nothing of what the
     controller says: first nothing at all, then nothing after the bump of the partition that it leads."""
-
-    async def story(cluster: Cluster, admin: Admin, endpoint: Endpoint) -> None:
+    async with measured_cluster(brokers=2) as (cluster, admin, endpoint):
         await two_brokers(cluster, admin)
         turn = cluster.nodes[2].services.fence.turn
         await turn.acquire()
@@ -159,11 +153,9 @@ def test_a_resize_that_is_held_up_is_seen() -> None:
         seen = await scrape_until(endpoint, lambda seen: seen.total("anabranch_reshard_fenced_partitions") == 0)
         assert seen.of("anabranch_reshard_fence_seconds_count") == {"1": 1, "2": 1}
 
-    with_metrics(story, brokers=2)
 
-
-def test_a_leader_that_goes_in_the_middle_leaves_no_fence() -> None:
-    async def story(cluster: Cluster, admin: Admin, endpoint: Endpoint) -> None:
+async def test_a_leader_that_goes_in_the_middle_leaves_no_fence() -> None:
+    async with measured_cluster(brokers=2) as (cluster, admin, endpoint):
         await two_brokers(cluster, admin)
         turn = deafen_after_bump(cluster)
         resizing = asyncio.create_task(admin.create_partitions(TOPIC, 4))
@@ -177,11 +169,9 @@ def test_a_leader_that_goes_in_the_middle_leaves_no_fence() -> None:
         )
         assert seen.of("anabranch_reshard_fence_seconds_count") == {"1": 1, "2": 0}
 
-    with_metrics(story, brokers=2)
 
-
-def test_a_broker_that_is_gone() -> None:
-    async def story(cluster: Cluster, admin: Admin, endpoint: Endpoint) -> None:
+async def test_a_broker_that_is_gone() -> None:
+    async with measured_cluster() as (cluster, admin, endpoint):
         await admin.create_topics(
             [
                 NewTopic(name=TOPIC, partitions=3, replication_factor=3, configs={"min.insync.replicas": "3"}),
@@ -211,11 +201,9 @@ def test_a_broker_that_is_gone() -> None:
         epochs = {node.services.fence.controller_epoch for node in cluster.nodes.values()}
         assert set(seen.of("anabranch_controller_epoch").values()) == epochs
 
-    with_metrics(story)
 
-
-def test_groups_transactions_and_quotas() -> None:
-    async def story(cluster: Cluster, admin: Admin, endpoint: Endpoint) -> None:
+async def test_groups_transactions_and_quotas() -> None:
+    async with measured_cluster(brokers=1) as (cluster, admin, endpoint):
         await admin.create_topics([NewTopic(name=TOPIC, partitions=1, replication_factor=1)])
         await admin.wait_for_topic(TOPIC)
         servers = cluster.bootstrap_servers
@@ -245,8 +233,6 @@ def test_groups_transactions_and_quotas() -> None:
         seen = await scrape(endpoint)
         assert seen.total("anabranch_throttled_requests_total") == 1
         assert seen.total("anabranch_throttled_seconds_total") > 1
-
-    with_metrics(story, brokers=1)
 
 
 STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")

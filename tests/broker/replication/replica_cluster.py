@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -470,24 +470,16 @@ def fetch_request(
 
 @asynccontextmanager
 async def replica_cluster(count: int = 3, **settings: Any) -> AsyncIterator[ReplicaCluster]:
+    """Fresh brokers, for a minute at most."""
     session = await MemoryZooKeeper().connect()
     cluster = ReplicaCluster(session, settings)
     try:
         for broker_id in range(1, count + 1):
             await cluster.start(broker_id)
-        yield cluster
+        async with asyncio.timeout(60):
+            yield cluster
         assert not cluster.bugs
     finally:
         for broker_id in list(cluster.brokers):
             await cluster.kill(broker_id)
         await session.close()
-
-
-def run(scenario: Callable[[ReplicaCluster], Awaitable[None]], count: int = 3, **settings: Any) -> None:
-    """Run one scenario on fresh brokers."""
-
-    async def main() -> None:
-        async with replica_cluster(count, **settings) as cluster, asyncio.timeout(60):
-            await scenario(cluster)
-
-    asyncio.run(main())

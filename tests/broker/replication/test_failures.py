@@ -17,7 +17,7 @@ from tests.broker.replication.replica_cluster import (
     batch,
     log_values,
     produce_request,
-    run,
+    replica_cluster,
     until,
 )
 
@@ -94,8 +94,8 @@ class Failures:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_nothing_acknowledged_is_lost(seed: int) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_nothing_acknowledged_is_lost(seed: int) -> None:
+    async with replica_cluster(replica_lag_time_max_ms=100) as cluster:
         failures = Failures(cluster, seed)
         await cluster.lead(1)
         async with asyncio.timeout(60):
@@ -107,5 +107,3 @@ def test_nothing_acknowledged_is_lost(seed: int) -> None:
         kept = [value for value in logs[0] if value in set(failures.acknowledged)]
         assert kept == failures.acknowledged
         assert len(set(logs[0])) == len(logs[0])
-
-    run(scenario, replica_lag_time_max_ms=100)

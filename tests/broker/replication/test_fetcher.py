@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
@@ -22,7 +21,7 @@ from anabranch.protocol.apis.fetch import EpochEndOffset, PartitionData
 from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
 from anabranch.protocol.apis.list_offsets import ListOffsetsResponse
 from anabranch.protocol.errors import ErrorCode
-from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, run, until
+from tests.broker.replication.replica_cluster import batch, log_values, replica_cluster, until
 from tests.clients.peer import serve
 
 TOPIC_ID = b"0123456789abcdef"
@@ -171,49 +170,43 @@ def test_a_leaders_log_start_is_followed_as_far_as_the_log_goes() -> None:
     assert partition.log.log_start_offset == 3
 
 
-def test_bounds_that_are_left_out_of_an_answer_are_the_peers_fault() -> None:
-    async def story() -> None:
-        bugs: list[NodeBug] = []
+async def test_bounds_that_are_left_out_of_an_answer_are_the_peers_fault() -> None:
+    bugs: list[NodeBug] = []
 
-        async def respond(_: Any) -> ListOffsetsResponse:
-            return ListOffsetsResponse(topics=[])
+    async def respond(_: Any) -> ListOffsetsResponse:
+        return ListOffsetsResponse(topics=[])
 
-        async with serve(respond) as peer:
-            connection = await Connection.open("127.0.0.1", peer.port, client_id="test")
-            one = Fetcher(
-                2,
-                BrokerSettings(),
-                address=lambda: None,
-                broker_epoch=lambda: 1,
-                progressed=lambda _: None,
-                died=bugs.append,
-            )
-            with pytest.raises(ConnectionError, match="leaves out"):
-                await one._realign(connection, Following(follower((1, 3)), 9))
-            await one.close()
-            await connection.close()
-        assert not bugs
-
-    asyncio.run(story())
+    async with serve(respond) as peer:
+        connection = await Connection.open("127.0.0.1", peer.port, client_id="test")
+        one = Fetcher(
+            2,
+            BrokerSettings(),
+            address=lambda: None,
+            broker_epoch=lambda: 1,
+            progressed=lambda _: None,
+            died=bugs.append,
+        )
+        with pytest.raises(ConnectionError, match="leaves out"):
+            await one._realign(connection, Following(follower((1, 3)), 9))
+        await one.close()
+        await connection.close()
+    assert not bugs
 
 
-def test_a_new_partition_is_fetched_at_once_though_a_long_poll_is_running() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_new_partition_is_fetched_at_once_though_a_long_poll_is_running() -> None:
+    async with replica_cluster(2, replica_fetch_wait_max_ms=60_000) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         await until(lambda: len(cluster[1].replicas.fetches) == 1)
         await cluster.lead(1, replicas=(1, 2), topic="u")
         assert (await cluster.produce(1, batch("a"), topic="u")).error_code == 0
         assert (await cluster.produce(1, batch("b"))).error_code == 0
 
-    run(scenario, 2, replica_fetch_wait_max_ms=60_000)
 
-
-def test_a_new_partition_costs_no_connection_where_the_long_poll_ends_by_itself(
+async def test_a_new_partition_costs_no_connection_where_the_long_poll_ends_by_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fetcher, "POLL_ENDS_MS", 60_000)  # however slow the machine is
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(2, replica_fetch_wait_max_ms=60_000) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         await until(lambda: len(cluster[1].replicas.fetches) == 1)
         from_1 = cluster[2].replicas.fetchers._by_leader[1]
@@ -224,13 +217,11 @@ def test_a_new_partition_costs_no_connection_where_the_long_poll_ends_by_itself(
         assert (await cluster.produce(1, batch("a"), topic="u")).error_code == 0
         assert from_1._connection is connection
 
-    run(scenario, 2, replica_fetch_wait_max_ms=60_000)
-
 
 @pytest.mark.parametrize("lost", [["lost 1"], ["lost 1", "lost 2", "lost 3"]])
 @pytest.mark.parametrize("kept", [["kept 1"], ["kept 1", "kept 2"]])
-def test_a_divergent_tail_is_cut_to_the_new_leaders_history(lost: list[str], kept: list[str]) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_divergent_tail_is_cut_to_the_new_leaders_history(lost: list[str], kept: list[str]) -> None:
+    async with replica_cluster() as cluster:
         await cluster.lead(1)
         assert (await cluster.produce(1, batch("committed"))).error_code == 0
         # The leader goes on alone: its followers hear of a new leader first.
@@ -248,11 +239,9 @@ def test_a_divergent_tail_is_cut_to_the_new_leaders_history(lost: list[str], kep
         assert cluster.partition(1).log.epochs.entries == cluster.partition(2).log.epochs.entries
         await until(lambda: 1 in cluster.partition(2).isr)
 
-    run(scenario)
 
-
-def test_an_epoch_without_records_does_not_keep_a_follower_from_agreeing() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_an_epoch_without_records_does_not_keep_a_follower_from_agreeing() -> None:
+    async with replica_cluster() as cluster:
         await cluster.lead(1)
         await cluster.produce(1, batch("a"))
         await cluster.lead(1, only=(1,))  # epoch 1 begins on broker 1 alone, and writes nothing
@@ -262,11 +251,9 @@ def test_an_epoch_without_records_does_not_keep_a_follower_from_agreeing() -> No
         await until(lambda: log_values(cluster.partition(1)) == ["a", "b"])
         assert cluster.partition(1).log.epochs.latest_epoch == 2
 
-    run(scenario)
 
-
-def test_a_new_replica_of_a_trimmed_log_starts_at_its_start() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_new_replica_of_a_trimmed_log_starts_at_its_start() -> None:
+    async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1,))
         for number in range(5):
             await cluster.produce(1, batch(f"{number}"))
@@ -276,5 +263,3 @@ def test_a_new_replica_of_a_trimmed_log_starts_at_its_start() -> None:
         log = cluster.partition(2).log
         assert (log.log_start_offset, log.log_end_offset) == (3, 5)
         assert log_values(cluster.partition(2)) == ["3", "4"]
-
-    run(scenario, 2)

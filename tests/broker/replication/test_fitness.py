@@ -17,7 +17,7 @@ from anabranch.protocol.apis.alter_partition import AlterPartitionRequest
 from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import HEADER_BYTES
-from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, run, until
+from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, replica_cluster, until
 
 LOG = f"t-0/{0:020d}.log"
 VALUES = [f"{number}" for number in range(6)]
@@ -38,8 +38,8 @@ async def damaged(cluster: ReplicaCluster, broker_id: int) -> None:
     await cluster.start(broker_id, files)
 
 
-def test_who_lost_something_does_not_lead_while_others_are_in_sync() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_who_lost_something_does_not_lead_while_others_are_in_sync() -> None:
+    async with replica_cluster() as cluster:
         await cluster.lead(1)
         await produced(cluster)
         await damaged(cluster, 1)
@@ -53,13 +53,10 @@ def test_who_lost_something_does_not_lead_while_others_are_in_sync() -> None:
         assert cluster.partition(1).role is Role.LEADER
         assert all(log_values(cluster.partition(one)) == VALUES for one in (1, 2, 3))
 
-    run(scenario)
 
-
-def test_who_lost_something_says_so_also_as_a_follower() -> None:
+async def test_who_lost_something_says_so_also_as_a_follower() -> None:
     """Goal: it follows at once, and says of every row that counts on it that it must not."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster() as cluster:
         await cluster.lead(1)
         await produced(cluster)
         await damaged(cluster, 3)
@@ -70,25 +67,20 @@ def test_who_lost_something_says_so_also_as_a_follower() -> None:
         assert (await cluster.tell("t", 0, only=[3])) == {3: ErrorCode.STALE_CONTROLLER_EPOCH}
         await until(lambda: log_values(cluster.partition(3)) == VALUES)
 
-    run(scenario)
 
-
-def test_alone_in_sync_it_leads_with_what_is_left(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_alone_in_sync_it_leads_with_what_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    async with replica_cluster() as cluster:
         await cluster.lead(1)
         await produced(cluster)
         await damaged(cluster, 1)
         await cluster.lead(1, isr=(1,))
         assert cluster.partition(1).is_leader and cluster.partition(1).log.durability.reached == 0
-
-    run(scenario)
     assert "it counts with what is left, because no other replica is in sync; the log went to 1 once" in caplog.text
 
 
-def test_a_leader_whose_flush_failed_asks_for_another() -> None:
+async def test_a_leader_whose_flush_failed_asks_for_another() -> None:
     """Goal: unasked, by an AlterPartition without itself; afterwards it follows in name, and refuses to lead."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster() as cluster:
         await cluster.lead(1)
         await produced(cluster)
         fail(cluster.partition(1))
@@ -104,8 +96,6 @@ def test_a_leader_whose_flush_failed_asks_for_another() -> None:
         assert cluster.partition(1).role is Role.FOLLOWER
         await cluster.lead(1, isr=(1,), only={1})
         assert cluster.partition(1).is_leader, "alone it serves what it has"
-
-    run(scenario)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from anabranch.broker.storage.settings import LogSettings
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.fetch import FetchRequest, FetchResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, run, until
+from tests.broker.replication.replica_cluster import batch, log_values, replica_cluster, until
 
 ID = b"0123456789abcdef"
 
@@ -105,8 +105,8 @@ def test_a_lost_connection_and_other_names_for_topics_end_in_a_full_request() ->
     assert list(asking.session.asked) == [("t", 0)]
 
 
-def test_followers_ask_in_sessions_and_survive_the_loss_of_one() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_followers_ask_in_sessions_and_survive_the_loss_of_one() -> None:
+    async with replica_cluster(2, replica_fetch_wait_max_ms=20) as cluster:
         for topic in ("t", "u"):
             await cluster.lead(1, replicas=(1, 2), topic=topic)
             assert (await cluster.produce(1, batch("a"), topic=topic)).error_code == 0
@@ -121,10 +121,8 @@ def test_followers_ask_in_sessions_and_survive_the_loss_of_one() -> None:
         assert log_values(cluster.partition(2)) == ["a", "b"]
         await until(lambda: len(sessions) == 1)
 
-    run(scenario, 2, replica_fetch_wait_max_ms=20)
 
-
-def test_a_request_that_never_arrived_is_not_taken_for_known(
+async def test_a_request_that_never_arrived_is_not_taken_for_known(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     sent = Connection.call
@@ -136,7 +134,7 @@ def test_a_request_that_never_arrived_is_not_taken_for_known(
             raise ConnectionError("lost on the way")
         return await sent(self, request, **more)
 
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         monkeypatch.setattr(Connection, "call", call)
         for value in "abc":
@@ -144,13 +142,11 @@ def test_a_request_that_never_arrived_is_not_taken_for_known(
         assert log_values(cluster.partition(2)) == ["a", "b", "c"]
         assert len(lost) == 1
         assert len(cluster[1].services.fetch_sessions) == 1, "the new one has replaced the old one"
-
-    run(scenario, 2)
     assert "cannot append" not in caplog.text
 
 
-def test_a_follower_that_only_repeats_itself_stays_in_sync() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_follower_that_only_repeats_itself_stays_in_sync() -> None:
+    async with replica_cluster(2, replica_fetch_wait_max_ms=10) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         assert (await cluster.produce(1, batch("a"))).error_code == 0
         leader = cluster.partition(1)
@@ -160,14 +156,10 @@ def test_a_follower_that_only_repeats_itself_stays_in_sync() -> None:
         assert leader.followers[2].caught_up_ms == leader.followers[2].last_fetch_ms
         assert cluster.proposals == []
 
-    run(scenario, 2, replica_fetch_wait_max_ms=10)
 
-
-def test_a_leader_without_room_for_sessions_is_followed_all_the_same() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_leader_without_room_for_sessions_is_followed_all_the_same() -> None:
+    async with replica_cluster(max_incremental_fetch_session_cache_slots=0) as cluster:
         await cluster.lead(1)
         for value in "abc":
             assert (await cluster.produce(1, batch(value))).error_code == 0
         assert len(cluster[1].services.fetch_sessions) == 0
-
-    run(scenario, max_incremental_fetch_session_cache_slots=0)

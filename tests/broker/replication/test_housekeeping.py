@@ -10,7 +10,7 @@ import pytest
 from anabranch.broker.config import WEEK_MS
 from anabranch.broker.replication.housekeeping import in_steps, periodically
 from anabranch.broker.storage.files import MemoryFiles
-from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, run
+from tests.broker.replication.replica_cluster import NOW_MS, batch, replica_cluster
 from tests.broker.storage.faulty_files import FaultyFiles
 
 
@@ -29,51 +29,49 @@ def turns(*outcomes: Exception | None) -> tuple[Callable[[], bool], list[int]]:
 
 
 @pytest.mark.parametrize("outcomes", [(None, None), (OSError("disk"), None), (None, OSError("disk"), OSError("disk"))])
-def test_work_comes_back_until_it_shows_a_bug(
+async def test_work_comes_back_until_it_shows_a_bug(
     outcomes: tuple[Exception | None, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     for repeat in (lambda work: periodically(0, work), lambda work: in_steps(lambda: 0.0, work)):
         caplog.clear()
         work, done = turns(*outcomes)
         with pytest.raises(ValueError, match="a bug"):
-            asyncio.run(asyncio.wait_for(repeat(work), 60))
+            await asyncio.wait_for(repeat(work), 60)
         assert len(done) == len(outcomes) + 1
         assert sum("has to wait for its next turn" in line for line in caplog.messages) == sum(map(bool, outcomes))
 
 
-def test_between_two_steps_others_have_their_turn() -> None:
-    async def story() -> None:
-        others = steps = 0
+async def test_between_two_steps_others_have_their_turn() -> None:
+    others = steps = 0
 
-        def step() -> bool:
-            nonlocal steps
-            assert others >= steps, "somebody was let through after each step"
-            steps += 1
-            if steps == 5:
-                raise ValueError("enough")
-            return True
+    def step() -> bool:
+        nonlocal steps
+        assert others >= steps, "somebody was let through after each step"
+        steps += 1
+        if steps == 5:
+            raise ValueError("enough")
+        return True
 
-        async def other() -> None:
-            nonlocal others
-            while True:
-                others += 1
-                await asyncio.sleep(0)
+    async def other() -> None:
+        nonlocal others
+        while True:
+            others += 1
+            await asyncio.sleep(0)
 
-        busy = asyncio.create_task(other())
-        try:
-            with pytest.raises(ValueError, match="enough"):
-                await asyncio.wait_for(in_steps(lambda: 0.0, step), 60)
-        finally:
-            busy.cancel()
-            await asyncio.gather(busy, return_exceptions=True)
-
-    asyncio.run(story())
+    busy = asyncio.create_task(other())
+    try:
+        with pytest.raises(ValueError, match="enough"):
+            await asyncio.wait_for(in_steps(lambda: 0.0, step), 60)
+    finally:
+        busy.cancel()
+        await asyncio.gather(busy, return_exceptions=True)
 
 
-def test_a_log_that_cannot_expire_does_not_keep_the_others_from_making_room(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_log_that_cannot_expire_does_not_keep_the_others_from_making_room(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A disk is full; the first log needs space to give up its only segment, the second one has seven to give up."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(0, log_segment_bytes=1000) as cluster:
         files = FaultyFiles(MemoryFiles())
         broker = await cluster.start(1, files)  # type: ignore[arg-type]
         for topic in ("idle", "busy"):
@@ -95,5 +93,3 @@ def test_a_log_that_cannot_expire_does_not_keep_the_others_from_making_room(capl
         files.full = False
         replicas.housekeeping.retain()
         assert (idle.log.size_bytes, busy.log.size_bytes) == (0, 0)
-
-    run(scenario, 0, log_segment_bytes=1000)

@@ -23,7 +23,7 @@ from tests.broker.replication.replica_cluster import (
     fetch_request,
     log_values,
     produce_request,
-    run,
+    replica_cluster,
 )
 from tests.broker.storage.batches import batch_of
 
@@ -43,11 +43,10 @@ async def configure(cluster: ReplicaCluster, config: str) -> None:
     )
 
 
-def test_a_long_batch_holds_nobody_up() -> None:
+async def test_a_long_batch_holds_nobody_up() -> None:
     """Of all the time that the loop's thread works on it, no turn takes more than a small part."""
     records = long_batch("zstd")
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         turns = [time.thread_time()]
 
@@ -64,8 +63,6 @@ def test_a_long_batch_holds_nobody_up() -> None:
         longest_s = max(after - before for before, after in pairwise(turns))
         assert longest_s * 5 < turns[-1] - turns[0]
 
-    run(scenario, 1)
-
 
 def test_a_batch_that_declares_less_than_nothing_makes_no_other_one_short() -> None:
     def asked(*batches: bytes) -> ProduceRequest:
@@ -80,11 +77,10 @@ def test_a_batch_that_declares_less_than_nothing_makes_no_other_one_short() -> N
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_order_is_kept(compression: str) -> None:
+async def test_order_is_kept(compression: str) -> None:
     """What a connection sends behind a batch that takes long is appended behind it."""
     count = 20_000 if compression == "none" else MANY
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1, message_max_bytes=4 << 20) as cluster:
         await cluster.lead(1, replicas=(1,))
         connection = await cluster[1].connect()
         requests = [produce_request(one, acks=1) for one in (long_batch(compression, count), batch("a"), batch("b"))]
@@ -95,15 +91,12 @@ def test_order_is_kept(compression: str) -> None:
         assert len(list(iter_batches(fetched.responses[0].partitions[0].records))) == 2
         await connection.close()
 
-    run(scenario, 1, message_max_bytes=4 << 20)
-
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_what_is_refused(compression: str) -> None:
+async def test_what_is_refused(compression: str) -> None:
     """The same codes as for a short batch, and each partition for itself."""
     sound = long_batch("none", 20_000)[HEADER_BYTES:]
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1) as cluster:
         await configure(cluster, '"cleanup.policy":"compact"')
         await cluster.lead(1, replicas=(1,))
         await cluster.lead(1, replicas=(1,), topic="u")
@@ -131,22 +124,18 @@ def test_what_is_refused(compression: str) -> None:
         ]
         assert (cluster.partition(1).log.log_end_offset, cluster.partition(1, "u").log.log_end_offset) == (0, 20_000)
 
-    run(scenario, 1)
-
 
 @pytest.mark.parametrize("compression", ["gzip", "lz4", "zstd"])
-def test_a_batch_that_swells(compression: str) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_batch_that_swells(compression: str) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         row = await cluster.produce(1, batch_of(bytes(65 << 20), 1, compression))
         assert row.error_code == ErrorCode.MESSAGE_TOO_LARGE
         assert "send smaller batches" in (row.error_message or "")
 
-    run(scenario, 1)
 
-
-def test_the_leader_may_be_another_one_afterwards() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_the_leader_may_be_another_one_afterwards() -> None:
+    async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         producing = asyncio.create_task(cluster.produce(1, long_batch("zstd"), acks=1))
         inspector = cluster[1].replicas.inspector
@@ -156,12 +145,10 @@ def test_the_leader_may_be_another_one_afterwards() -> None:
         assert (await producing).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert cluster.partition(1).log.log_end_offset == 0
 
-    run(scenario, 2)
-
 
 @pytest.mark.parametrize("topic_codec", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
-def test_a_long_batch_gets_the_codec_of_its_topic(topic_codec: str) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_long_batch_gets_the_codec_of_its_topic(topic_codec: str) -> None:
+    async with replica_cluster(1) as cluster:
         await configure(cluster, f'"compression.type":"{topic_codec}"')
         await cluster.lead(1, replicas=(1,))
         count = 30_000
@@ -174,11 +161,9 @@ def test_a_long_batch_gets_the_codec_of_its_topic(topic_codec: str) -> None:
             assert (header.codec, header.record_count) == (expected, count)
             assert len(list(iter_records(stored, position))) == count
 
-    run(scenario, 1)
 
-
-def test_long_message_sets() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_long_message_sets() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         messages = [Message(index, 1, 0, NOW_MS, b"key", b"value") for index in range(2000)]
         plain = b"".join(map(build_message, messages))
@@ -190,5 +175,3 @@ def test_long_message_sets() -> None:
             broken = records[:-1] + bytes((records[-1] ^ 1,))
             assert (await cluster.produce(1, broken, version=2)).error_code == ErrorCode.CORRUPT_MESSAGE
         assert log_values(cluster.partition(1)) == ["value"] * 4000
-
-    run(scenario, 1)

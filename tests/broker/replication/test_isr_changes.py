@@ -6,13 +6,12 @@ import asyncio
 
 import pytest
 
-from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, run, until
+from tests.broker.replication.replica_cluster import batch, log_values, replica_cluster, until
 
 
-def test_a_delayed_proposal_for_an_earlier_life_is_refused_and_tried_again() -> None:
+async def test_a_delayed_proposal_for_an_earlier_life_is_refused_and_tried_again() -> None:
     """KIP-903: between the proposal and the controller's write the follower restarts with an empty disk."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster() as cluster:
         await cluster.lead(1, isr=(1, 2))
         cluster.hold = asyncio.Event()
         await cluster.produce(1, batch("a"))
@@ -26,23 +25,19 @@ def test_a_delayed_proposal_for_an_earlier_life_is_refused_and_tried_again() -> 
         await until(lambda: cluster.assigned["t", 0].isr == (1, 2, 3))
         assert log_values(cluster.partition(3)) == ["a"]
 
-    run(scenario)
-
 
 @pytest.mark.parametrize("trouble", ["connection", "unsupported", "whole answer", "one row"])
-def test_a_proposal_that_the_controller_could_not_take_is_made_again(trouble: str) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_proposal_that_the_controller_could_not_take_is_made_again(trouble: str) -> None:
+    async with replica_cluster(2) as cluster:
         cluster.troubles.append(trouble)
         await cluster.lead(1, replicas=(1, 2), isr=(1,))
         await until(lambda: cluster.partition(1).isr == (1, 2))
         assert len(cluster.proposals) == 2
         assert not cluster.troubles
 
-    run(scenario, 2)
 
-
-def test_a_follower_that_stops_fetching_is_dropped_and_acks_all_goes_on() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_follower_that_stops_fetching_is_dropped_and_acks_all_goes_on() -> None:
+    async with replica_cluster(replica_lag_time_max_ms=200) as cluster:
         await cluster.lead(1)
         await cluster.produce(1, batch("a"))
         await cluster.kill(3)
@@ -52,5 +47,3 @@ def test_a_follower_that_stops_fetching_is_dropped_and_acks_all_goes_on() -> Non
         assert cluster.assigned["t", 0].isr == (1, 2)
         changes = cluster.brokers[1].replicas.isr_changes
         assert (changes.shrinks, changes.expansions) == (1, 0)
-
-    run(scenario, replica_lag_time_max_ms=200)

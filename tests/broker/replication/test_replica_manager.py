@@ -10,19 +10,18 @@ from anabranch.broker.replication.partition import Role
 from anabranch.broker.replication.waiting import ReplicationWait
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import (
-    ReplicaCluster,
     batch,
     fetch_request,
     log_values,
     produce_request,
-    run,
+    replica_cluster,
     until,
     values,
 )
 
 
-def test_acks_all_means_every_replica_has_it() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_acks_all_means_every_replica_has_it() -> None:
+    async with replica_cluster() as cluster:
         await cluster.lead(1)
         row = await cluster.produce(1, batch("a", "b"))
         assert (row.error_code, row.base_offset) == (0, 0)
@@ -33,11 +32,9 @@ def test_acks_all_means_every_replica_has_it() -> None:
         assert values(fetched.records) == ["a", "b"]
         await until(lambda: cluster.partition(2).high_watermark == 2)
 
-    run(scenario)
 
-
-def test_what_was_acknowledged_survives_the_leader() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_what_was_acknowledged_survives_the_leader() -> None:
+    async with replica_cluster() as cluster:
         await cluster.lead(1)
         for number in range(20):
             assert (await cluster.produce(1, batch(f"{number}"))).error_code == 0
@@ -48,11 +45,9 @@ def test_what_was_acknowledged_survives_the_leader() -> None:
         fetched = await cluster.fetch(2, 0)
         assert values(fetched.records) == [str(number) for number in range(30)]
 
-    run(scenario)
 
-
-def test_a_restarted_follower_catches_up_and_joins_again_with_its_new_epoch() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_restarted_follower_catches_up_and_joins_again_with_its_new_epoch() -> None:
+    async with replica_cluster() as cluster:
         await cluster.lead(1)
         await cluster.produce(1, batch("a"))
         files = await cluster.kill(3)
@@ -67,11 +62,9 @@ def test_a_restarted_follower_catches_up_and_joins_again_with_its_new_epoch() ->
             broker_id: cluster[broker_id].epoch for broker_id in (1, 2, 3)
         }
 
-    run(scenario)
 
-
-def test_min_insync_replicas_before_and_after_the_append() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_min_insync_replicas_before_and_after_the_append() -> None:
+    async with replica_cluster(2, replica_lag_time_max_ms=200, min_insync_replicas=2) as cluster:
         await cluster.lead(1, replicas=(1, 2), isr=(1, 2))
         await cluster.produce(1, batch("a"))
         await cluster.kill(2)
@@ -86,11 +79,9 @@ def test_min_insync_replicas_before_and_after_the_append() -> None:
         assert log_values(cluster.partition(1)) == ["a", "b"]
         assert (await cluster.produce(1, batch("d"), acks=1)).error_code == 0
 
-    run(scenario, 2, replica_lag_time_max_ms=200, min_insync_replicas=2)
 
-
-def test_a_record_that_too_few_replicas_are_left_to_hold_is_not_acknowledged_as_safe() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_record_that_too_few_replicas_are_left_to_hold_is_not_acknowledged_as_safe() -> None:
+    async with replica_cluster() as cluster:
         await cluster.lead(1)
         await cluster.produce(1, batch("a"))
         partition = cluster.partition(1)
@@ -99,21 +90,17 @@ def test_a_record_that_too_few_replicas_are_left_to_hold_is_not_acknowledged_as_
         assert wait.settled()
         assert wait.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
-    run(scenario)
 
-
-def test_a_request_that_waits_for_replication_times_out() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_request_that_waits_for_replication_times_out() -> None:
+    async with replica_cluster() as cluster:
         await cluster.lead(1, only=(1,))
         row = await cluster.produce(1, batch("a"), timeout_ms=50)
         assert (row.error_code, row.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, -1)
         assert len(cluster[1].replicas.produces) == 0
 
-    run(scenario)
 
-
-def test_losing_the_leadership_ends_the_wait_of_producers_and_consumers() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_losing_the_leadership_ends_the_wait_of_producers_and_consumers() -> None:
+    async with replica_cluster() as cluster:
         await cluster.lead(1, only=(1,))
         replicas = cluster[1].replicas
         connection, other = await cluster[1].connect(), await cluster[1].connect()
@@ -128,13 +115,10 @@ def test_losing_the_leadership_ends_the_wait_of_producers_and_consumers() -> Non
         await connection.close()
         await other.close()
 
-    run(scenario)
 
-
-def test_a_bump_of_the_own_epoch_fences_readers_but_not_waiting_producers() -> None:
+async def test_a_bump_of_the_own_epoch_fences_readers_but_not_waiting_producers() -> None:
     """A resize raises the leader epoch in place: appended records stay, and are acknowledged when replicated."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster() as cluster:
         await cluster.lead(1, only=(1,))
         replicas = cluster[1].replicas
         connection, other = await cluster[1].connect(), await cluster[1].connect()
@@ -147,11 +131,9 @@ def test_a_bump_of_the_own_epoch_fences_readers_but_not_waiting_producers() -> N
         await connection.close()
         await other.close()
 
-    run(scenario)
 
-
-def test_a_long_poll_is_woken_by_records_not_by_time() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_long_poll_is_woken_by_records_not_by_time() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         connection = await cluster[1].connect()
         fetched = connection.send(fetch_request(0, max_wait_ms=600_000))
@@ -160,11 +142,9 @@ def test_a_long_poll_is_woken_by_records_not_by_time() -> None:
         assert values((await fetched).responses[0].partitions[0].records) == ["a"]
         await connection.close()
 
-    run(scenario, 1)
 
-
-def test_a_long_poll_waits_for_committed_bytes_only() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_long_poll_waits_for_committed_bytes_only() -> None:
+    async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2), only=(1,))
         connection = await cluster[1].connect()
         fetched = connection.send(fetch_request(0, max_wait_ms=600_000))
@@ -175,11 +155,9 @@ def test_a_long_poll_waits_for_committed_bytes_only() -> None:
         assert values((await fetched).responses[0].partitions[0].records) == ["a"]
         await connection.close()
 
-    run(scenario, 2)
 
-
-def test_a_long_poll_waits_for_min_bytes() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_long_poll_waits_for_min_bytes() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         size = len(batch("a"))
         connection = await cluster[1].connect()
@@ -192,11 +170,9 @@ def test_a_long_poll_waits_for_min_bytes() -> None:
         assert values((await fetched).responses[0].partitions[0].records) == ["a", "b"]
         await connection.close()
 
-    run(scenario, 1)
 
-
-def test_a_long_poll_whose_client_is_gone_is_forgotten() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_long_poll_whose_client_is_gone_is_forgotten() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         connection = await cluster[1].connect()
         waiting = connection.send(fetch_request(0, max_wait_ms=600_000))
@@ -206,22 +182,18 @@ def test_a_long_poll_whose_client_is_gone_is_forgotten() -> None:
             await waiting
         await until(lambda: len(cluster[1].replicas.fetches) == 0)
 
-    run(scenario, 1)
 
-
-def test_followers_serve_consumers_what_is_committed() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_followers_serve_consumers_what_is_committed() -> None:
+    async with replica_cluster() as cluster:
         await cluster.lead(1)
         await cluster.produce(1, batch("a"))
         await until(lambda: cluster.partition(2).high_watermark == 1)
         assert values((await cluster.fetch(2, 0)).records) == ["a"]
         assert (await cluster.fetch(2, 0, version=10)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    run(scenario)
 
-
-def test_a_broker_remembers_what_was_committed_and_what_it_holds() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_broker_remembers_what_was_committed_and_what_it_holds() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         await cluster.produce(1, batch("a", "b"))
         files = await cluster.kill(1, clean=True)
@@ -232,11 +204,9 @@ def test_a_broker_remembers_what_was_committed_and_what_it_holds() -> None:
         assert cluster.partition(1).high_watermark == 2
         assert log_values(cluster.partition(1)) == ["a", "b"]
 
-    run(scenario, 1)
 
-
-def test_a_killed_broker_recovers_its_log_without_a_checkpoint() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_killed_broker_recovers_its_log_without_a_checkpoint() -> None:
+    async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         await cluster.produce(1, batch("a", producer=(7, 0), sequence=0))
         await cluster.restart(2)
@@ -245,13 +215,10 @@ def test_a_killed_broker_recovers_its_log_without_a_checkpoint() -> None:
         again = await cluster.produce(2, batch("a", producer=(7, 0), sequence=0))
         assert (again.error_code, again.base_offset) == (0, 0), "the producer's state was recovered too"
 
-    run(scenario, 2)
 
-
-def test_a_recreated_index_starts_where_its_earlier_life_ended() -> None:
+async def test_a_recreated_index_starts_where_its_earlier_life_ended() -> None:
     """R14: the old records must not come back, and offsets must not be used twice."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         await cluster.produce(1, batch("old", "old"))
         await cluster.lead(1, replicas=(1, 2), log_start_offset=2)
@@ -263,14 +230,11 @@ def test_a_recreated_index_starts_where_its_earlier_life_ended() -> None:
         await cluster.lead(1, replicas=(1, 2), log_start_offset=2)
         assert log_values(cluster.partition(1)) == ["new"], "said again, it changes nothing"
 
-    run(scenario, 2)
-
 
 @pytest.mark.parametrize("committed", [0, 2])
-def test_a_recreated_index_begins_without_an_earlier_leaders_tail(committed: int) -> None:
+async def test_a_recreated_index_begins_without_an_earlier_leaders_tail(committed: int) -> None:
     """R14: that tail stands where the earlier life ended for everybody else, so where the log starts tells nothing."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         for value in "committed"[:committed]:
             await cluster.produce(1, batch(value))
@@ -283,11 +247,9 @@ def test_a_recreated_index_begins_without_an_earlier_leaders_tail(committed: int
         await cluster.lead(1, replicas=(1,), log_start_offset=committed, first_leader_epoch=1)
         assert log_values(cluster.partition(1)) == ["new"], "said again, it changes nothing"
 
-    run(scenario, 1)
 
-
-def test_coordinators_append_read_and_hear_of_leadership() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_coordinators_append_read_and_hear_of_leadership() -> None:
+    async with replica_cluster() as cluster:
         heard: list[tuple[object, ...]] = []
         replicas = cluster[1].replicas
         replicas.on_leader(lambda topic, index, epoch: heard.append(("leads", topic, index, epoch)))
@@ -300,5 +262,3 @@ def test_coordinators_append_read_and_hear_of_leadership() -> None:
         await cluster.lead(2)
         assert heard == [("leads", "t", 0, 0), ("resigns", "t", 0)]
         assert cluster.partition(1).role is Role.FOLLOWER
-
-    run(scenario)

@@ -7,11 +7,17 @@ import asyncio
 import pytest
 
 from anabranch.protocol.errors import ErrorCode
-from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, produce_request, run, until
+from tests.broker.replication.replica_cluster import (
+    batch,
+    log_values,
+    produce_request,
+    replica_cluster,
+    until,
+)
 
 
-def test_nothing_is_appended_before_it_is_written_and_nobody_is_asked_twice() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_nothing_is_appended_before_it_is_written_and_nobody_is_asked_twice() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         cluster.hold = asyncio.Event()
         first = asyncio.ensure_future(cluster.produce(1, batch("a"), generation=0))
@@ -26,22 +32,18 @@ def test_nothing_is_appended_before_it_is_written_and_nobody_is_asked_twice() ->
         assert (await cluster.produce(1, batch("d"), generation=0)).error_code == 0
         assert len(cluster.proposals) == 1
 
-    run(scenario, 1)
-
 
 @pytest.mark.parametrize("trouble", ["connection", "unsupported", "whole answer"])
-def test_a_controller_that_cannot_take_it_is_asked_again(trouble: str) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_controller_that_cannot_take_it_is_asked_again(trouble: str) -> None:
+    async with replica_cluster(1) as cluster:
         cluster.troubles.append(trouble)
         await cluster.lead(1, replicas=(1,))
         assert (await cluster.produce(1, batch("a"), generation=0)).error_code == 0
         assert len(cluster.proposals) == 2
 
-    run(scenario, 1)
 
-
-def test_without_a_controller_the_batch_is_given_up_in_time_and_may_be_sent_again() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_without_a_controller_the_batch_is_given_up_in_time_and_may_be_sent_again() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         cluster.hold = asyncio.Event()
         row = await cluster.produce(1, batch("a"), generation=0, timeout_ms=50)
@@ -50,11 +52,9 @@ def test_without_a_controller_the_batch_is_given_up_in_time_and_may_be_sent_agai
         cluster.hold.set()
         assert (await cluster.produce(1, batch("a"), generation=0)).error_code == 0
 
-    run(scenario, 1)
 
-
-def test_without_acks_nothing_else_holds() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_without_acks_nothing_else_holds() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         cluster.hold = asyncio.Event()
         connection = await cluster[1].connect()
@@ -65,11 +65,9 @@ def test_without_acks_nothing_else_holds() -> None:
         await until(lambda: log_values(cluster.partition(1)) == ["a"])
         await connection.close()
 
-    run(scenario, 1)
 
-
-def test_who_is_replaced_while_it_waits_asks_no_more_and_says_who_leads() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_who_is_replaced_while_it_waits_asks_no_more_and_says_who_leads() -> None:
+    async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         cluster.troubles = ["whole answer"] * 10_000
         waits = asyncio.ensure_future(cluster.produce(1, batch("a"), generation=0))
@@ -80,11 +78,9 @@ def test_who_is_replaced_while_it_waits_asks_no_more_and_says_who_leads() -> Non
         assert (await cluster.produce(2, batch("a"), generation=0)).error_code == 0
         assert log_values(cluster.partition(2)) == ["a"]
 
-    run(scenario, 2)
 
-
-def test_a_broker_that_stops_lets_go_who_waits() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_broker_that_stops_lets_go_who_waits() -> None:
+    async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
         cluster.hold = asyncio.Event()
         partition = cluster.partition(1)
@@ -93,5 +89,3 @@ def test_a_broker_that_stops_lets_go_who_waits() -> None:
         await cluster[1].replicas.stamps.stop()
         await waits
         assert not partition.stamped
-
-    run(scenario, 1)

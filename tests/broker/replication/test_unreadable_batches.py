@@ -6,15 +6,15 @@ import pytest
 
 from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from anabranch.protocol.errors import ErrorCode
-from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster, batch, run, until
+from tests.broker.replication.replica_cluster import NOW_MS, batch, replica_cluster, until
 from tests.broker.storage.unreadable import FAR_OFFSETS, FAR_TIMESTAMPS, UNREADABLE, stored_at, with_max_timestamp
 
 ALL = {**UNREADABLE, "timestamps of 65 bits": FAR_TIMESTAMPS, "an offset far away": FAR_OFFSETS}
 
 
 @pytest.mark.parametrize("records", ALL.values(), ids=ALL.keys())
-def test_it_does_no_harm(records: bytes) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_it_does_no_harm(records: bytes) -> None:
+    async with replica_cluster(2) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         await cluster.produce(1, batch("before"))
         log = cluster.partition(1).log
@@ -43,5 +43,3 @@ def test_it_does_no_harm(records: bytes) -> None:
             assert answer.topics[0].partitions[0].error_code == 0
         await cluster.lead(2, replicas=(1, 2))
         assert (await cluster.produce(2, batch("later"))).error_code == 0
-
-    run(scenario, 2)

@@ -12,7 +12,7 @@ from anabranch.broker.replication.verification import Transaction, Verified
 from anabranch.protocol.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.registry import BY_NAME
-from tests.broker.replication.replica_cluster import ReplicaCluster, run, until
+from tests.broker.replication.replica_cluster import ReplicaCluster, replica_cluster, until
 from tests.broker.transactions import coordinate_transactions
 
 TOPICS = ("t", "u")
@@ -40,8 +40,8 @@ def code_of(cluster: ReplicaCluster, verified: Verified, topic: str) -> ErrorCod
     return ErrorCode.NONE
 
 
-def test_what_comes_while_one_request_is_on_its_way_travels_together() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_what_comes_while_one_request_is_on_its_way_travels_together() -> None:
+    async with replica_cluster(1) as cluster:
         await led(cluster)
         coordinator = await coordinate_transactions(cluster, 1)
         coordinator.ongoing = {name: {("t", 0), ("u", 0)} for name in ("tx", "other", "third")}
@@ -66,8 +66,6 @@ def test_what_comes_while_one_request_is_on_its_way_travels_together() -> None:
         ]
         assert len(coordinator.asked) == 2
 
-    run(scenario, 1)
-
 
 @pytest.mark.parametrize(
     ("newcomer", "codes"),
@@ -77,8 +75,8 @@ def test_what_comes_while_one_request_is_on_its_way_travels_together() -> None:
         ({"pid": 8, "epoch": 0}, ("NETWORK_EXCEPTION", "NONE")),
     ],
 )
-def test_one_producer_asks_at_a_time(newcomer: dict[str, int], codes: tuple[str, str]) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_one_producer_asks_at_a_time(newcomer: dict[str, int], codes: tuple[str, str]) -> None:
+    async with replica_cluster(1) as cluster:
         await led(cluster)
         coordinator = await coordinate_transactions(cluster, 1, [("t", 0), ("u", 0)])
         coordinator.hold = asyncio.Event()
@@ -91,11 +89,9 @@ def test_one_producer_asks_at_a_time(newcomer: dict[str, int], codes: tuple[str,
         found = (code_of(cluster, await waiting, "t"), code_of(cluster, await coming, "u"))
         assert tuple(code.name for code in found) == codes
 
-    run(scenario, 1)
 
-
-def test_refused_silent_and_dying_coordinators() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_refused_silent_and_dying_coordinators() -> None:
+    async with replica_cluster(2) as cluster:
         await led(cluster)
         coordinator = await coordinate_transactions(cluster, 2, [("t", 0)])
         coordinator.refusal = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -114,12 +110,10 @@ def test_refused_silent_and_dying_coordinators() -> None:
         coordinator = await coordinate_transactions(cluster, 2, [("t", 0)])
         assert code_of(cluster, await ask(cluster, ["t"]), "t") is ErrorCode.NONE, "it is found at its new address"
 
-    run(scenario, 2)
-
 
 @pytest.mark.parametrize("nothing", [True, False])
-def test_a_coordinator_from_before_verification_vouches_for_everybody(nothing: bool) -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_a_coordinator_from_before_verification_vouches_for_everybody(nothing: bool) -> None:
+    async with replica_cluster(1) as cluster:
         await led(cluster)
         await coordinate_transactions(cluster, 1)
 
@@ -133,11 +127,9 @@ def test_a_coordinator_from_before_verification_vouches_for_everybody(nothing: b
         cluster[1].server.dispatcher._handlers[BY_NAME["ApiVersions"].key] = old
         assert code_of(cluster, await ask(cluster, ["t"]), "t") is ErrorCode.NONE
 
-    run(scenario, 1)
 
-
-def test_whoever_waits_is_let_go_when_the_broker_stops() -> None:
-    async def scenario(cluster: ReplicaCluster) -> None:
+async def test_whoever_waits_is_let_go_when_the_broker_stops() -> None:
+    async with replica_cluster(2) as cluster:
         await led(cluster)
         coordinator = await coordinate_transactions(cluster, 2, [("t", 0)])
         coordinator.hold = asyncio.Event()
@@ -146,5 +138,3 @@ def test_whoever_waits_is_let_go_when_the_broker_stops() -> None:
         await cluster.kill(1)
         for task in (asked, waiting):
             assert (await task).refused["t", 0] is ErrorCode.NETWORK_EXCEPTION
-
-    run(scenario, 2)

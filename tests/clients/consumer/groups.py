@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,21 +29,20 @@ from anabranch.protocol.lineage import Lineage, Segment
 
 GROUP = "readers"
 TOPIC = "t"
-Story = Callable[[Cluster, Admin], Awaitable[None]]
 
 
-def against_a_cluster(story: Story, *, brokers: int = 3, timeout_s: float = 120, **properties: str) -> None:
-    async def whole() -> None:
-        patient = {"offsets_commit_timeout_ms": "60000"}
-        settings = {name.replace("_", "."): value for name, value in (patient | properties).items()}
-        async with (
-            asyncio.timeout(timeout_s),
-            Cluster(brokers=brokers, seed=1, properties=settings) as cluster,
-            Admin(cluster.bootstrap_servers) as admin,
-        ):
-            await story(cluster, admin)
-
-    asyncio.run(whole())
+@asynccontextmanager
+async def cluster_and_admin(
+    *, brokers: int = 3, timeout_s: float = 120, **properties: str
+) -> AsyncIterator[tuple[Cluster, Admin]]:
+    patient = {"offsets_commit_timeout_ms": "60000"}
+    settings = {name.replace("_", "."): value for name, value in (patient | properties).items()}
+    async with (
+        asyncio.timeout(timeout_s),
+        Cluster(brokers=brokers, seed=1, properties=settings) as cluster,
+        Admin(cluster.bootstrap_servers) as admin,
+    ):
+        yield cluster, admin
 
 
 async def make_topic(admin: Admin, partitions: int, name: str = TOPIC, replicas: int = 1, **configs: str) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from anabranch import Admin, Consumer, Producer, TopicPartition
-from anabranch.cluster import Cluster
+from anabranch import Consumer, Producer, TopicPartition
 from anabranch.protocol.apis.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -20,12 +19,12 @@ from anabranch.protocol.apis.metadata import (
     MetadataResponseTopic,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.clients.consumer.groups import TOPIC, History, against_a_cluster, make_topic, readers, resize, send
-from tests.clients.peer import Peer, serve
+from tests.clients.consumer.groups import TOPIC, History, cluster_and_admin, make_topic, readers, resize, send
+from tests.clients.peer import serve
 
 
-def test_without_a_group_order_is_kept_among_what_is_read() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_without_a_group_order_is_kept_among_what_is_read() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         settings: dict[str, Any] = {"metadata_max_age_ms": 100, "auto_offset_reset": "earliest"}
         seen: dict[bytes | None, list[int]] = {}
@@ -57,12 +56,10 @@ def test_without_a_group_order_is_kept_among_what_is_read() -> None:
             with pytest.raises(ValueError, match="group_id"):
                 await consumer.committed(TopicPartition(TOPIC, 0))
 
-    against_a_cluster(story, brokers=1)
-
 
 @pytest.mark.parametrize("ordered_topic", [True, False], ids=["ordered_delivery=False", "a topic without lineage"])
-def test_without_order_nothing_waits(ordered_topic: bool) -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_without_order_nothing_waits(ordered_topic: bool) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1, enable_ordered_delivery=str(ordered_topic).lower())
         history = History(cluster)
         async with Producer(cluster.bootstrap_servers) as producer:
@@ -89,10 +86,8 @@ def test_without_order_nothing_waits(ordered_topic: bool) -> None:
                     assert all(record.generation == -1 for records in batch.values() for record in records)
                 assert consumer.gates() == []
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_a_topic_that_is_refused_is_told_and_asked_for_again() -> None:
+async def test_a_topic_that_is_refused_is_told_and_asked_for_again() -> None:
     """Goal: whoever polls on after the refusal hears of the next answer, not of the old one."""
     refusal = ErrorCode.LEADER_NOT_AVAILABLE
 
@@ -101,28 +96,23 @@ def test_a_topic_that_is_refused_is_told_and_asked_for_again() -> None:
         rows = [MetadataResponseTopic(error_code=refusal, name=one.name, partitions=[]) for one in request.topics or ()]
         return MetadataResponse(brokers=[self], controller_id=1, cluster_id="c", topics=rows)
 
-    async def story() -> None:
-        nonlocal peer, refusal
-        async with (
-            asyncio.timeout(60),
-            serve(broker) as peer,
-            Consumer("t", bootstrap_servers=peer.address) as consumer,
-        ):
-            assert await consumer.getmany(timeout_ms=500) == {}, "not usable yet"
-            refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            for _ in range(2):  # told again when it is answered again
-                with pytest.raises(KafkaError) as refused:
-                    await consumer.getmany(timeout_ms=60_000)
-                assert refused.value.code == refusal
-            refusal = ErrorCode.INVALID_REPLICATION_FACTOR
-            assert await consumer.getmany(timeout_ms=500) == {}, "the old answer does not count any more"
-
-    peer = Peer()
-    asyncio.run(story())
+    async with (
+        asyncio.timeout(60),
+        serve(broker) as peer,
+        Consumer("t", bootstrap_servers=peer.address) as consumer,
+    ):
+        assert await consumer.getmany(timeout_ms=500) == {}, "not usable yet"
+        refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        for _ in range(2):  # told again when it is answered again
+            with pytest.raises(KafkaError) as refused:
+                await consumer.getmany(timeout_ms=60_000)
+            assert refused.value.code == refusal
+        refusal = ErrorCode.INVALID_REPLICATION_FACTOR
+        assert await consumer.getmany(timeout_ms=500) == {}, "the old answer does not count any more"
 
 
-def test_seeking_pausing_and_positions() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_seeking_pausing_and_positions() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         where = TopicPartition(TOPIC, 0)
         async with (
@@ -153,13 +143,10 @@ def test_seeking_pausing_and_positions() -> None:
                 if count == 5:
                     break
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_a_topic_that_is_deleted_and_created_anew_is_another_topic() -> None:
+async def test_a_topic_that_is_deleted_and_created_anew_is_another_topic() -> None:
     """Same name, same shape; nothing of the old positions, gates or commits holds."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)
         async with readers(history, 1) as (reader,):
@@ -185,11 +172,9 @@ def test_a_topic_that_is_deleted_and_created_anew_is_another_topic() -> None:
                 await send(producer, admin, 50)
                 await history.until(lambda: len(history.deliveries) == 160)
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_a_topic_that_does_not_exist_yet_is_waited_for_and_not_created() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_a_topic_that_does_not_exist_yet_is_waited_for_and_not_created() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         history = History(cluster)
         async with readers(history, 1) as (reader,):
             await history.until(lambda: reader.consumer._session is not None and reader.consumer._session.stable)
@@ -203,11 +188,9 @@ def test_a_topic_that_does_not_exist_yet_is_waited_for_and_not_created() -> None
                 await consumer.getone()
             assert refused.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_life() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_life() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         consumer = Consumer(TOPIC, bootstrap_servers=cluster.bootstrap_servers, group_id="g")
         with pytest.raises(RuntimeError, match="not started"):
@@ -223,19 +206,17 @@ def test_life() -> None:
         names = {task.get_name() for task in asyncio.all_tasks()}
         assert not [name for name in names if name.startswith(("gates", "heartbeat"))]
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_wrong_settings_say_what_would_do() -> None:
+async def test_wrong_settings_say_what_would_do() -> None:
     with pytest.raises(ValueError, match="at least one topic"):
         Consumer()
     with pytest.raises(ValueError, match="give group_id together with audit"):
         Consumer("t", audit="a")
     with pytest.raises(ValueError, match='"earliest", "latest" or "none"'):
         Consumer("t", auto_offset_reset="soonest")
+    consumer = Consumer("t", bootstrap_servers="127.0.0.1:1")
+    consumer._network_config = type(consumer._network_config)(
+        bootstrap_servers=(("127.0.0.1", 1),), bootstrap_timeout_ms=50
+    )
     with pytest.raises(ConnectionError, match="no bootstrap server answers"):
-        consumer = Consumer("t", bootstrap_servers="127.0.0.1:1")
-        consumer._network_config = type(consumer._network_config)(
-            bootstrap_servers=(("127.0.0.1", 1),), bootstrap_timeout_ms=50
-        )
-        asyncio.run(consumer.start())
+        await consumer.start()

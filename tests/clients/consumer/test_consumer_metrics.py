@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from anabranch import Admin, Consumer, ConsumerMetrics, Producer, TopicPartition
-from anabranch.cluster import Cluster
-from tests.clients.consumer.groups import TOPIC, against_a_cluster, make_topic, resize, send
+from anabranch import Consumer, ConsumerMetrics, Producer, TopicPartition
+from tests.clients.consumer.groups import TOPIC, cluster_and_admin, make_topic, resize, send
 
 BEFORE = 30
 AFTER = 20
@@ -16,11 +15,10 @@ def test_everything_is_zero_before_the_start() -> None:
     assert Consumer("t").metrics() == ConsumerMetrics()
 
 
-def test_gates_and_lag_of_a_split_topic() -> None:
+async def test_gates_and_lag_of_a_split_topic() -> None:
     """Goal: what waits behind a gate is seen, with its size, and how long it waited. Method: the application decides
     when it commits, so the child's gate stays closed for as long as the test looks at it."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         async with Producer(cluster.bootstrap_servers) as producer:
             await send(producer, admin, BEFORE)
@@ -69,5 +67,3 @@ def test_gates_and_lag_of_a_split_topic() -> None:
                 longest_handoff_ms=closed_ms,
             )
         assert consumer.metrics().records_delivered == BEFORE + AFTER, "also after the end"
-
-    against_a_cluster(story, brokers=1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from anabranch import Admin, Consumer, Producer
+from anabranch import Consumer, Producer
 from anabranch.clients.consumer.consumer_partition_assignor import (
     REJOIN_NOW,
     MemberAssignment,
@@ -29,7 +29,7 @@ from tests.clients.consumer.groups import (
     Callback,
     History,
     Reader,
-    against_a_cluster,
+    cluster_and_admin,
     make_topic,
     readers,
     repeated,
@@ -52,10 +52,9 @@ def told(history: History, member: str, *names: str) -> list[tuple[str, tuple[in
     return [(one.name, one.partitions) for one in events if one.member == member and one.name in wanted]
 
 
-def test_only_what_moves_is_revoked_and_the_rest_is_read_on() -> None:
+async def test_only_what_moves_is_revoked_and_the_rest_is_read_on() -> None:
     """While a busy member holds up the rebalance, another one delivers; then it gives up one partition, and no more."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 4)
         history = History(cluster)
         async with (
@@ -88,11 +87,9 @@ def test_only_what_moves_is_revoked_and_the_rest_is_read_on() -> None:
             assert told(history, giver.name)[-1] == ("assigned", (moved,))
         assert history.wrong == []
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_keys_keep_their_order_through_4_6_8_5_and_a_crash() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_keys_keep_their_order_through_4_6_8_5_and_a_crash() -> None:
+    async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, 4)
         history = History(cluster)
         async with (
@@ -110,11 +107,9 @@ def test_keys_keep_their_order_through_4_6_8_5_and_a_crash() -> None:
             assert lineage is not None
             history.judge(lineage, 1200)
 
-    against_a_cluster(story)
-
 
 @pytest.mark.parametrize("rule", [True, False], ids=["with the rule", "without the rule"])
-def test_keys_that_were_elsewhere_wait_for_the_rebalance(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_that_were_elsewhere_wait_for_the_rebalance(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that stood before is committed, so the gate is open; but its owner does not know of the resize, nor flushed.
 
     Without the rule the survivor hands out the keys of the other partition while their last owner holds their state.
@@ -127,8 +122,7 @@ def test_keys_that_were_elsewhere_wait_for_the_rebalance(rule: bool, monkeypatch
             self._assignment.generations = {}
 
         monkeypatch.setattr(Ownership, "_remember", forgetful)
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         history = History(cluster)
         async with (
@@ -167,11 +161,9 @@ def test_keys_that_were_elsewhere_wait_for_the_rebalance(rule: bool, monkeypatch
             found = history.callbacks_out_of_order(lineage)
             assert bool(found) != rule, found
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_a_member_that_was_thrown_out_has_lost_everything_before_it_joins_again() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_a_member_that_was_thrown_out_has_lost_everything_before_it_joins_again() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         history = History(cluster)
         async with (
@@ -197,13 +189,10 @@ def test_a_member_that_was_thrown_out_has_lost_everything_before_it_joins_again(
             await history.until(lambda: len(told(history, reader.name)) == 3)
             assert told(history, reader.name) == [("assigned", (0, 1)), ("lost", (0, 1)), ("assigned", (0, 1))]
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_a_group_is_upgraded_by_listing_both() -> None:
+async def test_a_group_is_upgraded_by_listing_both() -> None:
     """Eager members are replaced by ones that offer both, and those by cooperative ones."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 4)
         history = History(cluster)
         sent = 0
@@ -226,8 +215,6 @@ def test_a_group_is_upgraded_by_listing_both() -> None:
                 await one.stop()
         assert protocols == ["range"] * 3 + [STRATEGY] * 3
         assert history.wrong == []
-
-    against_a_cluster(story, brokers=1)
 
 
 class Everything(PartitionAssignor):
@@ -258,10 +245,9 @@ class Everything(PartitionAssignor):
         return REJOIN_NOW if len(self.assignments) == 1 else None
 
 
-def test_an_assignor_of_the_application() -> None:
+async def test_an_assignor_of_the_application() -> None:
     """It has user data of its own in both directions, waits for things, and asks to join again; R19 holds beside it."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         history = History(cluster)
         assignor = Everything()
@@ -281,8 +267,6 @@ def test_an_assignor_of_the_application() -> None:
             await send(producer, admin, 20)
             await history.until(lambda: len(history.distinct) == 40)
             assert history.wrong == []
-
-    against_a_cluster(story, brokers=1)
 
 
 class Other(threading.Thread):
@@ -321,11 +305,10 @@ class Other(threading.Thread):
 
 @pytest.mark.interop
 @pytest.mark.parametrize("leads", ["theirs", "ours"])
-def test_a_group_together_with_librdkafka(leads: str) -> None:
+async def test_a_group_together_with_librdkafka(leads: str) -> None:
     """Partitions go over and back again, whoever leads, and nothing is lost or read twice."""
     confluent_kafka = pytest.importorskip("confluent_kafka")
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 6)
         history = History(cluster)
         other = Other(cluster, confluent_kafka)
@@ -376,5 +359,3 @@ def test_a_group_together_with_librdkafka(leads: str) -> None:
                 await other.end()
             for one in members:
                 await one.stop()
-
-    against_a_cluster(story, brokers=1)

@@ -23,39 +23,36 @@ from tests.clients.consumer.test_progress import batch
 
 
 @pytest.mark.parametrize("second", ["damaged here", "damaged there"])
-def test_what_was_taken_before_the_damage_is_handed_out(second: str) -> None:
-    async def story() -> None:
-        network = Network(NetworkConfig(bootstrap_servers=(("127.0.0.1", 1),)), random.Random(1))
-        assignment = Assignment()
-        gatekeeper = Gatekeeper(network, None, lambda: None, ordered=False)
-        deliveries = Deliveries(network, assignment, gatekeeper, in_group=False, holds_back=lambda *_: False)
-        sound, rotten = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
-        assignment.replace([sound, rotten])
-        for progress in assignment:
-            progress.begin(0)
-        assignment[sound].receive(batch(0, [b"a", b"b"]), 0)
-        assignment[rotten].receive(batch(0, [b"c"]), 0)
-        if second == "damaged here":
-            damaged = bytearray(batch(1, [b"d"]))
-            damaged[-1] ^= 1
-            assignment[rotten].receive(bytes(damaged), 1)
-        else:
-            assignment[rotten].damaged = True
-        taken: dict[TopicPartition, list[bytes | None]] = {sound: [], rotten: []}
-        for _ in range(3):
-            try:
-                for partition, records in deliveries.take(100).items():
-                    taken[partition] += [record.value for record in records]
-            except KafkaError as error:
-                assert error.code is ErrorCode.CORRUPT_MESSAGE
-                assert str(rotten) in str(error)
-                break
-        else:
-            raise AssertionError("nobody was told")
-        assert taken == {sound: [b"a", b"b"], rotten: [b"c"]}
-        assert assignment[rotten].position == 1
-
-    asyncio.run(story())
+async def test_what_was_taken_before_the_damage_is_handed_out(second: str) -> None:
+    network = Network(NetworkConfig(bootstrap_servers=(("127.0.0.1", 1),)), random.Random(1))
+    assignment = Assignment()
+    gatekeeper = Gatekeeper(network, None, lambda: None, ordered=False)
+    deliveries = Deliveries(network, assignment, gatekeeper, in_group=False, holds_back=lambda *_: False)
+    sound, rotten = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+    assignment.replace([sound, rotten])
+    for progress in assignment:
+        progress.begin(0)
+    assignment[sound].receive(batch(0, [b"a", b"b"]), 0)
+    assignment[rotten].receive(batch(0, [b"c"]), 0)
+    if second == "damaged here":
+        damaged = bytearray(batch(1, [b"d"]))
+        damaged[-1] ^= 1
+        assignment[rotten].receive(bytes(damaged), 1)
+    else:
+        assignment[rotten].damaged = True
+    taken: dict[TopicPartition, list[bytes | None]] = {sound: [], rotten: []}
+    for _ in range(3):
+        try:
+            for partition, records in deliveries.take(100).items():
+                taken[partition] += [record.value for record in records]
+        except KafkaError as error:
+            assert error.code is ErrorCode.CORRUPT_MESSAGE
+            assert str(rotten) in str(error)
+            break
+    else:
+        raise AssertionError("nobody was told")
+    assert taken == {sound: [b"a", b"b"], rotten: [b"c"]}
+    assert assignment[rotten].position == 1
 
 
 @pytest.mark.parametrize("records", UNREADABLE.values(), ids=UNREADABLE.keys())
@@ -81,7 +78,7 @@ def test_a_batch_that_cannot_be_read_is_told_of_and_passed_by_a_seek(records: by
     assert [record.value for record in progress.take(9)] == [b"b"]
 
 
-def test_a_damaged_record_is_told_of_and_passed_by_a_seek(tmp_path: Path) -> None:
+async def test_a_damaged_record_is_told_of_and_passed_by_a_seek(tmp_path: Path) -> None:
     """On a broker's disk: a bit of a sealed segment flips while it is stopped."""
 
     def damage() -> None:
@@ -140,8 +137,5 @@ def test_a_damaged_record_is_told_of_and_passed_by_a_seek(tmp_path: Path) -> Non
         finally:
             await reader.stop()
 
-    async def whole() -> None:
-        async with asyncio.timeout(120):
-            await story()
-
-    asyncio.run(whole())
+    async with asyncio.timeout(120):
+        await story()

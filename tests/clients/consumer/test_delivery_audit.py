@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from anabranch import Admin, Consumer, Producer
+from anabranch import Consumer, Producer
 from anabranch.clients.consumer import delivery_audit as written
 from anabranch.clients.consumer.delivery import ConsumerRecord
 from anabranch.clients.consumer.delivery_audit import DeliveryAudit
@@ -16,7 +16,7 @@ from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.cluster import Cluster
 from anabranch.protocol import audit
 from anabranch.protocol.hashing import murmur2
-from tests.clients.consumer.groups import TOPIC, against_a_cluster, make_topic, send, throw_out
+from tests.clients.consumer.groups import TOPIC, cluster_and_admin, make_topic, send, throw_out
 
 OWNER = ConsumerGroupMetadata("g", 3, "m")
 
@@ -40,7 +40,7 @@ async def events_of(cluster: Cluster, count: int) -> list[audit.Delivery]:
     return found
 
 
-def test_each_delivery_is_told_and_stored_before_it_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_delivery_is_told_and_stored_before_it_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     commit = GroupSession.commit
     unsettled: list[int] = []
 
@@ -51,9 +51,7 @@ def test_each_delivery_is_told_and_stored_before_it_is_committed(monkeypatch: py
 
     monkeypatch.setattr(GroupSession, "commit", watched)
     consumer: Consumer
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
-        nonlocal consumer
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         await make_topic(admin, 2, name="deliveries")
         async with Producer(cluster.bootstrap_servers, audit=True) as producer:
@@ -80,14 +78,12 @@ def test_each_delivery_is_told_and_stored_before_it_is_committed(monkeypatch: py
         assert {audit.bucket_of(one.key_hash) for one in events} == {
             audit.bucket_of(murmur2(one.key or b"")) for one in events
         }
-
-    against_a_cluster(story, brokers=1)
     assert len(unsettled) > 1
     assert set(unsettled) == {0}
 
 
-def test_a_hole_in_the_audit_is_an_error_for_ever() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_a_hole_in_the_audit_is_an_error_for_ever() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1, name="deliveries", max_message_bytes="100")
         writer = writer_of(Producer(cluster.bootstrap_servers))
         await writer.start()
@@ -98,11 +94,9 @@ def test_a_hole_in_the_audit_is_an_error_for_ever() -> None:
         await writer.stop()
         await asyncio.sleep(0)
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_what_nobody_flushes_leaves_soon_all_the_same() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_what_nobody_flushes_leaves_soon_all_the_same() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1, name="deliveries")
         writer = writer_of(Producer(cluster.bootstrap_servers))
         await writer.start()
@@ -111,11 +105,9 @@ def test_what_nobody_flushes_leaves_soon_all_the_same() -> None:
             assert [one.offset for one in await events_of(cluster, offset + 1)] == list(range(offset + 1))
         await writer.stop()
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_so_many_leave_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_so_many_leave_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1, name="deliveries")
         monkeypatch.setattr(written, "EVENTS_MAX", 10)
         monkeypatch.setattr(written, "LINGER_S", 3600)
@@ -134,14 +126,11 @@ def test_so_many_leave_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         assert writer._runs.waiting == 0
         await writer.stop()
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_an_event_is_of_a_record_that_a_member_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_is_of_a_record_that_a_member_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """The member is replaced while it waits for room in the audit: it hands out, and notes, what is its own by then."""
     monkeypatch.setattr(written, "EVENTS_MAX", 5)
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1, auto_create_topics_enable="false") as (cluster, admin):
         await make_topic(admin, 1)
         async with Producer(cluster.bootstrap_servers) as producer:
             await send(producer, admin, 10)
@@ -179,11 +168,9 @@ def test_an_event_is_of_a_record_that_a_member_was_given(monkeypatch: pytest.Mon
         events = [(one.group_generation, one.offset) for one in await events_of(cluster, 15)]
         assert sorted(events) == sorted(given)
 
-    against_a_cluster(story, brokers=1, auto_create_topics_enable="false")
 
-
-def test_a_cancelled_writer_leaves_what_it_had_to_the_next() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_a_cancelled_writer_leaves_what_it_had_to_the_next() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         producer = Producer(cluster.bootstrap_servers)
         writer = writer_of(producer)
         await writer.start()
@@ -201,11 +188,9 @@ def test_a_cancelled_writer_leaves_what_it_had_to_the_next() -> None:
         found = await events_of(cluster, 2)
         assert [(one.offset, one.number) for one in found] == [(0, 0), (1, 1)]
 
-    against_a_cluster(story, brokers=1)
-
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_what_was_handed_out_is_stored_before_a_rebalance_whoever_commits(
+async def test_what_was_handed_out_is_stored_before_a_rebalance_whoever_commits(
     strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(written, "LINGER_S", 3600)
@@ -219,9 +204,7 @@ def test_what_was_handed_out_is_stored_before_a_rebalance_whoever_commits(
 
     monkeypatch.setattr(GroupSession, "join", watched)
     consumer: Consumer
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
-        nonlocal consumer
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         await make_topic(admin, 1, name="deliveries")
         async with Producer(cluster.bootstrap_servers) as producer:
@@ -242,15 +225,12 @@ def test_what_was_handed_out_is_stored_before_a_rebalance_whoever_commits(
             consumer.enforce_rebalance()
             while len(unsettled) < 2:
                 await consumer.getmany(timeout_ms=100, max_records=0)
-
-    against_a_cluster(story, brokers=1)
     assert unsettled == [0, 0]
 
 
-def test_who_commits_in_another_way_can_flush_first(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_commits_in_another_way_can_flush_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(written, "LINGER_S", 3600)
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         await make_topic(admin, 1, name="deliveries")
         async with Producer(cluster.bootstrap_servers) as producer:
@@ -266,5 +246,3 @@ def test_who_commits_in_another_way_can_flush_first(monkeypatch: pytest.MonkeyPa
             assert sorted([one.offset for one in await events_of(cluster, 5)]) == list(range(5))
             await unaudited.flush_audit()
             assert unaudited.group_metadata().before_commit is None
-
-    against_a_cluster(story, brokers=1)

@@ -24,7 +24,6 @@ from anabranch.protocol.apis.metadata import (
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.clients.consumer.test_progress import batch
-from tests.clients.hasty import HastyLoop
 from tests.clients.peer import Peer, serve
 
 WHERE = TopicPartition("t", 0)
@@ -118,150 +117,120 @@ def refused(code: ErrorCode) -> PartitionData:
     return PartitionData(partition_index=0, error_code=code, high_watermark=-1, records=b"")
 
 
-def test_it_asks_on_from_where_the_last_answer_ended() -> None:
-    async def story() -> None:
-        async with world(lambda offset: found(offset) if offset < 6 else None) as one:
-            await one.until(lambda: len(one.fetches) >= 4)
-            assert [offset for offset, _ in one.fetches[:4]] == [0, 2, 4, 6]
-            assert [record.offset for _ in range(3) for record in one.progress.take(5)] == list(range(6))
-            assert one.progress.high_watermark in (0, 6)
-
-    asyncio.run(story())
+async def test_it_asks_on_from_where_the_last_answer_ended() -> None:
+    async with world(lambda offset: found(offset) if offset < 6 else None) as one:
+        await one.until(lambda: len(one.fetches) >= 4)
+        assert [offset for offset, _ in one.fetches[:4]] == [0, 2, 4, 6]
+        assert [record.offset for _ in range(3) for record in one.progress.take(5)] == list(range(6))
+        assert one.progress.high_watermark in (0, 6)
 
 
-def test_r12_a_fetch_names_the_epoch_it_believes_in_and_a_fence_brings_a_newer_one() -> None:
-    async def story() -> None:
-        def answer(offset: int) -> PartitionData | None:
-            if one.fetches[-1][1] < 4:
-                one.epoch = 4
-                return refused(ErrorCode.FENCED_LEADER_EPOCH)
-            return found(0) if offset == 0 else None
+async def test_r12_a_fetch_names_the_epoch_it_believes_in_and_a_fence_brings_a_newer_one() -> None:
+    def answer(offset: int) -> PartitionData | None:
+        if one.fetches[-1][1] < 4:
+            one.epoch = 4
+            return refused(ErrorCode.FENCED_LEADER_EPOCH)
+        return found(0) if offset == 0 else None
 
-        async with world(answer) as one:
-            await one.until(lambda: one.progress.buffered)
-            assert {epoch for _, epoch in one.fetches} == {3, 4}
-            assert one.fetches[0] == (0, 3)
-
-    asyncio.run(story())
+    async with world(answer) as one:
+        await one.until(lambda: one.progress.buffered)
+        assert {epoch for _, epoch in one.fetches} == {3, 4}
+        assert one.fetches[0] == (0, 3)
 
 
-def test_an_offset_that_is_gone_is_not_asked_for_again_and_again() -> None:
-    async def story() -> None:
-        async with world(lambda offset: refused(ErrorCode.OFFSET_OUT_OF_RANGE)) as one:
-            await one.arrived.wait()
-            assert one.progress.must_reset
-            one.fetcher.poke()
-            await asyncio.sleep(0.1)
-            assert len(one.fetches) == 1
-            one.answer = lambda offset: found(offset) if offset == 7 else None
-            one.progress.seek(7)
-            one.fetcher.poke()
-            await one.until(lambda: one.progress.buffered)
-
-    asyncio.run(story())
+async def test_an_offset_that_is_gone_is_not_asked_for_again_and_again() -> None:
+    async with world(lambda offset: refused(ErrorCode.OFFSET_OUT_OF_RANGE)) as one:
+        await one.arrived.wait()
+        assert one.progress.must_reset
+        one.fetcher.poke()
+        await asyncio.sleep(0.1)
+        assert len(one.fetches) == 1
+        one.answer = lambda offset: found(offset) if offset == 7 else None
+        one.progress.seek(7)
+        one.fetcher.poke()
+        await one.until(lambda: one.progress.buffered)
 
 
-def test_what_the_leader_cannot_read_is_told_each_time_before_it_is_asked_for_again() -> None:
-    async def story() -> None:
-        async with world(lambda offset: refused(ErrorCode.CORRUPT_MESSAGE) if offset == 2 else found(offset)) as one:
+async def test_what_the_leader_cannot_read_is_told_each_time_before_it_is_asked_for_again() -> None:
+    async with world(lambda offset: refused(ErrorCode.CORRUPT_MESSAGE) if offset == 2 else found(offset)) as one:
+        await one.until(lambda: one.progress.damaged)
+        one.progress.check_damage()  # what came before it is handed out first
+        assert [record.offset for record in one.progress.take(5)] == [0, 1]
+        for fetches in (2, 3):
             await one.until(lambda: one.progress.damaged)
-            one.progress.check_damage()  # what came before it is handed out first
-            assert [record.offset for record in one.progress.take(5)] == [0, 1]
-            for fetches in (2, 3):
-                await one.until(lambda: one.progress.damaged)
-                one.fetcher.poke()
-                await asyncio.sleep(0.1)
-                assert [offset for offset, _ in one.fetches] == [0, *[2] * (fetches - 1)]
-                with pytest.raises(KafkaError, match="offset 2 is damaged") as told:
-                    one.progress.check_damage()
-                assert told.value.code is ErrorCode.CORRUPT_MESSAGE
+            one.fetcher.poke()
+            await asyncio.sleep(0.1)
+            assert [offset for offset, _ in one.fetches] == [0, *[2] * (fetches - 1)]
+            with pytest.raises(KafkaError, match="offset 2 is damaged") as told:
                 one.progress.check_damage()
-                one.arrived.clear()
-                one.fetcher.poke()
-                await one.arrived.wait()
-            one.progress.seek(3)
+            assert told.value.code is ErrorCode.CORRUPT_MESSAGE
+            one.progress.check_damage()
+            one.arrived.clear()
             one.fetcher.poke()
-            await one.until(lambda: one.progress.buffered)
-            assert not one.progress.damaged
-
-    asyncio.run(story())
-
-
-def test_an_answer_that_a_seek_has_overtaken_is_dropped() -> None:
-    async def story() -> None:
-        def answer(offset: int) -> PartitionData | None:
-            if offset == 0:
-                one.progress.seek(100)
-                return found(0)
-            return found(offset) if offset == 100 else None
-
-        async with world(answer) as one:
-            await one.until(lambda: one.progress.buffered)
-            assert [record.offset for record in one.progress.take(5)] == [100, 101]
-
-    asyncio.run(story())
+            await one.arrived.wait()
+        one.progress.seek(3)
+        one.fetcher.poke()
+        await one.until(lambda: one.progress.buffered)
+        assert not one.progress.damaged
 
 
-def test_nonsense_and_refusals_are_rested_and_asked_again() -> None:
-    async def story() -> None:
-        answers = [
-            PartitionData(partition_index=0, error_code=0, high_watermark=5, records=b"\x00" * 70),
-            refused(ErrorCode.NOT_LEADER_OR_FOLLOWER),
-            refused(ErrorCode.UNKNOWN_LEADER_EPOCH),
-        ]
-        async with world(lambda offset: answers.pop(0) if answers else (found(0) if offset == 0 else None)) as one:
-            begin = asyncio.get_running_loop().time()
-            await one.until(lambda: one.progress.buffered)
-            assert asyncio.get_running_loop().time() - begin > 0.03, (
-                "each was given a moment, and the next a longer one"
-            )
-
-    asyncio.run(story())
-
-
-def test_a_rest_is_over_when_its_timer_rings_even_if_the_clock_says_otherwise() -> None:
-    async def story() -> None:
-        refusals = [refused(ErrorCode.UNKNOWN_LEADER_EPOCH) for _ in range(8)]
-        async with world(lambda offset: refusals.pop() if refusals else (found(0) if offset == 0 else None)) as one:
-            await one.until(lambda: one.progress.buffered)
-            assert not refusals
-
-    with asyncio.Runner(loop_factory=HastyLoop) as runner:
-        runner.run(story())
-
-
-def test_a_full_buffer_and_a_pause_stop_it_and_a_lost_connection_does_not() -> None:
-    async def story() -> None:
-        big = b"x" * 600_000
-        full = PartitionData(partition_index=0, error_code=0, high_watermark=5, records=batch(0, [big]))
-        async with world(lambda offset: full if offset == 0 else (found(1) if offset == 1 else None)) as one:
-            await one.until(lambda: one.progress.buffered)
-            await asyncio.sleep(0.1)
-            assert len(one.fetches) == 1
-            one.peer.drop_connections()
-            one.progress.take(5)
-            one.progress.paused = True
-            one.fetcher.poke()
-            await asyncio.sleep(0.1)
-            assert len(one.fetches) == 1
-            one.progress.paused = False
-            one.fetcher.poke()
-            await one.until(lambda: one.progress.fetch_offset == 3)
-
-    asyncio.run(story())
-
-
-def test_what_is_sought_while_a_fetch_is_parked_does_not_wait_for_its_end() -> None:
-    """The peer has nothing at the old offset and holds that request; the new one goes another way."""
-
-    async def story() -> None:
-        parked = asyncio.Event()
-        async with world(lambda offset: found(offset) if offset == 100 else None, parked) as one:
-            await one.until(lambda: one.fetches)
+async def test_an_answer_that_a_seek_has_overtaken_is_dropped() -> None:
+    def answer(offset: int) -> PartitionData | None:
+        if offset == 0:
             one.progress.seek(100)
-            one.fetcher.poke()
-            await one.until(lambda: one.progress.buffered)
-            assert [offset for offset, _ in one.fetches[:2]] == [0, 100]
-            parked.set()
+            return found(0)
+        return found(offset) if offset == 100 else None
 
-    asyncio.run(story())
+    async with world(answer) as one:
+        await one.until(lambda: one.progress.buffered)
+        assert [record.offset for record in one.progress.take(5)] == [100, 101]
+
+
+async def test_nonsense_and_refusals_are_rested_and_asked_again() -> None:
+    answers = [
+        PartitionData(partition_index=0, error_code=0, high_watermark=5, records=b"\x00" * 70),
+        refused(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        refused(ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ]
+    async with world(lambda offset: answers.pop(0) if answers else (found(0) if offset == 0 else None)) as one:
+        begin = asyncio.get_running_loop().time()
+        await one.until(lambda: one.progress.buffered)
+        assert asyncio.get_running_loop().time() - begin > 0.03, "each was given a moment, and the next a longer one"
+
+
+@pytest.mark.asyncio(loop_factories=["hasty"])
+async def test_a_rest_is_over_when_its_timer_rings_even_if_the_clock_says_otherwise() -> None:
+    refusals = [refused(ErrorCode.UNKNOWN_LEADER_EPOCH) for _ in range(8)]
+    async with world(lambda offset: refusals.pop() if refusals else (found(0) if offset == 0 else None)) as one:
+        await one.until(lambda: one.progress.buffered)
+        assert not refusals
+
+
+async def test_a_full_buffer_and_a_pause_stop_it_and_a_lost_connection_does_not() -> None:
+    big = b"x" * 600_000
+    full = PartitionData(partition_index=0, error_code=0, high_watermark=5, records=batch(0, [big]))
+    async with world(lambda offset: full if offset == 0 else (found(1) if offset == 1 else None)) as one:
+        await one.until(lambda: one.progress.buffered)
+        await asyncio.sleep(0.1)
+        assert len(one.fetches) == 1
+        one.peer.drop_connections()
+        one.progress.take(5)
+        one.progress.paused = True
+        one.fetcher.poke()
+        await asyncio.sleep(0.1)
+        assert len(one.fetches) == 1
+        one.progress.paused = False
+        one.fetcher.poke()
+        await one.until(lambda: one.progress.fetch_offset == 3)
+
+
+async def test_what_is_sought_while_a_fetch_is_parked_does_not_wait_for_its_end() -> None:
+    """The peer has nothing at the old offset and holds that request; the new one goes another way."""
+    parked = asyncio.Event()
+    async with world(lambda offset: found(offset) if offset == 100 else None, parked) as one:
+        await one.until(lambda: one.fetches)
+        one.progress.seek(100)
+        one.fetcher.poke()
+        await one.until(lambda: one.progress.buffered)
+        assert [offset for offset, _ in one.fetches[:2]] == [0, 100]
+        parked.set()

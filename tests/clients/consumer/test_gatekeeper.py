@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from anabranch import Admin, NewTopic, Producer
+from anabranch import NewTopic, Producer
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.gate import UNKNOWN, TopicGate
 from anabranch.clients.consumer.gatekeeper import Gatekeeper
 from anabranch.clients.network import Network, make_rng
 from anabranch.cluster import Cluster
 from anabranch.protocol.lineage import Segment
-from tests.clients.consumer.groups import TOPIC, History, Reader, against_a_cluster, make_topic, readers, resize, send
+from tests.clients.consumer.groups import TOPIC, History, Reader, cluster_and_admin, make_topic, readers, resize, send
 
 
 @asynccontextmanager
@@ -40,10 +40,9 @@ async def ends(gate: TopicGate, changed: asyncio.Event, *segments: Segment) -> l
     return [gate.end(segment) for segment in segments]
 
 
-def test_r7_each_cut_of_a_partition_has_its_own_end() -> None:
+async def test_r7_each_cut_of_a_partition_has_its_own_end() -> None:
     """Two resizes before anybody looked: both ends of partition 0 are wanted at the same time."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         async with Producer(cluster.bootstrap_servers) as producer:
             for count in (2, 4):
@@ -61,11 +60,9 @@ def test_r7_each_cut_of_a_partition_has_its_own_end() -> None:
             assert before == 20
             assert before < after < 40
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_a_partition_without_a_leader_does_not_hold_up_the_others() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_a_partition_without_a_leader_does_not_hold_up_the_others() -> None:
+    async with cluster_and_admin(brokers=2) as (cluster, admin):
         await admin.create_topics([NewTopic(name=TOPIC, assignments={0: [1], 1: [2]})])
         await admin.wait_for_topic(TOPIC)
         await resize(admin, 4)
@@ -82,11 +79,9 @@ def test_a_partition_without_a_leader_does_not_hold_up_the_others() -> None:
             keeper._network.request_refresh()
             assert await ends(gate, changed, Segment(0, 0)) == [0]
 
-    against_a_cluster(story, brokers=2)
 
-
-def test_gates_say_what_they_wait_for_and_how_long_they_did() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_gates_say_what_they_wait_for_and_how_long_they_did() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)
         async with Producer(cluster.bootstrap_servers, audit=True) as producer:
@@ -103,11 +98,9 @@ def test_gates_say_what_they_wait_for_and_how_long_they_did() -> None:
                 assert (opening.topic, opening.segment) == (TOPIC, Segment(1, 1))
                 assert opening.opened_at_s > opening.closed_at_s
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_nothing_of_a_deleted_topic_is_kept() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_nothing_of_a_deleted_topic_is_kept() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         await resize(admin, 2)
         changed = asyncio.Event()
@@ -130,11 +123,9 @@ def test_nothing_of_a_deleted_topic_is_kept() -> None:
             assert keeper.views() == []
             assert not keeper._ends_wanted
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_a_bug_in_the_background_is_heard_by_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_a_bug_in_the_background_is_heard_by_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)
         async with Producer(cluster.bootstrap_servers, audit=True) as producer:
@@ -151,5 +142,3 @@ def test_a_bug_in_the_background_is_heard_by_the_application(monkeypatch: pytest
             with pytest.raises(LookupError, match="a bug"):
                 await reader.task
             await reader.consumer.stop()
-
-    against_a_cluster(story, brokers=1)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from anabranch import Admin, Consumer, Producer, TopicPartition
+from anabranch import Consumer, Producer, TopicPartition
 from anabranch.clients.consumer.group_session import GroupSession
 from anabranch.clients.consumer.membership import State
 from anabranch.cluster import Cluster
@@ -21,7 +21,7 @@ from tests.clients.consumer.groups import (
     Callback,
     History,
     Reader,
-    against_a_cluster,
+    cluster_and_admin,
     make_topic,
     readers,
     resize,
@@ -52,10 +52,9 @@ async def throw_out_of_its_group(consumer: Consumer) -> None:
     await throw_out(consumer._network, GROUP, session_of(consumer).membership.member_id)
 
 
-def test_a_member_that_was_thrown_out_commits_nothing_and_joins_again() -> None:
+async def test_a_member_that_was_thrown_out_commits_nothing_and_joins_again() -> None:
     """Its group is empty then, and would take a commit without a generation for a tool's."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)
         async with Producer(cluster.bootstrap_servers, audit=True) as producer:
@@ -73,13 +72,10 @@ def test_a_member_that_was_thrown_out_commits_nothing_and_joins_again() -> None:
                 assert names == ["assigned", "lost", "assigned"]
                 assert history.committed(0) == 0, "where it began, and nothing else"
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_a_member_that_was_thrown_out_flushes_nothing() -> None:
+async def test_a_member_that_was_thrown_out_flushes_nothing() -> None:
     """Its application would store older state over what the next owner has stored."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)
         async with Producer(cluster.bootstrap_servers, audit=True) as producer:
@@ -97,11 +93,9 @@ def test_a_member_that_was_thrown_out_flushes_nothing() -> None:
             names = [event.name for event in history.events if isinstance(event, Callback)]
             assert names == ["assigned", "lost"]
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_the_generation_is_that_of_what_was_handed_out_last() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_the_generation_is_that_of_what_was_handed_out_last() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         async with consumer_of(cluster, group_id=None) as alone:
             assert alone.generation == -1
@@ -128,13 +122,10 @@ def test_the_generation_is_that_of_what_was_handed_out_last() -> None:
             assert consumer.generation > token
             await consumer.check_membership()
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_membership_lost_in_the_middle_of_crossing_a_boundary() -> None:
+async def test_membership_lost_in_the_middle_of_crossing_a_boundary() -> None:
     """The flush takes so long that the group has gone on: the boundary is not crossed, and everything comes again."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)
         reader = Reader("slow", history, auto_commit_interval_ms=60_000)
@@ -161,13 +152,10 @@ def test_membership_lost_in_the_middle_of_crossing_a_boundary() -> None:
             assert len([one for one in history.deliveries if one.partition == 0 and one.offset < 10]) == 20
             assert history.wrong == []
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_heartbeats_go_on_while_the_application_finishes() -> None:
+async def test_heartbeats_go_on_while_the_application_finishes() -> None:
     """Told to rebalance, it is still busy, and goes on saying that it lives; it keeps its place and its commit."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         history = History(cluster)
         async with Producer(cluster.bootstrap_servers, audit=True) as producer:
@@ -193,13 +181,10 @@ def test_heartbeats_go_on_while_the_application_finishes() -> None:
                     assert session_of(busy.consumer).membership.member_id == member_id
                     assert "lost" not in [event.name for event in history.events if isinstance(event, Callback)]
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_who_never_comes_back_for_more_leaves() -> None:
+async def test_who_never_comes_back_for_more_leaves() -> None:
     """Kafka's max.poll.interval.ms: the process lives and beats its heart, the application is stuck."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         async with consumer_of(cluster, rebalance_timeout_ms=200) as stuck, consumer_of(cluster) as other:
             async with asyncio.timeout(60):
@@ -209,11 +194,9 @@ def test_who_never_comes_back_for_more_leaves() -> None:
                     await other.getmany(timeout_ms=50)
             assert session_of(stuck).lost
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_static_members_keep_their_place_and_are_fenced_by_their_successor() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_static_members_keep_their_place_and_are_fenced_by_their_successor() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         first = consumer_of(cluster, group_instance_id="desk-1")
         async with consumer_of(cluster, group_instance_id="desk-2") as other:
@@ -248,11 +231,9 @@ def test_static_members_keep_their_place_and_are_fenced_by_their_successor() -> 
                     await joining
                     assert session_of(usurper).failure is None
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_an_answer_to_a_question_from_before_the_rebalance_says_nothing() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_an_answer_to_a_question_from_before_the_rebalance_says_nothing() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         async with consumer_of(cluster) as consumer:
             await consumer.getmany(timeout_ms=10)
@@ -266,11 +247,9 @@ def test_an_answer_to_a_question_from_before_the_rebalance_says_nothing() -> Non
             session._heard(ErrorCode.REBALANCE_IN_PROGRESS, session._identity())
             assert session.membership.state is State.UNJOINED
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_a_coordinator_that_dies_between_polls_is_found_again() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_a_coordinator_that_dies_between_polls_is_found_again() -> None:
+    async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, 1, replicas=3)
         async with Producer(cluster.bootstrap_servers, audit=True) as producer, consumer_of(cluster) as consumer:
             await send(producer, admin, 5)
@@ -281,13 +260,10 @@ def test_a_coordinator_that_dies_between_polls_is_found_again() -> None:
             assert await consumer.committed(WHERE) == 5
             assert await consumer._network.coordinator(GROUP) != coordinator
 
-    against_a_cluster(story)
 
-
-def test_a_rebalance_is_heard_of_before_the_next_heartbeat() -> None:
+async def test_a_rebalance_is_heard_of_before_the_next_heartbeat() -> None:
     """A poll that waits for nothing is parked at the coordinator; heartbeats come once a minute here."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 3)
         history = History(cluster)
         patient: dict[str, Any] = {
@@ -299,5 +275,3 @@ def test_a_rebalance_is_heard_of_before_the_next_heartbeat() -> None:
             await history.until(lambda: len(first.owned) == 3)
             async with readers(history, 1, **patient) as (second,):
                 await history.until(lambda: first.owned and second.owned)
-
-    against_a_cluster(story, brokers=1)

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch import Admin, Consumer, PartitionKeyRebalanceListener, Producer, TopicPartition
 from anabranch.cluster import Cluster
-from tests.clients.consumer.groups import TOPIC, History, Reader, against_a_cluster, make_topic, readers, resize, send
+from tests.clients.consumer.groups import TOPIC, History, Reader, cluster_and_admin, make_topic, readers, resize, send
 
 WHERE = TopicPartition(TOPIC, 0)
 
@@ -60,8 +60,8 @@ def consumer_of(cluster: Cluster, listener: PartitionKeyRebalanceListener, *, au
     )
 
 
-def test_a_callback_that_fails_is_heard_and_runs_again_before_anything_that_follows_it() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_a_callback_that_fails_is_heard_and_runs_again_before_anything_that_follows_it() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await a_backlog_with_a_cut(cluster, admin)
         listener = Failing()
         consumer = consumer_of(cluster, listener)
@@ -84,10 +84,8 @@ def test_a_callback_that_fails_is_heard_and_runs_again_before_anything_that_foll
             await consumer.stop()
         assert not [task for task in asyncio.all_tasks() if task.get_name().startswith(("gates", "heartbeat"))]
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_callbacks_may_commit_and_seek() -> None:
+async def test_callbacks_may_commit_and_seek() -> None:
     class Busy(PartitionKeyRebalanceListener):
         committed_at: list[int | None] = []
 
@@ -102,9 +100,7 @@ def test_callbacks_may_commit_and_seek() -> None:
             await consumer.commit()
 
     consumer: Consumer
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
-        nonlocal consumer
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await a_backlog_with_a_cut(cluster, admin)
         listener = Busy()
         async with consumer_of(cluster, listener, automatic=False) as consumer:
@@ -115,11 +111,9 @@ def test_callbacks_may_commit_and_seek() -> None:
             assert (0, 9) not in offsets
             assert listener.committed_at[0] == 20
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_without_auto_commit_a_boundary_waits_for_the_application() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_without_auto_commit_a_boundary_waits_for_the_application() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await a_backlog_with_a_cut(cluster, admin)
         history = History(cluster, group="g")
         async with consumer_of(cluster, Reader("m", history).listener, automatic=False) as consumer:
@@ -140,11 +134,9 @@ def test_without_auto_commit_a_boundary_waits_for_the_application() -> None:
                 assert batch
                 count += sum(len(records) for records in batch.values())
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_the_applications_own_commit_at_a_boundary_is_preceded_by_the_flush() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_the_applications_own_commit_at_a_boundary_is_preceded_by_the_flush() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await a_backlog_with_a_cut(cluster, admin)
         history = History(cluster, group="g")
         seen: list[int] = []
@@ -162,11 +154,9 @@ def test_the_applications_own_commit_at_a_boundary_is_preceded_by_the_flush() ->
             assert seen[-1] < 20
             assert history.committed(0) == 20
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_an_end_that_becomes_known_between_crossing_and_committing_is_not_committed_without_a_flush() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_an_end_that_becomes_known_between_crossing_and_committing_is_not_committed_without_a_flush() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await a_backlog_with_a_cut(cluster, admin)
         history = History(cluster, group="g")
         flushed: list[TopicPartition] = []
@@ -189,14 +179,11 @@ def test_an_end_that_becomes_known_between_crossing_and_committing_is_not_commit
             assert flushed == [WHERE]
             assert history.committed(0) == 20
 
-    against_a_cluster(story, brokers=1)
-
 
 @pytest.mark.parametrize("automatic", [True, False], ids=["auto-commit", "own commits"])
-def test_who_goes_back_behind_a_boundary_flushes_and_commits_there_again(automatic: bool) -> None:
+async def test_who_goes_back_behind_a_boundary_flushes_and_commits_there_again(automatic: bool) -> None:
     """K608: that the group has committed the boundary says nothing of what was read since."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await a_backlog_with_a_cut(cluster, admin)
         flushed: list[TopicPartition] = []
 
@@ -226,13 +213,10 @@ def test_who_goes_back_behind_a_boundary_flushes_and_commits_there_again(automat
             await read(9)
             assert flushed[before:] == [WHERE]
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_without_auto_commit_what_was_never_handed_out_is_committed_for_the_application() -> None:
+async def test_without_auto_commit_what_was_never_handed_out_is_committed_for_the_application() -> None:
     """An empty parent has no record whose commit could open the child."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         await resize(admin, 2)
         history = History(cluster)
@@ -244,13 +228,10 @@ def test_without_auto_commit_what_was_never_handed_out_is_committed_for_the_appl
             await history.until(lambda: len(history.distinct) == 20)
             assert history.committed(0) == 0
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_where_reading_began_is_not_committed_over_what_a_transaction_is_about_to_commit() -> None:
+async def test_where_reading_began_is_not_committed_over_what_a_transaction_is_about_to_commit() -> None:
     """The start could not be committed while the group rebalanced; by now it was passed, in an open transaction."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await a_backlog_with_a_cut(cluster, admin)
         async with (
             consumer_of(cluster, PartitionKeyRebalanceListener(), automatic=False) as consumer,
@@ -268,13 +249,10 @@ def test_where_reading_began_is_not_committed_over_what_a_transaction_is_about_t
             await copier.commit_transaction()
             assert await consumer.committed(WHERE) == 5
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_records_that_were_fetched_before_they_were_deleted_are_no_reason_to_wait_for_good() -> None:
+async def test_records_that_were_fetched_before_they_were_deleted_are_no_reason_to_wait_for_good() -> None:
     """Asked again, the leader says that what came before ended where the log begins now: behind the position."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         async with (
             Producer(cluster.bootstrap_servers, audit=True) as producer,
@@ -296,5 +274,3 @@ def test_records_that_were_fetched_before_they_were_deleted_are_no_reason_to_wai
                 while found != list(range(progress.high_watermark)):
                     for record in (await consumer.getmany(timeout_ms=100)).get(WHERE, []):
                         found.append(record.offset)
-
-    against_a_cluster(story, brokers=1)

@@ -10,7 +10,7 @@ from anabranch import Admin, Consumer, Producer, TopicPartition
 from anabranch.clients.consumer.offset_lookup import OffsetAndTimestamp
 from anabranch.cluster import Cluster
 from anabranch.protocol.errors import KafkaError
-from tests.clients.consumer.groups import TOPIC, against_a_cluster, make_topic
+from tests.clients.consumer.groups import TOPIC, cluster_and_admin, make_topic
 
 BOTH = [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
 MINUTE_MS = 60_000
@@ -28,55 +28,56 @@ async def fill(producer: Producer, admin: Admin) -> None:
         await producer.send_and_wait(TOPIC, b"", b"", partition=0, timestamp_ms=BEGAN_MS + minute * MINUTE_MS)
 
 
-def test_where_logs_begin_and_end() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
-        async with Producer(cluster.bootstrap_servers) as producer, reader(cluster) as consumer:
-            await fill(producer, admin)
-            await admin.delete_records({BOTH[0]: 3})
-            assert await consumer.beginning_offsets(BOTH) == {BOTH[0]: 3, BOTH[1]: 0}
-            assert await consumer.end_offsets(BOTH) == {BOTH[0]: 10, BOTH[1]: 0}
-
-    against_a_cluster(story, brokers=2)
-
-
-def test_what_was_stored_first_since_a_moment() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
-        async with Producer(cluster.bootstrap_servers) as producer, reader(cluster) as consumer:
-            await fill(producer, admin)
-            for minutes, expected in ((0, 0), (2.5, 3), (9, 9)):
-                at_ms = BEGAN_MS + int(minutes * MINUTE_MS)
-                found = await consumer.offsets_for_times(dict.fromkeys(BOTH, at_ms))
-                assert found[BOTH[0]] == OffsetAndTimestamp(expected, BEGAN_MS + expected * MINUTE_MS)
-                assert found[BOTH[1]] is None
-            too_late = {BOTH[0]: BEGAN_MS + 9 * MINUTE_MS + 1}
-            assert await consumer.offsets_for_times(too_late) == {BOTH[0]: None}
-            with pytest.raises(ValueError, match="not negative"):
-                await consumer.offsets_for_times({BOTH[0]: -1})
-
-    against_a_cluster(story, brokers=2)
+async def test_where_logs_begin_and_end() -> None:
+    async with (
+        cluster_and_admin(brokers=2) as (cluster, admin),
+        Producer(cluster.bootstrap_servers) as producer,
+        reader(cluster) as consumer,
+    ):
+        await fill(producer, admin)
+        await admin.delete_records({BOTH[0]: 3})
+        assert await consumer.beginning_offsets(BOTH) == {BOTH[0]: 3, BOTH[1]: 0}
+        assert await consumer.end_offsets(BOTH) == {BOTH[0]: 10, BOTH[1]: 0}
 
 
-def test_reading_goes_on_at_either_end() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
-        async with Producer(cluster.bootstrap_servers) as producer:
-            await fill(producer, admin)
-            await admin.delete_records({BOTH[0]: 3})
-            async with reader(cluster) as consumer:
-                assert consumer.assignment() == set(BOTH)
-                await consumer.seek_to_beginning()
-                assert [(await consumer.getone()).offset for _ in range(7)] == list(range(3, 10))
-                await consumer.seek_to_beginning(BOTH[0])
-                assert (await consumer.getone()).offset == 3
-                await consumer.seek_to_end()
-                assert [consumer.position(one) for one in BOTH] == [10, 0]
-                await producer.send_and_wait(TOPIC, b"", b"", partition=0)
-                assert (await consumer.getone()).offset == 10
+async def test_what_was_stored_first_since_a_moment() -> None:
+    async with (
+        cluster_and_admin(brokers=2) as (cluster, admin),
+        Producer(cluster.bootstrap_servers) as producer,
+        reader(cluster) as consumer,
+    ):
+        await fill(producer, admin)
+        for minutes, expected in ((0, 0), (2.5, 3), (9, 9)):
+            at_ms = BEGAN_MS + int(minutes * MINUTE_MS)
+            found = await consumer.offsets_for_times(dict.fromkeys(BOTH, at_ms))
+            assert found[BOTH[0]] == OffsetAndTimestamp(expected, BEGAN_MS + expected * MINUTE_MS)
+            assert found[BOTH[1]] is None
+        too_late = {BOTH[0]: BEGAN_MS + 9 * MINUTE_MS + 1}
+        assert await consumer.offsets_for_times(too_late) == {BOTH[0]: None}
+        with pytest.raises(ValueError, match="not negative"):
+            await consumer.offsets_for_times({BOTH[0]: -1})
 
-    against_a_cluster(story, brokers=2)
+
+async def test_reading_goes_on_at_either_end() -> None:
+    async with cluster_and_admin(brokers=2) as (cluster, admin), Producer(cluster.bootstrap_servers) as producer:
+        await fill(producer, admin)
+        await admin.delete_records({BOTH[0]: 3})
+        async with reader(cluster) as consumer:
+            assert consumer.assignment() == set(BOTH)
+            await consumer.seek_to_beginning()
+            assert [(await consumer.getone()).offset for _ in range(7)] == list(range(3, 10))
+            await consumer.seek_to_beginning(BOTH[0])
+            assert (await consumer.getone()).offset == 3
+            await consumer.seek_to_end()
+            assert [consumer.position(one) for one in BOTH] == [10, 0]
+            await producer.send_and_wait(TOPIC, b"", b"", partition=0)
+            assert (await consumer.getone()).offset == 10
 
 
-def test_who_reads_committed_records_ends_where_a_transaction_is_open() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_who_reads_committed_records_ends_where_a_transaction_is_open() -> None:
+    async with cluster_and_admin(
+        brokers=1, transaction_state_log_replication_factor="1", transaction_state_log_min_isr="1"
+    ) as (cluster, admin):
         await make_topic(admin, 1)
         async with (
             Producer(cluster.bootstrap_servers, transactional_id="t") as producer,
@@ -91,14 +92,10 @@ def test_who_reads_committed_records_ends_where_a_transaction_is_open() -> None:
             assert (await committed.getone()).offset == 0, "its end is known when it can be read"
             assert await committed.end_offsets(BOTH[:1]) == {BOTH[0]: 2}
 
-    against_a_cluster(story, brokers=1, transaction_state_log_replication_factor="1", transaction_state_log_min_isr="1")
 
-
-def test_a_topic_that_cannot_exist_is_refused_at_once() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_a_topic_that_cannot_exist_is_refused_at_once() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         async with reader(cluster) as consumer:
             with pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION"):
                 await consumer.end_offsets([TopicPartition("no topic", 0)])
-
-    against_a_cluster(story, brokers=1)

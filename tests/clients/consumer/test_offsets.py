@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anabranch import Admin, Consumer, Producer, TopicPartition
+from anabranch import Consumer, Producer, TopicPartition
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.offset_lookup import OffsetResets
 from anabranch.clients.consumer.ownership import Ownership
@@ -15,7 +15,7 @@ from anabranch.clients.network import Network, make_rng
 from anabranch.cluster import Cluster
 from anabranch.controller.settings import ControllerSettings
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.clients.consumer.groups import TOPIC, History, against_a_cluster, make_topic, readers, resize, send
+from tests.clients.consumer.groups import TOPIC, History, cluster_and_admin, make_topic, readers, resize, send
 
 WHERE = TopicPartition(TOPIC, 0)
 
@@ -25,8 +25,8 @@ def settings(cluster: Cluster, **rest: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("earliest", [0, 1, 2]), ("latest", [2])])
-def test_the_policy(policy: str, expected: list[int]) -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_the_policy(policy: str, expected: list[int]) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         async with Producer(cluster.bootstrap_servers, audit=True) as producer:
             await send(producer, admin, 2)
@@ -42,11 +42,9 @@ def test_the_policy(policy: str, expected: list[int]) -> None:
                         sent = True
                 assert offsets == expected
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_without_a_policy_the_application_decides() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_without_a_policy_the_application_decides() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         async with (
             Producer(cluster.bootstrap_servers, audit=True) as producer,
@@ -66,11 +64,11 @@ def test_without_a_policy_the_application_decides() -> None:
             consumer.seek(WHERE, 4)
             assert (await consumer.getone()).offset == 4
 
-    against_a_cluster(story, brokers=1)
-
 
 @pytest.mark.parametrize("rule", [True, False], ids=["with the rule", "without"])
-def test_r20_a_child_is_read_from_its_start_by_whoever_gets_it(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_r20_a_child_is_read_from_its_start_by_whoever_gets_it(
+    rule: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A group with `latest`; the child goes to a member that has read nothing of the topic before."""
     if not rule:
 
@@ -78,8 +76,7 @@ def test_r20_a_child_is_read_from_its_start_by_whoever_gets_it(rule: bool, monke
             return set()
 
         monkeypatch.setattr(Ownership, "_read_before", nothing)
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)
         async with Producer(cluster.bootstrap_servers, audit=True) as producer:
@@ -102,11 +99,9 @@ def test_r20_a_child_is_read_from_its_start_by_whoever_gets_it(rule: bool, monke
                     with pytest.raises(TimeoutError):
                         await history.until(lambda: len(history.distinct) == 40, timeout_s=1)
 
-    against_a_cluster(story, brokers=1)
-
 
 @pytest.mark.parametrize("rule", [True, False], ids=["with the rule", "without"])
-def test_r19_a_member_waits_for_what_its_leader_knew(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_r19_a_member_waits_for_what_its_leader_knew(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """One member's metadata lags behind. Without the rule it takes a child that it does not know to be one."""
     if not rule:
 
@@ -114,8 +109,7 @@ def test_r19_a_member_waits_for_what_its_leader_knew(rule: bool, monkeypatch: py
             return True
 
         monkeypatch.setattr(Ownership, "_learn", satisfied)
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)
         async with Producer(cluster.bootstrap_servers, audit=True) as producer:
@@ -139,10 +133,10 @@ def test_r19_a_member_waits_for_what_its_leader_knew(rule: bool, monkeypatch: py
                 await history.until(lambda: len(history.distinct) == 40)
                 history.judge((await admin.describe_topic(TOPIC)).lineage, 40)  # type: ignore[arg-type]
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_a_partition_that_is_removed_while_its_start_is_asked_for_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_partition_that_is_removed_while_its_start_is_asked_for_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its leader is still in the metadata; there is nobody to answer, and the others must not wait for that."""
     real = ControllerSettings.__init__
     monkeypatch.setattr(
@@ -150,8 +144,7 @@ def test_a_partition_that_is_removed_while_its_start_is_asked_for_is_left_out(mo
         "__init__",
         lambda self, *args, **given: real(self, *args, **{**given, "drained_check_interval_ms": 50}),
     )
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         network = Network(NetworkConfig(bootstrap_servers=parse_servers(cluster.bootstrap_servers)), make_rng(None))
         network.follow(TOPIC)
@@ -165,5 +158,3 @@ def test_a_partition_that_is_removed_while_its_start_is_asked_for_is_left_out(mo
                 assert await OffsetResets("earliest").find(network, both, set()) == {both[0]: 0}
         finally:
             await network.close()
-
-    against_a_cluster(story, brokers=1)

@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from anabranch import Admin, Producer
+from anabranch import Producer
 from anabranch.cluster import Cluster
 from anabranch.controller.settings import ControllerSettings
-from tests.clients.consumer.groups import TOPIC, History, against_a_cluster, make_topic, readers, resize, send
+from tests.clients.consumer.groups import TOPIC, History, cluster_and_admin, make_topic, readers, resize, send
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
@@ -50,10 +50,9 @@ class Other(threading.Thread):
 
 
 @pytest.mark.interop
-def test_a_group_that_another_client_leads() -> None:
+async def test_a_group_that_another_client_leads() -> None:
     """It names no generations and gates nothing; our member still waits for its parents, and everything is read."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         history = History(cluster)
         other = Other(cluster)
@@ -74,10 +73,8 @@ def test_a_group_that_another_client_leads() -> None:
         finally:
             await other.end()
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_a_partition_that_is_removed_once_it_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_partition_that_is_removed_once_it_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The survivor's gate waited for it; what is gone is done (K613), and nobody asks for its end for ever."""
     real = ControllerSettings.__init__
     monkeypatch.setattr(
@@ -85,8 +82,7 @@ def test_a_partition_that_is_removed_once_it_holds_nothing(monkeypatch: pytest.M
         "__init__",
         lambda self, *args, **given: real(self, *args, **{**given, "drained_check_interval_ms": 50}),
     )
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         history = History(cluster)
         async with (
@@ -105,11 +101,9 @@ def test_a_partition_that_is_removed_once_it_holds_nothing(monkeypatch: pytest.M
             assert not [one for one in members if one.consumer._gatekeeper._ends_wanted]
             assert history.wrong == []
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_a_leader_that_knows_less_is_asked_again() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_a_leader_that_knows_less_is_asked_again() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)
         async with (
@@ -132,5 +126,3 @@ def test_a_leader_that_knows_less_is_asked_again() -> None:
             await history.until(lambda: leader.owned | follower.owned == {0, 1})
             await send(producer, admin, 20)
             await history.until(lambda: len(history.distinct) == 20)
-
-    against_a_cluster(story, brokers=1)

@@ -9,15 +9,13 @@ import asyncio
 
 import pytest
 
-from anabranch import Admin, Consumer, Producer, TopicPartition
-from anabranch.cluster import Cluster
-from tests.clients.consumer.groups import TOPIC, against_a_cluster, make_topic
+from anabranch import Consumer, Producer, TopicPartition
+from tests.clients.consumer.groups import TOPIC, cluster_and_admin, make_topic
 
 
-def test_records_one_by_one_as_in_batches() -> None:
+async def test_records_one_by_one_as_in_batches() -> None:
     """A run of records that follow one another ends with whatever happens between two of them."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         where = TopicPartition(TOPIC, 0)
         async with (
@@ -52,11 +50,9 @@ def test_records_one_by_one_as_in_batches() -> None:
         with pytest.raises(RuntimeError, match="stopped"):
             await consumer.getone()
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_one_by_one_every_partition_has_its_turn() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_one_by_one_every_partition_has_its_turn() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         settings = {"bootstrap_servers": cluster.bootstrap_servers, "auto_offset_reset": "earliest"}
         async with (
@@ -69,13 +65,10 @@ def test_one_by_one_every_partition_has_its_turn() -> None:
             first = [(await consumer.getone()).partition for _ in range(40)]
             assert 10 <= first.count(0) <= 30, "a busy neighbour starves nobody"
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_one_by_one_stops_for_a_rebalance() -> None:
+async def test_one_by_one_stops_for_a_rebalance() -> None:
     """A member that still has records to hand out gives its partitions back between two of them."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
 
         def member() -> Consumer:
@@ -103,13 +96,10 @@ def test_one_by_one_stops_for_a_rebalance() -> None:
             assert taken < 1000, "the rest of the first partition"
             assert len(early.assignment()) == 1
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_who_was_stopped_hands_out_nothing_more() -> None:
+async def test_who_was_stopped_hands_out_nothing_more() -> None:
     """Though more records were at hand, which may follow the first without looking at anything else."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         async with Producer(cluster.bootstrap_servers) as producer:
             for _ in range(5):
@@ -121,11 +111,9 @@ def test_who_was_stopped_hands_out_nothing_more() -> None:
         with pytest.raises(RuntimeError, match="was stopped"):
             await consumer.getone()
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_a_cancelled_call_loses_nothing() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_a_cancelled_call_loses_nothing() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         values: list[bytes | None] = []
         async with (
@@ -152,5 +140,3 @@ def test_a_cancelled_call_loses_nothing() -> None:
                     values += [record.value for records in call.result().values() for record in records]
                 wait_s += 0.0005
         assert sorted(int(value or b"") for value in values) == list(range(200))
-
-    against_a_cluster(story, brokers=1)

@@ -15,7 +15,6 @@ from anabranch.clients.metadata import Node, Partition
 from anabranch.cluster import Cluster
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.topic_partition import TopicPartition
-from tests.conftest import run_strictly
 
 WHERE = TopicPartition("t", 0)
 NODES = {node_id: Node(node_id, "127.0.0.1", 9090 + node_id) for node_id in (1, 2)}
@@ -38,34 +37,31 @@ def test_a_replica_is_believed_for_a_time_and_while_it_is_in_sync() -> None:
     assert replicas.node_for(WHERE, IN_SYNC, NODES, 305) == 1
 
 
-def test_records_come_from_the_consumers_rack_in_order_through_a_resize_and_a_crash() -> None:
-    async def scenario() -> None:
-        properties = {"replica.selector.class": RACK_AWARE, "replica.fetch.wait.max.ms": "20"}
-        async with (
-            Cluster(3, racks=("a", "b", "c"), properties=properties, seed=3) as cluster,
-            Admin(cluster.bootstrap_servers) as admin,
-            Producer(cluster.bootstrap_servers) as producer,
-        ):
-            await admin.create_topics([NewTopic(name="t", assignments={0: [1, 2]})])
-            await admin.wait_for_topic("t", replicas=2)
-            consumer = Consumer(
-                "t", bootstrap_servers=cluster.bootstrap_servers, client_rack="b", auto_offset_reset="earliest"
-            )
-            async with consumer:
-                await send(producer, 0)
-                assert await read(consumer, 20) == numbered(0)
-                await until(lambda: asked(consumer) == {2})
-                await send(producer, 20)
-                assert await read(consumer, 20) == numbered(20), "from the follower"
-                await until(lambda: asked(consumer) == {2})
-                await admin.create_partitions("t", 2)
-                await send(producer, 40)
-                assert await read(consumer, 20) == numbered(40), "the child's come after the parent's"
-                await cluster.crash_broker(2)
-                await send(producer, 60)
-                assert await read(consumer, 20) == numbered(60), "from leaders again"
-
-    run_strictly(scenario())
+async def test_records_come_from_the_consumers_rack_in_order_through_a_resize_and_a_crash() -> None:
+    properties = {"replica.selector.class": RACK_AWARE, "replica.fetch.wait.max.ms": "20"}
+    async with (
+        Cluster(3, racks=("a", "b", "c"), properties=properties, seed=3) as cluster,
+        Admin(cluster.bootstrap_servers) as admin,
+        Producer(cluster.bootstrap_servers) as producer,
+    ):
+        await admin.create_topics([NewTopic(name="t", assignments={0: [1, 2]})])
+        await admin.wait_for_topic("t", replicas=2)
+        consumer = Consumer(
+            "t", bootstrap_servers=cluster.bootstrap_servers, client_rack="b", auto_offset_reset="earliest"
+        )
+        async with consumer:
+            await send(producer, 0)
+            assert await read(consumer, 20) == numbered(0)
+            await until(lambda: asked(consumer) == {2})
+            await send(producer, 20)
+            assert await read(consumer, 20) == numbered(20), "from the follower"
+            await until(lambda: asked(consumer) == {2})
+            await admin.create_partitions("t", 2)
+            await send(producer, 40)
+            assert await read(consumer, 20) == numbered(40), "the child's come after the parent's"
+            await cluster.crash_broker(2)
+            await send(producer, 60)
+            assert await read(consumer, 20) == numbered(60), "from leaders again"
 
 
 def numbered(first: int) -> dict[bytes, list[int]]:

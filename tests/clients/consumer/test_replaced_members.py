@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from anabranch import Admin, Consumer, ConsumerRecord, Producer
+from anabranch import Consumer, ConsumerRecord, Producer
 from anabranch.cluster import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.clients.consumer.groups import GROUP, TOPIC, History, Reader, against_a_cluster, make_topic, resize, send
+from tests.clients.consumer.groups import GROUP, TOPIC, History, Reader, cluster_and_admin, make_topic, resize, send
 
 SLEEPER_SESSION_MS = 1000
 RECORDS = 200
@@ -110,12 +110,11 @@ class Sleeper(threading.Thread):
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("ask", [by_polls, one_by_one])
 @pytest.mark.parametrize("commits", ["are due", "are not due", "are the application's"])
-def test_who_slept_past_its_session_hands_out_nothing_old(
+async def test_who_slept_past_its_session_hands_out_nothing_old(
     strategy: str, ask: Callable[[Consumer], Awaitable[list[ConsumerRecord]]], commits: str
 ) -> None:
     """Its replacement has delivered newer records of the same keys, of partitions that a resize has made."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1, group_min_session_timeout_ms=str(SLEEPER_SESSION_MS)) as (cluster, admin):
         await make_topic(admin, 4)
         history = History(cluster)
         async with Producer(cluster.bootstrap_servers, audit=True) as producer:
@@ -142,13 +141,10 @@ def test_who_slept_past_its_session_hands_out_nothing_old(
         assert any(one.generation == 1 for one in history.deliveries)
         assert sleeper.late == []
 
-    against_a_cluster(story, brokers=1, group_min_session_timeout_ms=str(SLEEPER_SESSION_MS))
 
-
-def test_whose_instance_id_another_has_taken_hands_out_nothing_though_its_session_goes_on() -> None:
+async def test_whose_instance_id_another_has_taken_hands_out_nothing_though_its_session_goes_on() -> None:
     """A supervisor has started another process in its place (KIP-345), which waits for no timeout."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 4)
         history = History(cluster)
         async with Producer(cluster.bootstrap_servers, audit=True) as producer:
@@ -166,14 +162,11 @@ def test_whose_instance_id_another_has_taken_hands_out_nothing_though_its_sessio
         assert fenced.value.code is ErrorCode.FENCED_INSTANCE_ID
         assert sleeper.late == []
 
-    against_a_cluster(story, brokers=1)
-
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_who_is_left_out_of_a_rebalance_hands_out_nothing_old(strategy: str) -> None:
+async def test_who_is_left_out_of_a_rebalance_hands_out_nothing_old(strategy: str) -> None:
     """Its heart beats; but its application takes longer than the group waits for it, and has records at hand."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
         history = History(cluster)
         settings: dict[str, Any] = {"rebalance_timeout_ms": 1000, "partition_assignment_strategy": strategy}
@@ -200,13 +193,11 @@ def test_who_is_left_out_of_a_rebalance_hands_out_nothing_old(strategy: str) -> 
                 assert busy.generation > generation or not taken
             await successor.stop()
 
-    against_a_cluster(story, brokers=1)
-
 
 @pytest.mark.processes
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_a_process_that_was_stopped_hands_out_nothing_old(strategy: str) -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_a_process_that_was_stopped_hands_out_nothing_old(strategy: str) -> None:
+    async with cluster_and_admin(brokers=1, group_min_session_timeout_ms=str(SLEEPER_SESSION_MS)) as (cluster, admin):
         await make_topic(admin, 4)
         history, loop = History(cluster), asyncio.get_running_loop()
         async with Producer(cluster.bootstrap_servers, audit=True) as producer:
@@ -229,5 +220,3 @@ def test_a_process_that_was_stopped_hands_out_nothing_old(strategy: str) -> None
                     member.kill()
             await successor.stop()
         assert late == "0\n"
-
-    against_a_cluster(story, brokers=1, group_min_session_timeout_ms=str(SLEEPER_SESSION_MS))

@@ -20,7 +20,7 @@ from tests.clients.consumer.groups import (
     Callback,
     History,
     Reader,
-    against_a_cluster,
+    cluster_and_admin,
     make_topic,
     readers,
     repeated,
@@ -36,10 +36,9 @@ async def lineage_of(admin: Admin) -> Lineage:
 
 
 @pytest.mark.parametrize("commits", [False, True], ids=["auto-commit", "own commits"])
-def test_a_group_with_a_backlog_through_4_6_8_5(commits: bool) -> None:
+async def test_a_group_with_a_backlog_through_4_6_8_5(commits: bool) -> None:
     """Two resizes come before the first is consumed, the last merges partitions that are still gated."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, 4)
         history = History(cluster)
         settings: dict[str, Any] = {"commits": True, "enable_auto_commit": False} if commits else {}
@@ -59,13 +58,10 @@ def test_a_group_with_a_backlog_through_4_6_8_5(commits: bool) -> None:
             }
         assert commits or repeated(history) == 0, "everybody went in order, so nothing is read again"
 
-    against_a_cluster(story)
 
-
-def test_an_owner_that_crashes_in_the_middle_of_a_hand_over() -> None:
+async def test_an_owner_that_crashes_in_the_middle_of_a_hand_over() -> None:
     """K602: what it had delivered and not committed is delivered again, before anything that comes after it."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)
         async with Producer(cluster.bootstrap_servers, audit=True, linger_ms=1) as producer:
@@ -87,11 +83,9 @@ def test_an_owner_that_crashes_in_the_middle_of_a_hand_over() -> None:
                 again = [one.offset for one in history.deliveries[seen:] if one.partition == 0]
                 assert again[0] == 0, "nothing was committed, so everything came again"
 
-    against_a_cluster(story)
 
-
-def test_a_group_outlives_its_coordinator_and_a_leader() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_a_group_outlives_its_coordinator_and_a_leader() -> None:
+    async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, 4, replicas=3)
         history = History(cluster)
         async with (
@@ -113,13 +107,10 @@ def test_a_group_outlives_its_coordinator_and_a_leader() -> None:
             await history.until(lambda: len(history.distinct) == 1200)
             history.judge(await lineage_of(admin), 1200)
 
-    against_a_cluster(story)
 
-
-def test_members_that_come_late_and_partitions_that_come_back_while_gated() -> None:
+async def test_members_that_come_late_and_partitions_that_come_back_while_gated() -> None:
     """Shrink and regrow while gated: 2 -> 4 -> 2 -> 4 before anybody reads, then members join one by one."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, 2)
         history = History(cluster)
         async with Producer(cluster.bootstrap_servers, audit=True, linger_ms=1) as producer:
@@ -134,14 +125,11 @@ def test_members_that_come_late_and_partitions_that_come_back_while_gated() -> N
                 await history.until(lambda: len(history.distinct) == 800)
                 history.judge(await lineage_of(admin), 800)
 
-    against_a_cluster(story)
-
 
 @pytest.mark.parametrize("counts", [(1, 2, 4), (4, 2, 1), (1, 2, 1), (2, 1, 2)], ids=str)
-def test_empty_partitions_at_every_node_of_the_lineage(counts: tuple[int, ...]) -> None:
+async def test_empty_partitions_at_every_node_of_the_lineage(counts: tuple[int, ...]) -> None:
     """Records in the first and the last segments only: what lies between is empty and still has to be gone through."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, counts[0])
         history = History(cluster)
         async with Producer(cluster.bootstrap_servers, audit=True) as producer:
@@ -153,13 +141,10 @@ def test_empty_partitions_at_every_node_of_the_lineage(counts: tuple[int, ...]) 
                 await history.until(lambda: len(history.distinct) == 80)
                 history.judge(await lineage_of(admin), 80)
 
-    against_a_cluster(story)
 
-
-def test_r10_a_boundary_is_committed_when_it_is_reached() -> None:
+async def test_r10_a_boundary_is_committed_when_it_is_reached() -> None:
     """The next commit is a minute away: only the one at the boundary opens the child, also that of an empty parent."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, 2)
         history = History(cluster)
         async with Producer(cluster.bootstrap_servers, audit=True) as producer:
@@ -170,19 +155,16 @@ def test_r10_a_boundary_is_committed_when_it_is_reached() -> None:
                 await history.until(lambda: len(history.distinct) == 41)
                 history.judge(await lineage_of(admin), 41)
 
-    against_a_cluster(story)
-
 
 @pytest.mark.parametrize("rule", [True, False], ids=["with the rule", "without"])
-def test_r12_a_fetch_tells_of_a_resize(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_r12_a_fetch_tells_of_a_resize(rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Metadata is not asked for by itself, and the parent is idle: only the fence of its fetches can tell (KIP-320)."""
     if not rule:
         from anabranch.clients.consumer import fetcher
 
         real = fetcher.FetchPartition
         monkeypatch.setattr(fetcher, "FetchPartition", lambda **given: real(**{**given, "current_leader_epoch": -1}))
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin() as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)
         async with (
@@ -198,13 +180,10 @@ def test_r12_a_fetch_tells_of_a_resize(rule: bool, monkeypatch: pytest.MonkeyPat
                 with pytest.raises(TimeoutError):
                     await history.until(lambda: reader.owned == {0, 1}, timeout_s=1)
 
-    against_a_cluster(story)
 
-
-def test_rewinding_below_a_cut_stops_there_again() -> None:
+async def test_rewinding_below_a_cut_stops_there_again() -> None:
     """K608: who goes back below a boundary comes to it again, and flushes and commits again."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)
         async with Producer(cluster.bootstrap_servers, audit=True) as producer:
@@ -224,8 +203,6 @@ def test_rewinding_below_a_cut_stops_there_again() -> None:
                         == before + 1
                     )
                 )
-
-    against_a_cluster(story, brokers=1)
 
 
 async def no_flush(self: HandOver, boundaries: object) -> None:
@@ -253,7 +230,7 @@ def everything_passes(self: Deliveries, progress: object, segment: object) -> bo
     ],
     ids=["no flush before the commit", "no stop at the boundary", "no gate", "no flush before a rebalance"],
 )
-def test_planted_mistakes_are_caught(
+async def test_planted_mistakes_are_caught(
     planted: list[tuple[type, str, Any]], caught: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three fast readers of a backlog that ends in a cut; without the mistake the same story is judged clean."""
@@ -281,6 +258,8 @@ def test_planted_mistakes_are_caught(
     with monkeypatch.context() as patch:
         for owner, name, mistake in planted:
             patch.setattr(owner, name, mistake)
-        against_a_cluster(story)
+        async with cluster_and_admin() as (cluster, admin):
+            await story(cluster, admin)
     planted = []
-    against_a_cluster(story)
+    async with cluster_and_admin() as (cluster, admin):
+        await story(cluster, admin)

@@ -14,14 +14,11 @@ def records(*orders: int) -> list[Record]:
     return [Record(order, UNKEYED, None, None, (), 0, Receipt()) for order in orders]
 
 
-def test_younger_records_neither_end_it_nor_hold_it_up() -> None:
-    async def scenario() -> None:
-        flush = Flush(10, 3, asyncio.get_running_loop().create_future())
-        flush.settled(records(10, 7, 11, 12))
-        flush.settled(records(8, 13))
-        assert not flush.finished.done()
-        flush.settled(records(9, 14))
-        assert flush.finished.done()
-        flush.settled(records(15))  # it is not told twice
-
-    asyncio.run(scenario())
+async def test_younger_records_neither_end_it_nor_hold_it_up() -> None:
+    flush = Flush(10, 3, asyncio.get_running_loop().create_future())
+    flush.settled(records(10, 7, 11, 12))
+    flush.settled(records(8, 13))
+    assert not flush.finished.done()
+    flush.settled(records(9, 14))
+    assert flush.finished.done()
+    flush.settled(records(15))  # it is not told twice

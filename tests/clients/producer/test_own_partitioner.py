@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,24 +73,21 @@ class RoundRobin:
         self.current += 1
 
 
-def with_a_producer(
-    story: Callable[[Producer], Any], given: Partitioner | PartitionerFunction, *, ordered: bool = True, **settings: Any
-) -> None:
-    async def whole() -> None:
-        async with asyncio.timeout(60), Brokers(1, seed=1) as brokers, Admin(brokers.bootstrap_servers) as admin:
-            configs = {} if ordered else {"enable.ordered.delivery": "false"}
-            await admin.create_topics([NewTopic(name="t", partitions=3, configs=configs)])
-            await admin.wait_for_topic("t")
-            async with Producer(brokers.bootstrap_servers, partitioner=given, **settings) as producer:
-                await story(producer)
-
-    asyncio.run(whole())
+@asynccontextmanager
+async def producer_with(
+    given: Partitioner | PartitionerFunction, *, ordered: bool = True, **settings: Any
+) -> AsyncIterator[Producer]:
+    async with asyncio.timeout(60), Brokers(1, seed=1) as brokers, Admin(brokers.bootstrap_servers) as admin:
+        configs = {} if ordered else {"enable.ordered.delivery": "false"}
+        await admin.create_topics([NewTopic(name="t", partitions=3, configs=configs)])
+        await admin.wait_for_topic("t")
+        async with Producer(brokers.bootstrap_servers, partitioner=given, **settings) as producer:
+            yield producer
 
 
-def test_it_is_asked_for_every_record_that_names_no_partition() -> None:
+async def test_it_is_asked_for_every_record_that_names_no_partition() -> None:
     own: Partitioner = (always := Always(2))
-
-    async def story(producer: Producer) -> None:
+    async with producer_with(own) as producer:
         assert (await producer.send_and_wait("t", b"v")).partition == 2
         assert (await producer.send_and_wait("t", b"v", partition=0)).partition == 0
         assert always.asked == [("t", None, None, b"v", b"v", True)]
@@ -105,10 +103,8 @@ def test_it_is_asked_for_every_record_that_names_no_partition() -> None:
         ):
             assert known("unheard of") == ()
 
-    with_a_producer(story, own)
 
-
-def test_a_function_will_do_and_hears_of_acks() -> None:
+async def test_a_function_will_do_and_hears_of_acks() -> None:
     asked = []
 
     def function(
@@ -117,31 +113,24 @@ def test_a_function_will_do_and_hears_of_acks() -> None:
         asked.append((topic, key_bytes, value_bytes, require))
         return 1
 
-    async def story(producer: Producer) -> None:
+    async with producer_with(function, acks=1) as producer:
         await producer.send_and_wait("t", b"v", KEY)
-
-    with_a_producer(story, function, acks=1)
     assert asked == [("t", KEY, b"v", False)]
 
 
-def test_a_key_of_an_ordered_topic_goes_home_or_nowhere() -> None:
+async def test_a_key_of_an_ordered_topic_goes_home_or_nowhere() -> None:
     always = Always(2)
-
-    async def story(producer: Producer) -> None:
+    async with producer_with(always) as producer:
         with pytest.raises(ValueError, match=rf"t: the partitioner chose partition 2 for the key {KEY!r}, .* in 1: "):
             await producer.send("t", b"v", KEY)
         assert producer.metrics().buffered_bytes == 0
         always.answer = 1
         assert (await producer.send_and_wait("t", b"v", KEY)).partition == 1
 
-    with_a_producer(story, always)
 
-
-def test_a_topic_without_order_lets_it_choose() -> None:
-    async def story(producer: Producer) -> None:
+async def test_a_topic_without_order_lets_it_choose() -> None:
+    async with producer_with(Always(2), ordered=False) as producer:
         assert (await producer.send_and_wait("t", b"v", KEY)).partition == 2
-
-    with_a_producer(story, Always(2), ordered=False)
 
 
 def test_a_topic_that_gave_order_up_after_a_resize_lets_it_choose_too() -> None:
@@ -166,26 +155,21 @@ def test_a_topic_that_gave_order_up_after_a_resize_lets_it_choose_too() -> None:
         ("1", "'1', which"),
     ],
 )
-def test_nonsense_is_refused_before_it_is_accepted(answer: Any, complaint: str) -> None:
-    async def story(producer: Producer) -> None:
+async def test_nonsense_is_refused_before_it_is_accepted(answer: Any, complaint: str) -> None:
+    async with producer_with(Always(answer)) as producer:
         with pytest.raises(ValueError, match=complaint):
             await producer.send("t", b"v")
         assert producer.metrics().records_sent == 0
 
-    with_a_producer(story, Always(answer))
 
-
-def test_one_that_sticks_hears_of_new_batches() -> None:
+async def test_one_that_sticks_hears_of_new_batches() -> None:
     own: StickyPartitioner = (robin := RoundRobin())
-
-    async def story(producer: Producer) -> None:
+    async with producer_with(own, batch_bytes=250, linger_ms=1000) as producer:
         receipts = [await producer.send("t", b"x" * 100) for _ in range(12)]
         placed = [stored.partition for stored in await asyncio.gather(*receipts)]
         # The next one is asked for with the first record, as in Kafka, and then whenever two fill a batch.
         assert placed == [1, 1, 2, 2, 0, 0, 1, 1, 2, 2, 0, 0]
         assert robin.begun == [0, 1, 2, 0, 1, 2]
-
-    with_a_producer(story, own, batch_bytes=250, linger_ms=1000)
 
 
 @pytest.mark.parametrize("given", [7, Always, object()])
@@ -194,28 +178,24 @@ def test_what_is_no_partitioner_is_refused_at_once(given: Any) -> None:
         Producer(partitioner=given)
 
 
-def test_the_readmes_example_keeps_records_in_its_rack() -> None:
+async def test_the_readmes_example_keeps_records_in_its_rack() -> None:
     readme = (Path(__file__).parents[3] / "README.md").read_text()
     (example,) = re.findall(r"```python\n(import random\n.*?)producer = ", readme, re.DOTALL)
     names: dict[str, Any] = {}
     exec(example, names)
-
-    async def story() -> None:
-        async with (
-            asyncio.timeout(60),
-            Brokers(3, seed=1, racks=("a", "b", "c")) as brokers,
-            Admin(brokers.bootstrap_servers) as admin,
-        ):
-            await admin.create_topics([NewTopic(name="t", assignments={0: [1], 1: [2], 2: [3]})])
-            await admin.wait_for_topic("t")
-            async with Producer(brokers.bootstrap_servers, partitioner=names["Nearby"]()) as producer:
-                assert {(await producer.send_and_wait("t", b"v")).partition for _ in range(12)} == {0}
-                assert (await producer.send_and_wait("t", b"v", KEY)).partition == 1
-                await brokers.stop_broker(1)
-                await admin.wait_until(lambda metadata: metadata.leader("t", 0) == -1, "t")
-                while producer.metadata.leader("t", 0) != -1:
-                    producer._network.request_refresh()
-                    await asyncio.sleep(0.01)
-                assert {(await producer.send_and_wait("t", b"v")).partition for _ in range(12)} == {1, 2}
-
-    asyncio.run(story())
+    async with (
+        asyncio.timeout(60),
+        Brokers(3, seed=1, racks=("a", "b", "c")) as brokers,
+        Admin(brokers.bootstrap_servers) as admin,
+    ):
+        await admin.create_topics([NewTopic(name="t", assignments={0: [1], 1: [2], 2: [3]})])
+        await admin.wait_for_topic("t")
+        async with Producer(brokers.bootstrap_servers, partitioner=names["Nearby"]()) as producer:
+            assert {(await producer.send_and_wait("t", b"v")).partition for _ in range(12)} == {0}
+            assert (await producer.send_and_wait("t", b"v", KEY)).partition == 1
+            await brokers.stop_broker(1)
+            await admin.wait_until(lambda metadata: metadata.leader("t", 0) == -1, "t")
+            while producer.metadata.leader("t", 0) != -1:
+                producer._network.request_refresh()
+                await asyncio.sleep(0.01)
+            assert {(await producer.send_and_wait("t", b"v")).partition for _ in range(12)} == {1, 2}

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -20,19 +21,15 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.hashing import murmur2
 from tests.clients.cluster_log import disorders, dump
 
-Story = Callable[[Cluster, Admin], Awaitable[None]]
 
-
-def against_a_cluster(story: Story, *, brokers: int = 3, timeout_s: float = 120) -> None:
-    async def whole() -> None:
-        async with (
-            asyncio.timeout(timeout_s),
-            Cluster(brokers=brokers, seed=1) as cluster,
-            Admin(cluster.bootstrap_servers) as admin,
-        ):
-            await story(cluster, admin)
-
-    asyncio.run(whole())
+@asynccontextmanager
+async def cluster_and_admin(*, brokers: int = 3, timeout_s: float = 120) -> AsyncIterator[tuple[Cluster, Admin]]:
+    async with (
+        asyncio.timeout(timeout_s),
+        Cluster(brokers=brokers, seed=1) as cluster,
+        Admin(cluster.bootstrap_servers) as admin,
+    ):
+        yield cluster, admin
 
 
 async def topic(admin: Admin, name: str, partitions: int, replicas: int = 3, **configs: str) -> None:
@@ -70,8 +67,8 @@ async def judge(admin: Admin, name: str, expected: int) -> None:
         (0, None),
     ],
 )
-def test_records_are_stored(acks: str | int, compression: str | None) -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_records_are_stored(acks: str | int, compression: str | None) -> None:
+    async with cluster_and_admin() as (cluster, admin):
         await topic(admin, "t", 3)
         async with Producer(cluster.bootstrap_servers, acks=acks, compression_type=compression, audit=True) as producer:
             receipts = [await producer.send("t", b"v" * 100, b"k%d" % (n % 10)) for n in range(500)]
@@ -86,13 +83,10 @@ def test_records_are_stored(acks: str | int, compression: str | None) -> None:
         await admin.wait_until(lambda metadata: True, "t")
         await judge(admin, "t", 500)
 
-    against_a_cluster(story)
 
-
-def test_keys_keep_their_order_through_growing_and_shrinking() -> None:
+async def test_keys_keep_their_order_through_growing_and_shrinking() -> None:
     """The whole of R8 in one: 50,000 records while the topic goes 4 -> 6 -> 8 -> 5."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin() as (cluster, admin):
         await topic(admin, "t", 4)
         rng = random.Random(7)
         async with Producer(cluster.bootstrap_servers, audit=True, linger_ms=1, batch_bytes=2000) as producer:
@@ -115,8 +109,6 @@ def test_keys_keep_their_order_through_growing_and_shrinking() -> None:
         assert described.lineage.history == ((0, 4), (1, 6), (2, 8), (3, 5))
         await judge(admin, "t", len(receipts))
 
-    against_a_cluster(story)
-
 
 async def resize_one_after_another(admin: Admin, producer: Producer) -> None:
     for generation, count in enumerate((6, 8, 5), start=1):
@@ -131,8 +123,8 @@ async def stored(producer: Producer, count: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["stop", "crash"])
-def test_a_leader_that_stops_costs_no_record(how: str) -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_a_leader_that_stops_costs_no_record(how: str) -> None:
+    async with cluster_and_admin() as (cluster, admin):
         await topic(admin, "t", 3, min_insync_replicas="2")
         async with Producer(cluster.bootstrap_servers, audit=True, linger_ms=1, batch_bytes=2000) as producer:
             receipts = []
@@ -148,11 +140,9 @@ def test_a_leader_that_stops_costs_no_record(how: str) -> None:
             assert all(receipt.exception() is None for receipt in receipts)
         await judge(admin, "t", 6_000)
 
-    against_a_cluster(story)
 
-
-def test_an_explicit_partition_is_respected_until_it_is_sealed() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_an_explicit_partition_is_respected_until_it_is_sealed() -> None:
+    async with cluster_and_admin() as (cluster, admin):
         await topic(admin, "t", 2)
         async with Producer(cluster.bootstrap_servers) as producer:
             assert (await producer.send_and_wait("t", b"v", b"k", partition=1)).partition == 1
@@ -165,11 +155,9 @@ def test_an_explicit_partition_is_respected_until_it_is_sealed() -> None:
             assert await producer.partitions_for("t") == (0,)
             assert (await producer.send_and_wait("t", b"v", b"k")).partition == 0
 
-    against_a_cluster(story)
-
 
 @pytest.mark.parametrize("doubtful", [False, True], ids=["refused", "outcome unknown"])
-def test_a_partition_that_is_removed_before_the_producer_heard_of_its_end(
+async def test_a_partition_that_is_removed_before_the_producer_heard_of_its_end(
     doubtful: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody is left to say that it was merged away. What it refused goes to the survivor; what it may have stored
@@ -180,8 +168,7 @@ def test_a_partition_that_is_removed_before_the_producer_heard_of_its_end(
         "__init__",
         lambda self, *args, **given: real(self, *args, **{**given, "drained_check_interval_ms": 50}),
     )
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await topic(admin, "t", 2, 1)
         of_the_victim = next(b"%d" % n for n in range(100) if murmur2(b"%d" % n) % 2 == 1)
         given_up_ms = 1500 if doubtful else 60_000
@@ -199,11 +186,9 @@ def test_a_partition_that_is_removed_before_the_producer_heard_of_its_end(
             with pytest.raises(KafkaError, match="not stored within"):
                 await receipt
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_topics_without_order_grow_as_kafka_does() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_topics_without_order_grow_as_kafka_does() -> None:
+    async with cluster_and_admin() as (cluster, admin):
         await topic(admin, "t", 4, enable_ordered_delivery="false")
         async with Producer(cluster.bootstrap_servers, partitioner="modulo") as producer:
             before = {n: (await producer.send_and_wait("t", b"v", b"%d" % n)).partition for n in range(40)}
@@ -217,11 +202,9 @@ def test_topics_without_order_grow_as_kafka_does() -> None:
         moved = [n for n in before if before[n] != after[n]]
         assert any(after[n] < 4 for n in moved), "modulo moves keys between partitions that both stay"
 
-    against_a_cluster(story)
 
-
-def test_refusals_reach_the_application() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_refusals_reach_the_application() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await topic(admin, "t", 1, 1, max_message_bytes="1000")
         async with Producer(cluster.bootstrap_servers) as producer:
             with pytest.raises(KafkaError) as refused:
@@ -234,19 +217,14 @@ def test_refusals_reach_the_application() -> None:
             with pytest.raises(TypeError, match="bytes"):
                 await producer.send("t", "text")  # type: ignore[arg-type]
 
-    against_a_cluster(story, brokers=1)
+
+async def test_a_topic_is_created_on_first_use() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, _), Producer(cluster.bootstrap_servers) as producer:
+        assert (await producer.send_and_wait("new", b"v")).offset == 0
 
 
-def test_a_topic_is_created_on_first_use() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
-        async with Producer(cluster.bootstrap_servers) as producer:
-            assert (await producer.send_and_wait("new", b"v")).offset == 0
-
-    against_a_cluster(story, brokers=1)
-
-
-def test_sending_waits_while_the_buffer_is_full() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_sending_waits_while_the_buffer_is_full() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await topic(admin, "t", 1, 1)
         async with Producer(cluster.bootstrap_servers, buffer_bytes=5_000, linger_ms=1000) as producer:
             sends = [producer.send("t", b"x" * 500) for _ in range(100)]
@@ -256,11 +234,9 @@ def test_sending_waits_while_the_buffer_is_full() -> None:
             offsets = [receipt.result().offset for receipt in receipts]
             assert offsets == list(range(100)), "first come, first served"
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_nobody_waits_longer_than_max_block_ms() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_nobody_waits_longer_than_max_block_ms() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
         await topic(admin, "t", 1, 1)
         async with Producer(cluster.bootstrap_servers, buffer_bytes=100) as producer:
             await producer.send_and_wait("t", b"x")
@@ -274,13 +250,10 @@ def test_nobody_waits_longer_than_max_block_ms() -> None:
             await cluster.start_broker(1)
             assert (await receipt).offset == 1
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_a_topic_that_too_few_brokers_are_there_for_is_usable_once_they_are_back() -> None:
+async def test_a_topic_that_too_few_brokers_are_there_for_is_usable_once_they_are_back() -> None:
     """Goal: the answer to the first look, INVALID_REPLICATION_FACTOR, is not held against the topic."""
-
-    async def story(cluster: Cluster, admin: Admin) -> None:
+    async with cluster_and_admin() as (cluster, _):
         for node_id in (2, 3):
             await cluster.stop_broker(node_id)
         async with Producer(cluster.bootstrap_servers) as producer:
@@ -297,22 +270,17 @@ def test_a_topic_that_too_few_brokers_are_there_for_is_usable_once_they_are_back
                 await cluster.start_broker(node_id)
             assert (await sending).offset == 0
 
-    against_a_cluster(story)
+
+async def test_a_topic_that_can_never_be_is_refused_at_once() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, _), Producer(cluster.bootstrap_servers) as producer:
+        for _ in range(2):
+            with pytest.raises(KafkaError) as refused:
+                await producer.send("no/topic", b"x")
+            assert refused.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_a_topic_that_can_never_be_is_refused_at_once() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
-        async with Producer(cluster.bootstrap_servers) as producer:
-            for _ in range(2):
-                with pytest.raises(KafkaError) as refused:
-                    await producer.send("no/topic", b"x")
-                assert refused.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
-
-    against_a_cluster(story, brokers=1)
-
-
-def test_a_delivery_that_times_out_names_the_leader_that_was_away() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_a_delivery_that_times_out_names_the_leader_that_was_away() -> None:
+    async with cluster_and_admin(brokers=2) as (cluster, admin):
         await admin.create_topics([NewTopic(name="t", assignments={0: [1], 1: [2]})])
         await admin.wait_for_topic("t")
         async with Producer(cluster.bootstrap_servers, delivery_timeout_ms=2000) as producer:
@@ -323,11 +291,9 @@ def test_a_delivery_that_times_out_names_the_leader_that_was_away() -> None:
                 await late
             assert told.value.code == ErrorCode.REQUEST_TIMED_OUT
 
-    against_a_cluster(story, brokers=2)
 
-
-def test_life() -> None:
-    async def story(cluster: Cluster, admin: Admin) -> None:
+async def test_life() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, _):
         producer = Producer(cluster.bootstrap_servers)
         with pytest.raises(RuntimeError, match="new"):
             await producer.send("t", b"x")
@@ -343,16 +309,11 @@ def test_life() -> None:
         left = [task for task in asyncio.all_tasks() if task.get_name().startswith("producer ")]
         assert left == []
 
-    against_a_cluster(story, brokers=1)
 
-
-def test_nobody_there() -> None:
-    async def story() -> None:
-        producer = Producer("127.0.0.1:1")
-        producer._network_config = type(producer._network_config)(
-            bootstrap_servers=(("127.0.0.1", 1),), bootstrap_timeout_ms=50
-        )
-        with pytest.raises(ConnectionError, match=r"no bootstrap server answers \(127\.0\.0\.1:1\)"):
-            await producer.start()
-
-    asyncio.run(story())
+async def test_nobody_there() -> None:
+    producer = Producer("127.0.0.1:1")
+    producer._network_config = type(producer._network_config)(
+        bootstrap_servers=(("127.0.0.1", 1),), bootstrap_timeout_ms=50
+    )
+    with pytest.raises(ConnectionError, match=r"no bootstrap server answers \(127\.0\.0\.1:1\)"):
+        await producer.start()

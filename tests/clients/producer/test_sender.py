@@ -6,7 +6,8 @@ Method: the real producer against a peer on a real socket that plays a broker wi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -103,18 +104,15 @@ class Broker:
             await self.arrived.wait()
 
 
-def play(story: Callable[[Broker, Producer], Awaitable[None]], **settings: Any) -> Broker:
-    async def whole() -> Broker:
-        broker = Broker()
-        async with (
-            asyncio.timeout(60),
-            serve(broker.answer) as broker.peer,
-            Producer(broker.peer.address, linger_ms=0, **settings) as producer,
-        ):
-            await story(broker, producer)
-        return broker
-
-    return asyncio.run(whole())
+@asynccontextmanager
+async def broker_and_producer(**settings: Any) -> AsyncIterator[tuple[Broker, Producer]]:
+    broker = Broker()
+    async with (
+        asyncio.timeout(60),
+        serve(broker.answer) as broker.peer,
+        Producer(broker.peer.address, linger_ms=0, **settings) as producer,
+    ):
+        yield broker, producer
 
 
 def headers_of(broker: Broker) -> list[tuple[int, int, int, int]]:
@@ -129,48 +127,39 @@ def headers_of(broker: Broker) -> list[tuple[int, int, int, int]]:
     return found
 
 
-def test_a_producer_without_an_id_asks_again_though_nothing_else_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_producer_without_an_id_asks_again_though_nothing_else_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     """It once slept until its records were too old: nobody but the first attempts would have woken it."""
     monkeypatch.setattr(sender, "_PRODUCER_ID_PATIENCE_MS", 0)
-
-    async def story(broker: Broker, producer: Producer) -> None:
+    async with broker_and_producer() as (broker, producer):
         broker.producer_id_errors = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 3
         assert (await producer.send_and_wait("t", b"v", partition=1)).offset == 5
         assert not broker.producer_id_errors
 
-    play(story)
 
-
-def test_requests_carry_generation_and_count() -> None:
-    async def story(broker: Broker, producer: Producer) -> None:
+async def test_requests_carry_generation_and_count() -> None:
+    async with broker_and_producer() as (broker, producer):
         metadata = await producer.send_and_wait("t", b"v", partition=2)
         assert (metadata.partition, metadata.offset) == (2, 5)
-
-    broker = play(story)
     (topic,) = broker.produced[0].topic_data
     assert (topic.undeleted_partition_count, topic.partition_data[0].generation) == (PARTITIONS, 3)
     assert broker.produced[0].acks == -1
 
 
-def test_modulo_carries_neither() -> None:
-    async def story(broker: Broker, producer: Producer) -> None:
+async def test_modulo_carries_neither() -> None:
+    async with broker_and_producer(partitioner="modulo") as (broker, producer):
         await producer.send_and_wait("t", b"v", b"k")
-
-    broker = play(story, partitioner="modulo")
     (topic,) = broker.produced[0].topic_data
     assert (topic.undeleted_partition_count, topic.partition_data[0].generation) == (-1, -1)
 
 
-def test_a_request_has_one_batch_per_partition() -> None:
-    async def story(broker: Broker, producer: Producer) -> None:
+async def test_a_request_has_one_batch_per_partition() -> None:
+    async with broker_and_producer(batch_bytes=50) as (broker, producer):
         broker.hold = asyncio.Event()
         for _ in range(3):
             for partition in range(PARTITIONS):
                 await producer.send("t", b"v" * 40, partition=partition)
         broker.hold.set()
         await producer.flush()
-
-    broker = play(story, batch_bytes=50)
     for request in broker.produced:
         indexes = [data.index for topic in request.topic_data for data in topic.partition_data]
         assert len(indexes) == len(set(indexes))
@@ -180,8 +169,8 @@ def test_a_request_has_one_batch_per_partition() -> None:
         assert sum(header[3] for header in headers_of(broker) if header[0] == partition) == 3
 
 
-def test_five_requests_are_in_flight_at_most() -> None:
-    async def story(broker: Broker, producer: Producer) -> None:
+async def test_five_requests_are_in_flight_at_most() -> None:
+    async with broker_and_producer(batch_bytes=1) as (broker, producer):
         await producer.send_and_wait("t", b"v", partition=0)
         broker.hold = asyncio.Event()
         receipts = []
@@ -194,71 +183,58 @@ def test_five_requests_are_in_flight_at_most() -> None:
         assert connection.in_flight == 5
         broker.hold.set()
         await asyncio.gather(*receipts)
-
-    broker = play(story, batch_bytes=1)
     assert [header[2] for header in headers_of(broker)] == list(range(10))
 
 
-def test_after_a_lost_connection_the_same_bytes_are_sent_again() -> None:
-    async def story(broker: Broker, producer: Producer) -> None:
+async def test_after_a_lost_connection_the_same_bytes_are_sent_again() -> None:
+    async with broker_and_producer() as (broker, producer):
         broker.verdicts = ["drop"]
         assert (await producer.send_and_wait("t", b"v", partition=0)).offset == 5
-
-    broker = play(story)
     first, second = (request.topic_data[0].partition_data[0].records for request in broker.produced)
     assert bytes(first or b"") == bytes(second or b"")
 
 
 @pytest.mark.parametrize("verdict", ["omit", ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS])
-def test_what_is_not_settled_is_sent_again(verdict: ErrorCode | str) -> None:
-    async def story(broker: Broker, producer: Producer) -> None:
+async def test_what_is_not_settled_is_sent_again(verdict: ErrorCode | str) -> None:
+    async with broker_and_producer() as (broker, producer):
         broker.verdicts = [verdict]
         await producer.send_and_wait("t", b"v", partition=0)
+    assert len(broker.produced) == 2
 
-    assert len(play(story).produced) == 2
 
-
-def test_silence_ends_in_another_attempt() -> None:
-    async def story(broker: Broker, producer: Producer) -> None:
+async def test_silence_ends_in_another_attempt() -> None:
+    async with broker_and_producer(request_timeout_ms=100) as (broker, producer):
         broker.hold = asyncio.Event()
         receipt = await producer.send("t", b"v", partition=0)
         await broker.saw(1)
         broker.hold = None
         assert (await receipt).offset == 5
+    assert len(broker.produced) == 2
 
-    assert len(play(story, request_timeout_ms=100).produced) == 2
 
-
-def test_acks_0_waits_for_nobody() -> None:
-    async def story(broker: Broker, producer: Producer) -> None:
+async def test_acks_0_waits_for_nobody() -> None:
+    async with broker_and_producer(acks=0) as (broker, producer):
         broker.hold = asyncio.Event()
         assert (await producer.send_and_wait("t", b"v", partition=0)).offset == -1
         broker.hold.set()
         await broker.saw(1)
-
-    broker = play(story, acks=0)
     assert read_header(broker.produced[0].topic_data[0].partition_data[0].records or b"").producer_id == -1
 
 
-def test_a_producer_id_is_asked_for_until_it_is_given() -> None:
-    async def story(broker: Broker, producer: Producer) -> None:
+async def test_a_producer_id_is_asked_for_until_it_is_given() -> None:
+    async with broker_and_producer() as (broker, producer):
         broker.producer_id_errors = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2
         await producer.send_and_wait("t", b"v", partition=0)
-
-    broker = play(story)
     assert read_header(broker.produced[0].topic_data[0].partition_data[0].records or b"").producer_id == 77
 
 
-def test_a_refused_producer_id_ends_the_producer(caplog: pytest.LogCaptureFixture) -> None:
-    async def whole() -> None:
-        broker = Broker()
-        broker.producer_id_errors = [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
-        async with serve(broker.answer) as broker.peer, Producer(broker.peer.address) as producer:
-            with pytest.raises(Exception, match="CLUSTER_AUTHORIZATION_FAILED"):
-                while True:
-                    await producer.send_and_wait("t", b"v")
-            with pytest.raises(Exception, match="CLUSTER_AUTHORIZATION_FAILED"):
-                await producer.send("t", b"v")
-
-    asyncio.run(whole())
+async def test_a_refused_producer_id_ends_the_producer(caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker()
+    broker.producer_id_errors = [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+    async with serve(broker.answer) as broker.peer, Producer(broker.peer.address) as producer:
+        with pytest.raises(Exception, match="CLUSTER_AUTHORIZATION_FAILED"):
+            while True:
+                await producer.send_and_wait("t", b"v")
+        with pytest.raises(Exception, match="CLUSTER_AUTHORIZATION_FAILED"):
+            await producer.send("t", b"v")
     assert "the producer stops" in caplog.text

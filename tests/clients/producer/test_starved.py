@@ -8,7 +8,8 @@ shows what it is for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -23,28 +24,26 @@ KEYS = {index: next(b"key-%d" % n for n in range(100) if murmur2(b"key-%d" % n) 
 """A key of partition 0, whose follower stops, and one of partition 1, which keeps its own."""
 
 
-def with_a_starved_partition(story: Callable[[Cluster, Admin, Producer], Awaitable[None]], **settings: Any) -> None:
-    async def whole() -> None:
-        async with (
-            asyncio.timeout(60),
-            Cluster(3, seed=1) as cluster,
-            Admin(cluster.bootstrap_servers) as admin,
-            Producer(
-                cluster.bootstrap_servers,
-                buffer_bytes=20_000,
-                **settings,
-            ) as producer,
-        ):
-            topic = NewTopic(name="t", assignments={0: [1, 2], 1: [1, 3]}, configs={"min.insync.replicas": "2"})
-            await admin.create_topics([topic])
-            await admin.wait_for_topic("t", replicas=2)
-            for key in KEYS.values():
-                await producer.send_and_wait("t", b"x", key)
-            await cluster.stop_broker(2)
-            await admin.wait_until(lambda metadata: metadata.topics["t"].partitions[0].isr == (1,), "t")
-            await story(cluster, admin, producer)
-
-    asyncio.run(whole())
+@asynccontextmanager
+async def starved_partition(**settings: Any) -> AsyncIterator[tuple[Cluster, Admin, Producer]]:
+    async with (
+        asyncio.timeout(60),
+        Cluster(3, seed=1) as cluster,
+        Admin(cluster.bootstrap_servers) as admin,
+        Producer(
+            cluster.bootstrap_servers,
+            buffer_bytes=20_000,
+            **settings,
+        ) as producer,
+    ):
+        topic = NewTopic(name="t", assignments={0: [1, 2], 1: [1, 3]}, configs={"min.insync.replicas": "2"})
+        await admin.create_topics([topic])
+        await admin.wait_for_topic("t", replicas=2)
+        for key in KEYS.values():
+            await producer.send_and_wait("t", b"x", key)
+        await cluster.stop_broker(2)
+        await admin.wait_until(lambda metadata: metadata.topics["t"].partitions[0].isr == (1,), "t")
+        yield cluster, admin, producer
 
 
 async def until_known(producer: Producer) -> None:
@@ -63,10 +62,9 @@ async def sixty_without_a_key(producer: Producer, size_bytes: int) -> set[int]:
 
 
 @pytest.mark.parametrize("size_bytes", [10, 1000], ids=["one batch", "many batches"])
-def test_records_without_a_key_go_to_ready_partitions(size_bytes: int) -> None:
+async def test_records_without_a_key_go_to_ready_partitions(size_bytes: int) -> None:
     """Whether the producer began after the follower was gone or before, so that a leader has to tell it."""
-
-    async def story(cluster: Cluster, admin: Admin, before: Producer) -> None:
+    async with starved_partition(delivery_timeout_ms=10_000, batch_bytes=2000) as (cluster, admin, before):
         assert before.metadata.topics["t"].in_sync_enough(0), "nobody has told it"
         before._accumulator._stickies["t"]._current = 0
         assert await sixty_without_a_key(before, size_bytes) == {1}
@@ -80,11 +78,9 @@ def test_records_without_a_key_go_to_ready_partitions(size_bytes: int) -> None:
             while await sixty_without_a_key(after, 1000) != {0, 1}:
                 pass
 
-    with_a_starved_partition(story, delivery_timeout_ms=10_000, batch_bytes=2000)
 
-
-def test_records_without_a_key_wait_where_a_leader_is_when_no_partition_is_ready() -> None:
-    async def story(cluster: Cluster, admin: Admin, producer: Producer) -> None:
+async def test_records_without_a_key_wait_where_a_leader_is_when_no_partition_is_ready() -> None:
+    async with starved_partition() as (cluster, admin, _):
         await cluster.stop_broker(3)
         await admin.wait_until(lambda metadata: metadata.topics["t"].partitions[1].isr == (1,), "t")
         async with Producer(cluster.bootstrap_servers) as other:
@@ -95,21 +91,19 @@ def test_records_without_a_key_wait_where_a_leader_is_when_no_partition_is_ready
             assert len(await asyncio.gather(*waiting)) == 20
         await cluster.start_broker(3)
 
-    with_a_starved_partition(story)
-
 
 @pytest.mark.parametrize("acks", [0, 1])
-def test_without_acks_of_all_ready_is_what_has_a_leader(acks: int) -> None:
-    async def story(cluster: Cluster, admin: Admin, producer: Producer) -> None:
-        async with Producer(cluster.bootstrap_servers, acks=acks, batch_bytes=2000) as other:
-            assert await sixty_without_a_key(other, 1000) == {0, 1}
-            assert other._accumulator.topics["t"].ready == (0, 1)
+async def test_without_acks_of_all_ready_is_what_has_a_leader(acks: int) -> None:
+    async with (
+        starved_partition() as (cluster, _, _),
+        Producer(cluster.bootstrap_servers, acks=acks, batch_bytes=2000) as other,
+    ):
+        assert await sixty_without_a_key(other, 1000) == {0, 1}
+        assert other._accumulator.topics["t"].ready == (0, 1)
 
-    with_a_starved_partition(story)
 
-
-def test_the_buffer_no_longer_fills() -> None:
-    async def story(cluster: Cluster, admin: Admin, producer: Producer) -> None:
+async def test_the_buffer_no_longer_fills() -> None:
+    async with starved_partition(refuse_below_min_insync_replicas=True) as (cluster, _, producer):
         await until_known(producer)
         buffered = producer._accumulator.buffered_bytes
         for _ in range(200):
@@ -135,11 +129,9 @@ def test_the_buffer_no_longer_fills() -> None:
                 assert (await receipt).partition == 0
                 break
 
-    with_a_starved_partition(story, refuse_below_min_insync_replicas=True)
 
-
-def test_without_the_option_it_fills_and_stops_everybody() -> None:
-    async def story(cluster: Cluster, admin: Admin, producer: Producer) -> None:
+async def test_without_the_option_it_fills_and_stops_everybody() -> None:
+    async with starved_partition() as (cluster, _, producer):
         producer._config = replace(producer._config, max_block_ms=300)
         receipts = []
         with pytest.raises(KafkaError, match="room in the buffer") as blocked:
@@ -152,11 +144,9 @@ def test_without_the_option_it_fills_and_stops_everybody() -> None:
         await cluster.start_broker(2)
         await asyncio.gather(*receipts)
 
-    with_a_starved_partition(story)
 
-
-def test_records_without_a_key_are_refused_when_no_partition_is_left() -> None:
-    async def story(cluster: Cluster, admin: Admin, producer: Producer) -> None:
+async def test_records_without_a_key_are_refused_when_no_partition_is_left() -> None:
+    async with starved_partition(refuse_below_min_insync_replicas=True) as (cluster, admin, producer):
         await until_known(producer)
         await cluster.stop_broker(3)
         await admin.wait_until(lambda metadata: metadata.topics["t"].partitions[1].isr == (1,), "t")
@@ -168,35 +158,28 @@ def test_records_without_a_key_are_refused_when_no_partition_is_left() -> None:
         await cluster.start_broker(2)
         await cluster.start_broker(3)
 
-    with_a_starved_partition(story, refuse_below_min_insync_replicas=True)
-
 
 @pytest.mark.parametrize("acks", [0, 1])
-def test_it_asks_for_nothing_where_followers_are_not_waited_for(acks: int) -> None:
-    async def story(cluster: Cluster, admin: Admin, producer: Producer) -> None:
+async def test_it_asks_for_nothing_where_followers_are_not_waited_for(acks: int) -> None:
+    async with starved_partition(refuse_below_min_insync_replicas=True, acks=acks) as (_, _, producer):
         homes = {(await producer.send_and_wait("t", b"x" * 1000, key)).partition for key in KEYS.values()}
         assert homes == {0, 1}
 
-    with_a_starved_partition(story, refuse_below_min_insync_replicas=True, acks=acks)
 
-
-def test_records_without_a_key_avoid_partitions_without_a_leader() -> None:
-    async def story() -> None:
-        async with (
-            asyncio.timeout(60),
-            Cluster(2, seed=1) as cluster,
-            Admin(cluster.bootstrap_servers) as admin,
-            Producer(cluster.bootstrap_servers, delivery_timeout_ms=60_000) as producer,
-        ):
-            await admin.create_topics([NewTopic(name="t", assignments={0: [1], 1: [2]})])
-            await admin.wait_for_topic("t")
-            await producer.send_and_wait("t", b"x")
-            await cluster.stop_broker(2)
-            await admin.wait_until(lambda metadata: metadata.leader("t", 1) == -1, "t")
-            while producer.metadata.leader("t", 1) != -1:
-                producer._network.request_refresh()
-                await asyncio.sleep(0.01)
-            receipts = [await producer.send("t", b"x" * 20_000) for _ in range(20)]
-            assert {stored.partition for stored in await asyncio.gather(*receipts)} == {0}
-
-    asyncio.run(story())
+async def test_records_without_a_key_avoid_partitions_without_a_leader() -> None:
+    async with (
+        asyncio.timeout(60),
+        Cluster(2, seed=1) as cluster,
+        Admin(cluster.bootstrap_servers) as admin,
+        Producer(cluster.bootstrap_servers, delivery_timeout_ms=60_000) as producer,
+    ):
+        await admin.create_topics([NewTopic(name="t", assignments={0: [1], 1: [2]})])
+        await admin.wait_for_topic("t")
+        await producer.send_and_wait("t", b"x")
+        await cluster.stop_broker(2)
+        await admin.wait_until(lambda metadata: metadata.leader("t", 1) == -1, "t")
+        while producer.metadata.leader("t", 1) != -1:
+            producer._network.request_refresh()
+            await asyncio.sleep(0.01)
+        receipts = [await producer.send("t", b"x" * 20_000) for _ in range(20)]
+        assert {stored.partition for stored in await asyncio.gather(*receipts)} == {0}

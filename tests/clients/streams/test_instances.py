@@ -25,7 +25,6 @@ from benchmarks.instances import Instance, Output, send_all
 from examples import flights as example
 from tests.clients.streams import itineraries
 from tests.clients.streams.inquest import inquest
-from tests.conftest import run_strictly
 
 FLIGHTS = 9000
 SETTINGS = {"heartbeat_interval_ms": 100}
@@ -43,19 +42,19 @@ def flights() -> list[Flight]:
         pytest.skip(f"NO FLIGHTS WERE AGGREGATED BY INSTANCES: {missing}")
 
 
-def test_the_aggregate_is_exact_through_kills_and_resizes(flights: list[Flight], tmp_path: Path) -> None:
+async def test_the_aggregate_is_exact_through_kills_and_resizes(flights: list[Flight], tmp_path: Path) -> None:
     common = {**SETTINGS, "session_timeout_ms": 6000, "transaction_timeout_ms": 6000}
     settings = {"one": common, "two": common}
-    run_strictly(play("examples/flights.py:topology", settings, flights, example.batch(flights), tmp_path))
+    await play("examples/flights.py:topology", settings, flights, example.batch(flights), tmp_path)
 
 
-def test_nothing_is_lost_or_overtaken_at_least_once(flights: list[Flight], tmp_path: Path) -> None:
+async def test_nothing_is_lost_or_overtaken_at_least_once(flights: list[Flight], tmp_path: Path) -> None:
     """Who is only slow must not be taken for dead: nothing in this guarantee keeps a former owner from writing. So who
     is killed comes back by its name, and is not waited for."""
     common = {**SETTINGS, "processing_guarantee": AT_LEAST_ONCE, "session_timeout_ms": 60_000}
     settings = {name: {**common, "group_instance_id": name} for name in ("one", "two")}
     expected = itineraries.batch(flights)
-    run_strictly(play("tests.clients.streams.itineraries:topology", settings, flights, expected, tmp_path))
+    await play("tests.clients.streams.itineraries:topology", settings, flights, expected, tmp_path)
 
 
 async def play(

@@ -14,32 +14,26 @@ from anabranch.clients.streams.streams import Streams
 from anabranch.clients.streams.tasks import State
 from anabranch.cluster import Cluster
 from tests.clients.streams.world import World, counts, until
-from tests.conftest import run_strictly
 
 RACK_OF = {0: "a", 1: "a", 2: "b", 3: "b"}
 
 
-def test_tasks_go_where_the_replicas_of_their_inputs_are(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with (
-            asyncio.timeout(100),
-            Cluster(brokers=2, racks=("a", "b"), seed=1) as cluster,
-            Admin(cluster.bootstrap_servers) as admin,
-            Producer(cluster.bootstrap_servers, linger_ms=1) as producer,
-        ):
-            world = World(cluster, admin, producer, tmp_path)
-            where = {index: [1 if rack == "a" else 2] for index, rack in RACK_OF.items()}
-            await admin.create_topics([NewTopic(name="in", assignments=where)])
-            await admin.wait_for_topic("in")
-            await world.topics("out")
-            async with at(world, "a") as first, at(world, "b") as second:
-                await until(
-                    lambda: partitions(first) == {0, 1} and partitions(second) == {2, 3}, "each has what is near"
-                )
-                await world.feed(200)
-                await world.counted(first, second)
-
-    run_strictly(scenario())
+async def test_tasks_go_where_the_replicas_of_their_inputs_are(tmp_path: Path) -> None:
+    async with (
+        asyncio.timeout(100),
+        Cluster(brokers=2, racks=("a", "b"), seed=1) as cluster,
+        Admin(cluster.bootstrap_servers) as admin,
+        Producer(cluster.bootstrap_servers, linger_ms=1) as producer,
+    ):
+        world = World(cluster, admin, producer, tmp_path)
+        where = {index: [1 if rack == "a" else 2] for index, rack in RACK_OF.items()}
+        await admin.create_topics([NewTopic(name="in", assignments=where)])
+        await admin.wait_for_topic("in")
+        await world.topics("out")
+        async with at(world, "a") as first, at(world, "b") as second:
+            await until(lambda: partitions(first) == {0, 1} and partitions(second) == {2, 3}, "each has what is near")
+            await world.feed(200)
+            await world.counted(first, second)
 
 
 def at(world: World, rack: str) -> Streams:

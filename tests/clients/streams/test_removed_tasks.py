@@ -15,7 +15,7 @@ from anabranch.clients.streams.task_id import TaskId
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.clients.streams.test_streams_partition_assignor import TOPOLOGY, Cluster, Thread, metadata
-from tests.clients.streams.world import World, counts, story, until
+from tests.clients.streams.world import counts, streams_world, until
 from tests.sim.resizing import removals_soon
 
 HISTORY = Lineage(1, [(0, 2), (1, 6), (2, 2)])
@@ -105,37 +105,35 @@ def test_tasks_are_finished_only_in_the_generation_in_which_they_were_given() ->
     assert removed.member() is None
 
 
-def test_the_group_has_to_agree_when_state_of_a_removed_partition_is_handed_over(tmp_path: Path) -> None:
-    async def act(world: World) -> None:
-        await world.feed(300)
-        async with world.instance(counts()) as one:
-            await world.counted(one)
-            await world.admin.create_partitions("in", 8)
-            await until(lambda: one.moves.deliveries == 4, "the children have their state")
-        await world.admin.create_partitions("in", 4, allow_shrink=True)
-        await world.admin.wait_until(lambda known: len(known.topics["in"].partitions) == 4, "in")
-        async with world.instance(counts()) as one:
-            removed, recover, refused = one._manager.removed, one._manager.recover, 0
-            member = removed.member
-
-            async def count(error: TasksMigrated) -> None:
-                nonlocal refused
-                refused += 1
-                await recover(error)
-
-            def of_old() -> object:
-                now = member()
-                return now and now._replace(generation_id=now.generation_id - 1)
-
-            one._manager.recover = count  # type: ignore[method-assign]
-            removed.member = of_old  # type: ignore[assignment, method-assign]
-            await until(lambda: refused >= 2 or one.moves.keys > 0, "it tries to hand over")
-            assert one.moves.keys == 0
-            removed.member = member  # type: ignore[method-assign]
-            await world.feed(300)
-            await world.counted(one)
-            assert one.moves.deliveries == 4
-            await until(lambda: len(one.tasks) == 4, "what is finished is closed")
-
+async def test_the_group_has_to_agree_when_state_of_a_removed_partition_is_handed_over(tmp_path: Path) -> None:
     with removals_soon():
-        story(act, tmp_path)
+        async with streams_world(tmp_path) as world:
+            await world.feed(300)
+            async with world.instance(counts()) as one:
+                await world.counted(one)
+                await world.admin.create_partitions("in", 8)
+                await until(lambda: one.moves.deliveries == 4, "the children have their state")
+            await world.admin.create_partitions("in", 4, allow_shrink=True)
+            await world.admin.wait_until(lambda known: len(known.topics["in"].partitions) == 4, "in")
+            async with world.instance(counts()) as one:
+                removed, recover, refused = one._manager.removed, one._manager.recover, 0
+                member = removed.member
+
+                async def count(error: TasksMigrated) -> None:
+                    nonlocal refused
+                    refused += 1
+                    await recover(error)
+
+                def of_old() -> object:
+                    now = member()
+                    return now and now._replace(generation_id=now.generation_id - 1)
+
+                one._manager.recover = count  # type: ignore[method-assign]
+                removed.member = of_old  # type: ignore[assignment, method-assign]
+                await until(lambda: refused >= 2 or one.moves.keys > 0, "it tries to hand over")
+                assert one.moves.keys == 0
+                removed.member = member  # type: ignore[method-assign]
+                await world.feed(300)
+                await world.counted(one)
+                assert one.moves.deliveries == 4
+                await until(lambda: len(one.tasks) == 4, "what is finished is closed")

@@ -18,7 +18,7 @@ from anabranch.clients.streams.config import AT_LEAST_ONCE, EXACTLY_ONCE
 from anabranch.clients.streams.streams import Streams
 from anabranch.clients.streams.topology import Topology
 from anabranch.protocol.topic_partition import TopicPartition
-from tests.clients.streams.world import PARTITIONS, World, counts, story, until
+from tests.clients.streams.world import PARTITIONS, World, counts, streams_world, until
 
 SESSION_MS = 1000
 CHANGELOG = "app-counts-changelog"
@@ -95,8 +95,10 @@ async def everything(world: World, topic: str) -> list[tuple[int, bytes | None, 
 
 @pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])
 @pytest.mark.parametrize("protocol", ["eager", "cooperative"])
-def test_an_instance_that_slept_past_its_session_adds_nothing(guarantee: str, protocol: str, tmp_path: Path) -> None:
-    async def act(world: World) -> None:
+async def test_an_instance_that_slept_past_its_session_adds_nothing(
+    guarantee: str, protocol: str, tmp_path: Path
+) -> None:
+    async with streams_world(tmp_path, group_min_session_timeout_ms=str(SESSION_MS)) as world:
         settings = {"processing_guarantee": guarantee, "rebalance_protocol": protocol}
         sleeper = Sleeper(world, **settings)
         sleeper.start()
@@ -116,5 +118,3 @@ def test_an_instance_that_slept_past_its_session_adds_nothing(guarantee: str, pr
                 assert [await everything(world, topic) for topic in ("out", CHANGELOG)] == written
         finally:
             await sleeper.end()
-
-    story(act, tmp_path, group_min_session_timeout_ms=str(SESSION_MS))

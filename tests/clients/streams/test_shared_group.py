@@ -33,7 +33,7 @@ from anabranch.protocol.consumer_protocol import decode_subscription
 from anabranch.protocol.streams_protocol import LATEST_VERSION
 from anabranch.spark_jobs.java import COMPILER, find
 from tests.clients.streams.oracle import jars_or_skip
-from tests.clients.streams.world import PARTITIONS, World, story
+from tests.clients.streams.world import PARTITIONS, World, streams_world
 
 pytestmark = [pytest.mark.kafka_jars]
 
@@ -183,7 +183,7 @@ def from_the_future(info: SubscriptionInfo) -> bytes:
 
 
 @pytest.mark.parametrize("latest_version", [7, 9, LATEST_VERSION, LATEST_VERSION + 1])
-def test_kafka_streams_leads_and_we_share_its_group(
+async def test_kafka_streams_leads_and_we_share_its_group(
     latest_version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jars = jars_or_skip()
@@ -191,48 +191,40 @@ def test_kafka_streams_leads_and_we_share_its_group(
     monkeypatch.setattr(group_member, "StreamsMember", as_old)
     monkeypatch.setattr(streams_partition_assignor, "encode_subscription_info", from_the_future)
     said.clear()
-
-    async def act(world: World) -> None:
-        async with kafka_streams(jars, world) as java:
-            await until(lambda: len(java.tasks) == PARTITIONS, lambda: f"java {java.state} {java.tasks}")
-            async with copier(world) as instance:
-                await shared(java, instance)
-                await spoken(world, min(latest_version, LATEST_VERSION), 2)
-                await send(world, range(200))
-                by = await copied(world, 200)
-                assert set(by) == {"java", "anabranch"}
-                assert said == {latest_version, min(latest_version, LATEST_VERSION)}
-            monkeypatch.setattr(group_member, "StreamsMember", StreamsMember)
-            async with copier(world) as instance:
-                await shared(java, instance)
-                await spoken(world, LATEST_VERSION, 2)
-                await send(world, range(200, 300))
-                await copied(world, 300)
-            await until(lambda: len(java.tasks) == PARTITIONS, lambda: f"java {java.state} {java.tasks}")
-            await java.stop()
-
-    story(act, tmp_path)
+    async with streams_world(tmp_path) as world, kafka_streams(jars, world) as java:
+        await until(lambda: len(java.tasks) == PARTITIONS, lambda: f"java {java.state} {java.tasks}")
+        async with copier(world) as instance:
+            await shared(java, instance)
+            await spoken(world, min(latest_version, LATEST_VERSION), 2)
+            await send(world, range(200))
+            by = await copied(world, 200)
+            assert set(by) == {"java", "anabranch"}
+            assert said == {latest_version, min(latest_version, LATEST_VERSION)}
+        monkeypatch.setattr(group_member, "StreamsMember", StreamsMember)
+        async with copier(world) as instance:
+            await shared(java, instance)
+            await spoken(world, LATEST_VERSION, 2)
+            await send(world, range(200, 300))
+            await copied(world, 300)
+        await until(lambda: len(java.tasks) == PARTITIONS, lambda: f"java {java.state} {java.tasks}")
+        await java.stop()
 
 
 @pytest.mark.parametrize("latest_version", [7, LATEST_VERSION])
-def test_we_lead_and_kafka_streams_shares_our_group(
+async def test_we_lead_and_kafka_streams_shares_our_group(
     latest_version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jars = jars_or_skip()
     monkeypatch.setattr(group_member, "StreamsMember", functools.partial(StreamsMember, latest_version=latest_version))
-
-    async def act(world: World) -> None:
-        async with copier(world) as instance:
-            await until(lambda: len(running(instance)) == PARTITIONS, lambda: running(instance))
-            async with kafka_streams(jars, world) as java:
-                await shared(java, instance)
-                await spoken(world, latest_version, 2)
-                await send(world, range(200))
-                by = await copied(world, 200)
-                assert set(by) == {"java", "anabranch"}
-                await java.stop()
-            await until(lambda: len(running(instance)) == PARTITIONS, lambda: running(instance))
-            await send(world, range(200, 300))
-            await copied(world, 300)
-
-    story(act, tmp_path)
+    async with streams_world(tmp_path) as world, copier(world) as instance:
+        await until(lambda: len(running(instance)) == PARTITIONS, lambda: running(instance))
+        async with kafka_streams(jars, world) as java:
+            await shared(java, instance)
+            await spoken(world, latest_version, 2)
+            await send(world, range(200))
+            by = await copied(world, 200)
+            assert set(by) == {"java", "anabranch"}
+            await java.stop()
+        await until(lambda: len(running(instance)) == PARTITIONS, lambda: running(instance))
+        await send(world, range(200, 300))
+        await copied(world, 300)

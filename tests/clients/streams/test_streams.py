@@ -27,12 +27,12 @@ from anabranch.clients.streams.tasks import State
 from anabranch.clients.streams.topology import Topology
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.hashing import murmur2
-from tests.clients.streams.world import World, counts, story, until
+from tests.clients.streams.world import World, counts, streams_world, until
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
-def test_state_comes_from_the_disk_or_from_the_changelog(guarantee: str, tmp_path: Path) -> None:
-    async def act(world: World) -> None:
+async def test_state_comes_from_the_disk_or_from_the_changelog(guarantee: str, tmp_path: Path) -> None:
+    async with streams_world(tmp_path) as world:
         await world.feed(2000)
         async with world.instance(counts(), processing_guarantee=guarantee) as one:
             await world.counted(one)
@@ -46,16 +46,13 @@ def test_state_comes_from_the_disk_or_from_the_changelog(guarantee: str, tmp_pat
             await world.counted(one)
             assert one.restored >= len(world.expected)
 
-    story(act, tmp_path)
-
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
-def test_state_follows_its_keys_through_resizes(
+async def test_state_follows_its_keys_through_resizes(
     guarantee: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(committer_module, "HANDOVER_KEYS", 30)  # several transactions each
-
-    async def act(world: World) -> None:
+    async with streams_world(tmp_path) as world:
         await world.feed(2000)
         async with world.instance(counts(), processing_guarantee=guarantee) as one:
             await world.counted(one)
@@ -76,14 +73,11 @@ def test_state_follows_its_keys_through_resizes(
             held = {task.id.partition: dict(task.stores["counts"].items()) for task in other.tasks.values()}
             assert sum(map(len, held.values())) == len(world.expected), "a key is in two stores"
 
-    story(act, tmp_path)
 
-
-def test_state_follows_its_keys_below_the_odd_part_and_back(tmp_path: Path) -> None:
+async def test_state_follows_its_keys_below_the_odd_part_and_back(tmp_path: Path) -> None:
     """3 -> 2 -> 1 -> 5: partitions that hold keys of several residues give them away and get them."""
     widths = (3, 2, 1, 5)
-
-    async def act(world: World) -> None:
+    async with streams_world(tmp_path, topics=("out",)) as world:
         await world.topics("in", partitions=widths[0])
         await world.feed(1000)
         async with world.instance(counts()) as one:
@@ -100,14 +94,13 @@ def test_state_follows_its_keys_below_the_odd_part_and_back(tmp_path: Path) -> N
             )
             assert places == sorted((key, linear_hashing.address(murmur2(key), 3, 5)) for key in world.expected)
 
-    story(act, tmp_path, topics=("out",))
-
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
-def test_a_task_that_begins_where_its_changelog_was_just_made_can_be_committed(guarantee: str, tmp_path: Path) -> None:
+async def test_a_task_that_begins_where_its_changelog_was_just_made_can_be_committed(
+    guarantee: str, tmp_path: Path
+) -> None:
     """Only to such tasks records come: nothing else tells the producer that there are more partitions now."""
-
-    async def act(world: World) -> None:
+    async with streams_world(tmp_path) as world:
         await world.feed(500)
         async with world.instance(counts(), processing_guarantee=guarantee) as one:
             await world.counted(one)
@@ -118,8 +111,6 @@ def test_a_task_that_begins_where_its_changelog_was_just_made_can_be_committed(g
                 await world.producer.send("in", b"", key)
             await world.counted(one)
             await until(lambda: not any(task.changed for task in one.tasks.values()), "all is committed")
-
-    story(act, tmp_path)
 
 
 def has_moved(streams: Streams, keys: int) -> bool:
@@ -132,8 +123,8 @@ def moved(world: World, before: int, after: int, *, base: int = 1) -> int:
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2"])
-def test_who_has_lost_its_tasks_hands_nothing_over(guarantee: str, tmp_path: Path) -> None:
-    async def act(world: World) -> None:
+async def test_who_has_lost_its_tasks_hands_nothing_over(guarantee: str, tmp_path: Path) -> None:
+    async with streams_world(tmp_path) as world:
         await world.feed(500)
         async with world.instance(counts(), processing_guarantee=guarantee) as one:
             await world.counted(one)
@@ -157,11 +148,9 @@ def test_who_has_lost_its_tasks_hands_nothing_over(guarantee: str, tmp_path: Pat
             await world.counted(one)
             assert one.moves.keys == expected
 
-    story(act, tmp_path)
 
-
-def test_a_second_instance_takes_its_share_and_gives_it_back_while_records_come(tmp_path: Path) -> None:
-    async def act(world: World) -> None:
+async def test_a_second_instance_takes_its_share_and_gives_it_back_while_records_come(tmp_path: Path) -> None:
+    async with streams_world(tmp_path) as world:
         enough = asyncio.Event()
 
         async def feed() -> None:
@@ -180,50 +169,48 @@ def test_a_second_instance_takes_its_share_and_gives_it_back_while_records_come(
             await feeding
             await world.counted(one)
 
-    story(act, tmp_path)
-
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
-def test_a_commit_that_a_rebalance_puts_off_waits_for_its_end(guarantee: str, tmp_path: Path) -> None:
+async def test_a_commit_that_a_rebalance_puts_off_waits_for_its_end(guarantee: str, tmp_path: Path) -> None:
     rarely = {"commit_interval_ms": 600_000, "transaction_timeout_ms": 600_000, "processing_guarantee": guarantee}
+    async with (
+        streams_world(tmp_path) as world,
+        world.instance(counts(), **rarely) as one,
+        world.instance(counts(), "two") as two,
+    ):
+        await until(lambda: running(one) == running(two) == 2, "both have their share")
+        consumer, manager = one._consumer, one._manager
+        free, getmany, polls = asyncio.Event(), consumer.getmany, 0
+        held, ask = asyncio.Event(), two._consumer.getmany
 
-    async def act(world: World) -> None:
-        async with world.instance(counts(), **rarely) as one, world.instance(counts(), "two") as two:
-            await until(lambda: running(one) == running(two) == 2, "both have their share")
-            consumer, manager = one._consumer, one._manager
-            free, getmany, polls = asyncio.Event(), consumer.getmany, 0
-            held, ask = asyncio.Event(), two._consumer.getmany
+        async def hold(**how: Any) -> Any:
+            held.set()
+            await free.wait()
+            return await ask(**how)
 
-            async def hold(**how: Any) -> Any:
-                held.set()
-                await free.wait()
-                return await ask(**how)
+        async def count(**how: Any) -> Any:
+            nonlocal polls
+            polls += 1
+            return await getmany(**how)
 
-            async def count(**how: Any) -> Any:
-                nonlocal polls
-                polls += 1
-                return await getmany(**how)
-
-            two._consumer.getmany = hold  # type: ignore[method-assign]
-            await world.feed(100)
-            await held.wait()
-            consumer.enforce_rebalance()
-            await until(lambda: consumer.rebalancing, "the group waits for the second instance")
-            manager.commit_due = asyncio.get_running_loop().time()
-            consumer.getmany = count  # type: ignore[method-assign]
-            await world.feed(100)
-            await until(lambda: manager._put_off, "a commit is due that has to wait")
-            before = polls
-            await asyncio.sleep(0.3)
-            assert polls - before < 20, "it looks again and again whether the rebalance is over"
-            free.set()
-            await world.counted(one, two)  # not in ten minutes, but as soon as the rebalance is over
-
-    story(act, tmp_path)
+        two._consumer.getmany = hold  # type: ignore[method-assign]
+        await world.feed(100)
+        await held.wait()
+        consumer.enforce_rebalance()
+        await until(lambda: consumer.rebalancing, "the group waits for the second instance")
+        manager.commit_due = asyncio.get_running_loop().time()
+        consumer.getmany = count  # type: ignore[method-assign]
+        await world.feed(100)
+        await until(lambda: manager._put_off, "a commit is due that has to wait")
+        before = polls
+        await asyncio.sleep(0.3)
+        assert polls - before < 20, "it looks again and again whether the rebalance is over"
+        free.set()
+        await world.counted(one, two)  # not in ten minutes, but as soon as the rebalance is over
 
 
-def test_who_commits_rarely_commits_when_stopped(tmp_path: Path) -> None:
-    async def act(world: World) -> None:
+async def test_who_commits_rarely_commits_when_stopped(tmp_path: Path) -> None:
+    async with streams_world(tmp_path) as world:
         loop = asyncio.get_running_loop()
         async with world.instance(counts(), commit_interval_ms=600_000, transaction_timeout_ms=600_000) as one:
             await until(lambda: running(one) == 4 and one._manager.commit_due > loop.time(), "the next is far away")
@@ -231,15 +218,13 @@ def test_who_commits_rarely_commits_when_stopped(tmp_path: Path) -> None:
             await until(lambda: one.processed == 100, "all is processed, and nothing committed")
         await world.counted()
 
-    story(act, tmp_path)
-
 
 def running(one: Streams) -> int:
     return sum(task.state is State.RUNNING for task in one.tasks.values())
 
 
-def test_a_standby_takes_over_without_restoring(tmp_path: Path) -> None:
-    async def act(world: World) -> None:
+async def test_a_standby_takes_over_without_restoring(tmp_path: Path) -> None:
+    async with streams_world(tmp_path) as world:
         await world.feed(1000)
         async with world.instance(counts(), num_standby_replicas=1) as one:
             async with world.instance(counts(), "two", num_standby_replicas=1) as two:
@@ -253,8 +238,6 @@ def test_a_standby_takes_over_without_restoring(tmp_path: Path) -> None:
             await world.feed(1000)
             await world.counted(one)
 
-    story(act, tmp_path)
-
 
 def copies(one: Streams, two: Streams) -> bool:
     """Whether each copy has what its original has."""
@@ -267,8 +250,8 @@ def copies(one: Streams, two: Streams) -> bool:
     return len(one.tasks) == len(two.tasks) == 4
 
 
-def test_a_transaction_that_fails_never_happened(tmp_path: Path) -> None:
-    async def act(world: World) -> None:
+async def test_a_transaction_that_fails_never_happened(tmp_path: Path) -> None:
+    async with streams_world(tmp_path) as world:
         await world.feed(1000)
         async with world.instance(counts(), commit_interval_ms=200) as one:
             await world.counted(one)
@@ -283,10 +266,8 @@ def test_a_transaction_that_fails_never_happened(tmp_path: Path) -> None:
                 await world.feed(500)
                 await world.counted(one)
 
-    story(act, tmp_path)
 
-
-def test_words_are_counted_and_rows_joined(tmp_path: Path) -> None:
+async def test_words_are_counted_and_rows_joined(tmp_path: Path) -> None:
     topology = Topology()
     words = topology.stream("lines", value=TEXT).flat_map(
         lambda key, line: [(word.encode(), b"") for word in line.split()]
@@ -294,8 +275,7 @@ def test_words_are_counted_and_rows_joined(tmp_path: Path) -> None:
     words.repartition("words").count("counts").to("out")
     prices = topology.table("prices", value=JSON)
     topology.stream("orders", value=JSON).join(prices, lambda amount, price: amount * price).to("bills")
-
-    async def act(world: World) -> None:
+    async with streams_world(tmp_path, topics=("lines", "orders", "prices", "out", "bills")) as world:
         for line in (b"to be or not", b"to be that is", b"the question"):
             await world.producer.send_and_wait("lines", line, b"hamlet")
         await world.producer.send_and_wait("prices", b"3", b"apple")
@@ -306,32 +286,27 @@ def test_words_are_counted_and_rows_joined(tmp_path: Path) -> None:
             await world.producer.send_and_wait("orders", b"14", b"apple")
             await world.output("bills", lambda table: table == {b"apple": 42}, one)
 
-    story(act, tmp_path, topics=("lines", "orders", "prices", "out", "bills"))
 
-
-def test_a_join_of_topics_that_do_not_fit_ends_loudly(tmp_path: Path) -> None:
+async def test_a_join_of_topics_that_do_not_fit_ends_loudly(tmp_path: Path) -> None:
     topology = Topology()
     prices = topology.table("prices")
     topology.stream("in").join(prices, lambda amount, price: price).to("out")
-
-    async def act(world: World) -> None:
+    async with streams_world(tmp_path) as world:
         await world.topics("prices", partitions=3)
         async with world.instance(topology) as one:
             with pytest.raises(StreamsError, match="ASSIGNMENT_ERROR"):
                 await one.failed()
 
-    story(act, tmp_path)
 
-
-def test_joined_topics_are_resized_one_after_the_other(tmp_path: Path) -> None:
+async def test_joined_topics_are_resized_one_after_the_other(tmp_path: Path) -> None:
     """Which price each order meets follows from what was sent before and behind which cut."""
     keys = [b"key-%d" % number for number in range(40)]
     topology = Topology()
     prices = topology.table("prices", value=JSON)
     prices.to("known")
     topology.stream("in").count("counts").join(prices, lambda count, price: [count, price]).to("out")
+    async with streams_world(tmp_path, topics=("in", "prices", "known", "out")) as world:
 
-    async def act(world: World) -> None:
         async def send(topic: str, value: bytes) -> None:
             for key in keys:
                 await world.producer.send(topic, value, key)
@@ -363,10 +338,8 @@ def test_joined_topics_are_resized_one_after_the_other(tmp_path: Path) -> None:
             await all_become("out", [4, 3])
             assert one.moves.keys + two.moves.keys > len(keys)
 
-    story(act, tmp_path, topics=("in", "prices", "known", "out"))
 
-
-def test_a_join_of_topics_that_are_resized_in_another_way_ends_loudly_and_a_repartitioned_one_goes_on(
+async def test_a_join_of_topics_that_are_resized_in_another_way_ends_loudly_and_a_repartitioned_one_goes_on(
     tmp_path: Path,
 ) -> None:
     def bills(*, apart: bool) -> Topology:
@@ -381,7 +354,7 @@ def test_a_join_of_topics_that_are_resized_in_another_way_ends_loudly_and_a_repa
         amounts.join(prices, lambda amount, price: int(price)).to("out")
         return topology
 
-    async def act(world: World) -> None:
+    async with streams_world(tmp_path) as world:
         await world.topics("prices")
         async with world.instance(bills(apart=False)) as one:
             for topic, count in (("in", 8), ("prices", 6)):
@@ -399,10 +372,8 @@ def test_a_join_of_topics_that_are_resized_in_another_way_ends_loudly_and_a_repa
             await world.producer.send_and_wait("in", b"1", b"apple")
             await world.output("out", lambda table: table == {b"apple": 5}, one)
 
-    story(act, tmp_path)
 
-
-def test_what_failed_is_not_committed(tmp_path: Path) -> None:
+async def test_what_failed_is_not_committed(tmp_path: Path) -> None:
     topology, failing = Topology(), [True]
 
     def add(key: bytes, value: bytes, count: int) -> int:
@@ -411,8 +382,7 @@ def test_what_failed_is_not_committed(tmp_path: Path) -> None:
         return count + 1
 
     topology.stream("in").aggregate("counts", lambda: 0, add).to("out")
-
-    async def act(world: World) -> None:
+    async with streams_world(tmp_path) as world:
         await world.feed(1000)
         async with world.instance(topology, commit_interval_ms=5000) as one:
             with pytest.raises(
@@ -423,8 +393,6 @@ def test_what_failed_is_not_committed(tmp_path: Path) -> None:
         failing.clear()
         async with world.instance(topology) as one:
             await world.counted(one)
-
-    story(act, tmp_path)
 
 
 def reading(world: World, topic: str) -> Consumer:
@@ -453,8 +421,8 @@ def brittle() -> Topology:
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
 @pytest.mark.parametrize("handler", [SKIP, DEAD_LETTER])
-def test_records_that_fail_are_left_out_or_put_aside(handler: str, guarantee: str, tmp_path: Path) -> None:
-    async def act(world: World) -> None:
+async def test_records_that_fail_are_left_out_or_put_aside(handler: str, guarantee: str, tmp_path: Path) -> None:
+    async with streams_world(tmp_path) as world:
         settings: dict[str, Any] = {"deserialization_handler": handler, "processing_handler": handler}
         if handler == DEAD_LETTER:
             await world.topics("dead", partitions=1)
@@ -486,11 +454,9 @@ def test_records_that_fail_are_left_out_or_put_aside(handler: str, guarantee: st
                 assert facts["exception"].startswith(what)
                 assert facts["message"] in facts["stacktrace"]
 
-    story(act, tmp_path)
 
-
-def test_what_cannot_be_decoded_ends_an_instance_by_default(tmp_path: Path) -> None:
-    async def act(world: World) -> None:
+async def test_what_cannot_be_decoded_ends_an_instance_by_default(tmp_path: Path) -> None:
+    async with streams_world(tmp_path) as world:
         await world.topics("seen")
         place = await world.producer.send_and_wait("in", b"{", b"key")
         where = rf"in-{place.partition} at offset {place.offset}, key b'key', cannot be decoded: JSONDecodeError"
@@ -499,16 +465,12 @@ def test_what_cannot_be_decoded_ends_an_instance_by_default(tmp_path: Path) -> N
                 with pytest.raises(RecordFailed, match=where):
                     await one.failed()
 
-    story(act, tmp_path)
 
-
-def test_the_topic_for_what_is_put_aside_is_made_before(tmp_path: Path) -> None:
-    async def act(world: World) -> None:
+async def test_the_topic_for_what_is_put_aside_is_made_before(tmp_path: Path) -> None:
+    async with streams_world(tmp_path) as world:
         one = world.instance(brittle(), processing_handler=DEAD_LETTER, errors_dead_letter_queue_topic_name="nowhere")
         with pytest.raises(StreamsError, match="nowhere for records that fail does not exist"):
             await one.start()
-
-    story(act, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -524,13 +486,10 @@ def test_handlers_that_make_no_sense_are_named(settings: dict[str, str], complai
         StreamsConfig(application_id="app", bootstrap_servers="x", state_dir=tmp_path, **settings)  # type: ignore[arg-type]
 
 
-def test_two_instances_do_not_share_a_directory(tmp_path: Path) -> None:
-    async def act(world: World) -> None:
-        async with world.instance(counts()):
-            with pytest.raises(DirectoryInUse, match="another node of this process"):
-                await world.instance(counts()).start()
-
-    story(act, tmp_path)
+async def test_two_instances_do_not_share_a_directory(tmp_path: Path) -> None:
+    async with streams_world(tmp_path) as world, world.instance(counts()):
+        with pytest.raises(DirectoryInUse, match="another node of this process"):
+            await world.instance(counts()).start()
 
 
 def test_settings_that_make_no_sense_are_named(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from anabranch.clients.streams.config import StreamsConfig
 from anabranch.clients.streams.streams import Streams
 from anabranch.clients.streams.topology import Topology
 from anabranch.cluster import Cluster
-from tests.conftest import run_strictly
 
 PARTITIONS = 4
 
@@ -97,28 +97,21 @@ async def until(condition: Callable[[], bool], what: str) -> None:
         raise AssertionError(f"{what}: not in time") from None
 
 
-def story(
-    act: Callable[[World], Awaitable[None]],
-    directory: Path,
-    *,
-    topics: Sequence[str] = ("in", "out"),
-    **properties: str,
-) -> None:
-    """Run a story against a cluster of its own."""
+@asynccontextmanager
+async def streams_world(
+    directory: Path, *, topics: Sequence[str] = ("in", "out"), **properties: str
+) -> AsyncIterator[World]:
+    """A cluster of its own, with its topics."""
     properties = {name.replace("_", "."): value for name, value in properties.items()}
-
-    async def whole() -> None:
-        async with (
-            asyncio.timeout(100),
-            Cluster(brokers=1, seed=1, properties=properties) as cluster,
-            Admin(cluster.bootstrap_servers) as admin,
-            Producer(cluster.bootstrap_servers, linger_ms=1) as producer,
-        ):
-            world = World(cluster, admin, producer, directory)
-            await world.topics(*topics)
-            await act(world)
-
-    run_strictly(whole())
+    async with (
+        asyncio.timeout(100),
+        Cluster(brokers=1, seed=1, properties=properties) as cluster,
+        Admin(cluster.bootstrap_servers) as admin,
+        Producer(cluster.bootstrap_servers, linger_ms=1) as producer,
+    ):
+        world = World(cluster, admin, producer, directory)
+        await world.topics(*topics)
+        yield world
 
 
 def counts() -> Topology:

@@ -23,112 +23,89 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 @pytest.mark.zookeeper
-def test_one_thread_per_session_and_none_after_its_end(arun: Run, zookeeper_hosts: str) -> None:
-    async def story() -> None:
-        before = set(threading.enumerate())
-        zk = await open_kazoo(zookeeper_hosts)
-        assert len(set(threading.enumerate()) - before) == 1
-        await zk.close()
-        left = [thread.name for thread in set(threading.enumerate()) - before if not thread.name.startswith("asyncio")]
-        assert left == []
-
-    arun(story())
+async def test_one_thread_per_session_and_none_after_its_end(zookeeper_hosts: str) -> None:
+    before = set(threading.enumerate())
+    zk = await open_kazoo(zookeeper_hosts)
+    assert len(set(threading.enumerate()) - before) == 1
+    await zk.close()
+    left = [thread.name for thread in set(threading.enumerate()) - before if not thread.name.startswith("asyncio")]
+    assert left == []
 
 
 @pytest.mark.zookeeper
-def test_an_expired_session_does_not_open_another_one(arun: Run, zookeeper_hosts: str) -> None:
+async def test_an_expired_session_does_not_open_another_one(zookeeper_hosts: str) -> None:
     """kazoo would: and what was asked of the old session could happen in the new one."""
-
-    async def story() -> None:
-        before = set(threading.enumerate())
-        zk = await open_kazoo(zookeeper_hosts)
-        assert isinstance(zk, KazooSession)
-        (connection_thread,) = set(threading.enumerate()) - before
-        expired = asyncio.Event()
-        zk.on_session(lambda event: expired.set() if event is SessionEvent.EXPIRED else None)
-        loop = asyncio.get_running_loop()
-        thief = KazooClient(zookeeper_hosts.partition("/")[0], client_id=zk.credentials, timeout=1)
-        for step in (thief.start, thief.stop, thief.close):
-            await loop.run_in_executor(None, step)
-        async with asyncio.timeout(60):
-            await expired.wait()
-        await loop.run_in_executor(None, connection_thread.join, 60)
-        assert not connection_thread.is_alive()
-        await zk.close()
-
-    arun(story())
+    before = set(threading.enumerate())
+    zk = await open_kazoo(zookeeper_hosts)
+    assert isinstance(zk, KazooSession)
+    (connection_thread,) = set(threading.enumerate()) - before
+    expired = asyncio.Event()
+    zk.on_session(lambda event: expired.set() if event is SessionEvent.EXPIRED else None)
+    loop = asyncio.get_running_loop()
+    thief = KazooClient(zookeeper_hosts.partition("/")[0], client_id=zk.credentials, timeout=1)
+    for step in (thief.start, thief.stop, thief.close):
+        await loop.run_in_executor(None, step)
+    async with asyncio.timeout(60):
+        await expired.wait()
+    await loop.run_in_executor(None, connection_thread.join, 60)
+    assert not connection_thread.is_alive()
+    await zk.close()
 
 
 @pytest.mark.zookeeper
-def test_the_chroot_is_created_and_never_seen(arun: Run, zookeeper_hosts: str) -> None:
-    async def story() -> None:
-        inside = await open_kazoo(zookeeper_hosts, chroot="/deep/down")
-        outside = await open_kazoo(zookeeper_hosts)
-        assert await inside.children("/") == []
-        root_news, seen = asyncio.Event(), list[WatchEvent]()
-        await inside.children("/", lambda event: (seen.append(event), root_news.set())[0])
-        await inside.create("/x", b"data")
-        assert (await outside.get("/deep/down/x"))[0] == b"data"
-        async with asyncio.timeout(60):
-            await root_news.wait()
-        assert seen == [WatchEvent("/", "children")]
-        await inside.close()
-        await outside.close()
-
-    arun(story())
+async def test_the_chroot_is_created_and_never_seen(zookeeper_hosts: str) -> None:
+    inside = await open_kazoo(zookeeper_hosts, chroot="/deep/down")
+    outside = await open_kazoo(zookeeper_hosts)
+    assert await inside.children("/") == []
+    root_news, seen = asyncio.Event(), list[WatchEvent]()
+    await inside.children("/", lambda event: (seen.append(event), root_news.set())[0])
+    await inside.create("/x", b"data")
+    assert (await outside.get("/deep/down/x"))[0] == b"data"
+    async with asyncio.timeout(60):
+        await root_news.wait()
+    assert seen == [WatchEvent("/", "children")]
+    await inside.close()
+    await outside.close()
 
 
 @pytest.mark.zookeeper
-def test_null_data_of_stock_tools_reads_as_no_bytes(arun: Run, zookeeper_hosts: str) -> None:
-    async def story() -> None:
-        zk = await open_kazoo(zookeeper_hosts)
-        stock = KazooClient(zookeeper_hosts, timeout=30)
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, stock.start)
-        await loop.run_in_executor(None, stock.create, "/null", None)
-        assert (await zk.get("/null"))[0] == b""
-        for step in (
-            stock.stop,
-            stock.close,
-        ):
-            await loop.run_in_executor(None, step)
-        await zk.close()
-
-    arun(story())
+async def test_null_data_of_stock_tools_reads_as_no_bytes(zookeeper_hosts: str) -> None:
+    zk = await open_kazoo(zookeeper_hosts)
+    stock = KazooClient(zookeeper_hosts, timeout=30)
+    loop = asyncio.get_running_loop()
+    await loop.run_in_executor(None, stock.start)
+    await loop.run_in_executor(None, stock.create, "/null", None)
+    assert (await zk.get("/null"))[0] == b""
+    for step in (
+        stock.stop,
+        stock.close,
+    ):
+        await loop.run_in_executor(None, step)
+    await zk.close()
 
 
 @pytest.mark.zookeeper
-def test_a_server_that_does_not_know_many_reads_at_once_is_asked_one_by_one(
-    arun: Run, zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_server_that_does_not_know_many_reads_at_once_is_asked_one_by_one(
+    zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It hangs up on what it does not know, so nothing but the lost connections tells."""
-
-    async def story() -> None:
-        zk = await open_kazoo(zookeeper_hosts)
-        await zk.create("/a", b"1")
-        monkeypatch.setattr("anabranch.controller.zk.multi_read.MultiRead.type", 99)
-        async with asyncio.timeout(60):
-            found = await persistently(lambda: zk.get_many(["/a", "/nowhere"]))
-        assert found == [await zk.get("/a"), None]
-        await zk.close()
-
-    arun(story())
+    zk = await open_kazoo(zookeeper_hosts)
+    await zk.create("/a", b"1")
+    monkeypatch.setattr("anabranch.controller.zk.multi_read.MultiRead.type", 99)
+    async with asyncio.timeout(60):
+        found = await persistently(lambda: zk.get_many(["/a", "/nowhere"]))
+    assert found == [await zk.get("/a"), None]
+    await zk.close()
 
 
-def test_no_server_is_said_with_its_address(arun: Run) -> None:
-    async def story() -> None:
-        address = f"127.0.0.1:{free_port()}"
-        with pytest.raises(ConnectionLoss, match=f"no ZooKeeper answered at {address} within 0.3 s"):
-            await open_kazoo(address, connect_timeout_ms=300)
-
-    arun(story())
+async def test_no_server_is_said_with_its_address() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    with pytest.raises(ConnectionLoss, match=f"no ZooKeeper answered at {address} within 0.3 s"):
+        await open_kazoo(address, connect_timeout_ms=300)
 
 
-def test_a_server_that_says_nothing_does_not_hold_us_up(arun: Run) -> None:
-    async def story() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as deaf:
-            address = f"127.0.0.1:{deaf.getsockname()[1]}"
-            with pytest.raises(ConnectionLoss, match="no ZooKeeper answered"):
-                await open_kazoo(address, session_timeout_ms=1000, connect_timeout_ms=300)
-
-    arun(story())
+async def test_a_server_that_says_nothing_does_not_hold_us_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        address = f"127.0.0.1:{deaf.getsockname()[1]}"
+        with pytest.raises(ConnectionLoss, match="no ZooKeeper answered"):
+            await open_kazoo(address, session_timeout_ms=1000, connect_timeout_ms=300)

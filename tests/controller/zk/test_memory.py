@@ -17,84 +17,66 @@ from anabranch.controller.zk.session import ConnectionLoss, SessionEvent, Sessio
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
-def test_a_watch_on_its_way_is_not_delivered_after_close(arun: Run) -> None:
-    async def story() -> None:
-        server = MemoryZooKeeper()
-        zk, writer = await server.connect(), await server.connect()
-        await writer.create("/w")
-        seen: list[WatchEvent] = []
-        await zk.get("/w", seen.append)
-        writing = asyncio.create_task(writer.set("/w", b"x"))
-        await asyncio.sleep(0)  # the request is sent
-        await asyncio.sleep(0)  # it is carried out, and the watch is on its way
-        await zk.close()
-        await writing
-        assert seen == []
-
-    arun(story())
+async def test_a_watch_on_its_way_is_not_delivered_after_close() -> None:
+    server = MemoryZooKeeper()
+    zk, writer = await server.connect(), await server.connect()
+    await writer.create("/w")
+    seen: list[WatchEvent] = []
+    await zk.get("/w", seen.append)
+    writing = asyncio.create_task(writer.set("/w", b"x"))
+    await asyncio.sleep(0)  # the request is sent
+    await asyncio.sleep(0)  # it is carried out, and the watch is on its way
+    await zk.close()
+    await writing
+    assert seen == []
 
 
-def test_a_request_is_not_answered_without_yielding(arun: Run) -> None:
-    async def story() -> None:
-        zk = await MemoryZooKeeper().connect()
-        task = asyncio.create_task(zk.create("/a"))
-        await asyncio.sleep(0)
-        assert not task.done()
-        assert await task == "/a"
-
-    arun(story())
+async def test_a_request_is_not_answered_without_yielding() -> None:
+    zk = await MemoryZooKeeper().connect()
+    task = asyncio.create_task(zk.create("/a"))
+    await asyncio.sleep(0)
+    assert not task.done()
+    assert await task == "/a"
 
 
-def test_suspension_alone_loses_the_request(arun: Run) -> None:
-    async def story() -> None:
-        server = MemoryZooKeeper()
-        zk = await server.connect()
-        task = asyncio.create_task(zk.create("/a"))
-        await asyncio.sleep(0)
-        server.suspend(zk)
-        with pytest.raises(ConnectionLoss):
-            await task
-        server.resume(zk)
-        assert await zk.exists("/a") is None
-
-    arun(story())
+async def test_suspension_alone_loses_the_request() -> None:
+    server = MemoryZooKeeper()
+    zk = await server.connect()
+    task = asyncio.create_task(zk.create("/a"))
+    await asyncio.sleep(0)
+    server.suspend(zk)
+    with pytest.raises(ConnectionLoss):
+        await task
+    server.resume(zk)
+    assert await zk.exists("/a") is None
 
 
-def test_a_quick_reconnection_stops_the_expiry(arun: Run) -> None:
-    async def story() -> None:
-        server = MemoryZooKeeper()
-        zk = await server.connect(session_timeout_ms=20)
-        await zk.create("/e", ephemeral=True)
-        events: list[SessionEvent] = []
-        zk.on_session(events.append)
-        server.suspend(zk)
-        server.resume(zk)
-        await asyncio.sleep(0.04)  # twice the timeout of a session that stayed cut off
-        assert await zk.exists("/e") is not None
-        assert events == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]
-
-    arun(story())
+async def test_a_quick_reconnection_stops_the_expiry() -> None:
+    server = MemoryZooKeeper()
+    zk = await server.connect(session_timeout_ms=20)
+    await zk.create("/e", ephemeral=True)
+    events: list[SessionEvent] = []
+    zk.on_session(events.append)
+    server.suspend(zk)
+    server.resume(zk)
+    await asyncio.sleep(0.04)  # twice the timeout of a session that stayed cut off
+    assert await zk.exists("/e") is not None
+    assert events == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]
 
 
-def test_requests_waiting_at_expiry_end_with_it(arun: Run) -> None:
-    async def story() -> None:
-        server = MemoryZooKeeper()
-        zk = await server.connect()
-        server.suspend(zk)
-        waiting = asyncio.create_task(zk.get("/"))
-        await asyncio.sleep(0)
-        server.expire(zk)
-        server.resume(zk)
-        with pytest.raises(SessionExpired):
-            await waiting
-
-    arun(story())
+async def test_requests_waiting_at_expiry_end_with_it() -> None:
+    server = MemoryZooKeeper()
+    zk = await server.connect()
+    server.suspend(zk)
+    waiting = asyncio.create_task(zk.get("/"))
+    await asyncio.sleep(0)
+    server.expire(zk)
+    server.resume(zk)
+    with pytest.raises(SessionExpired):
+        await waiting
 
 
-def test_a_bug_in_a_request_reaches_its_caller(arun: Run) -> None:
-    async def story() -> None:
-        zk = await MemoryZooKeeper().connect()
-        with pytest.raises(TypeError, match="unhashable"):
-            await zk.get("/", [].append.__self__)  # type: ignore[arg-type]  # not callable, not even hashable
-
-    arun(story())
+async def test_a_bug_in_a_request_reaches_its_caller() -> None:
+    zk = await MemoryZooKeeper().connect()
+    with pytest.raises(TypeError, match="unhashable"):
+        await zk.get("/", [].append.__self__)  # type: ignore[arg-type]  # not callable, not even hashable

@@ -1,0 +1,83 @@
+"""The loops that tests run on: what a loop hears that nobody handled fails the test.
+
+A task that dies unobserved, one that is forgotten while it waits, or a callback that raises, is a bug even when every
+assertion holds. A test that expects one of them gives its loop an exception handler of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from typing import Any, Final
+
+import uvloop
+
+
+class Strict(asyncio.AbstractEventLoop):
+    """Mixed into a loop: what runs on it fails, and is cancelled, as soon as the loop's exception handler is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unhandled: list[BaseException | str] = []
+        self._main: asyncio.Future[Any] | None = None
+        self.set_exception_handler(_complain)
+
+    def run_until_complete(self, future: Any) -> Any:
+        """The future's result. Raises AssertionError if anything came to the exception handler.
+
+        `asyncio.Runner` makes a task of what it is given to run, and runs its own cleaning up as bare coroutines.
+        """
+        self._main = asyncio.ensure_future(future, loop=self)
+        result = None
+        try:
+            result = super().run_until_complete(self._main)
+        except asyncio.CancelledError:
+            if not self._unhandled:
+                raise
+        except BaseException:
+            self._unhandled.clear()  # one failure is enough
+            raise
+        finally:
+            self._main = None
+        if isinstance(future, asyncio.Task):
+            gc.collect()  # a forgotten task complains when it is collected: let it do so while somebody listens
+        if self._unhandled:
+            unhandled, self._unhandled = self._unhandled, []
+            cause = next((error for error in unhandled if isinstance(error, BaseException)), None)
+            raise AssertionError(f"the loop saw what nobody handled: {unhandled}") from cause
+        return result
+
+
+def _complain(loop: Any, context: dict[str, Any]) -> None:
+    loop._unhandled.append(context.get("exception") or context["message"])
+    if loop._main is not None:
+        loop._main.cancel()  # what it waits for may never come now
+
+
+class StrictLoop(Strict, asyncio.SelectorEventLoop):
+    """What tests run on unless they ask for another."""
+
+
+class HastyLoop(StrictLoop):
+    """A loop whose timers ring a moment before the clock says so, and whose handles do not tell when.
+
+    So do uvloop's timers: its clock counts milliseconds, the sum of two is rounded, and what is near is no timer.
+    """
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
+        if when - self.time() < 0.001:
+            return self.call_soon(callback, *args, context=context)
+        return super().call_at(when - 0.002, callback, *args, context=context)
+
+
+class StrictUvloop(Strict, uvloop.Loop):
+    """A loop of another make."""
+
+
+LOOPS: Final[dict[str, Callable[[], asyncio.AbstractEventLoop]]] = {
+    "asyncio": StrictLoop,
+    "hasty": HastyLoop,
+    "uvloop": StrictUvloop,
+}
+"""By the names that `pytest.mark.asyncio(loop_factories=[...])` takes."""
