@@ -163,13 +163,12 @@ def on_settle(state: ClusterState) -> list[Effect]:
     decided = partitions.elect_offline(state)
     if decided:
         return [*decided, effects.Post(Settle())]
-    for name in list(state.topics):
-        if name in state.deleting:
-            decided += topics.continue_deletion(state, name)
-        else:
-            decided += resize.advance(state, name)
-            decided += resize.resume_removal(state, state.topics[name])
-            decided += reassignment.advance(state, name)
+    for name in sorted(state.deletable):
+        decided += topics.continue_deletion(state, name)
+    for name in sorted(state.at_work - state.deleting):
+        decided += resize.advance(state, name)
+        decided += resize.resume_removal(state, state.topics[name])
+        decided += reassignment.advance(state, name)
     for name in list(state.waiting):
         decided += resize_requests.proceed(state, name)
     return decided
@@ -216,6 +215,7 @@ def lose_brokers(state: ClusterState, gone: frozenset[int], bounced: frozenset[i
 
 def on_brokers_joined(state: ClusterState, event: BrokersJoined) -> list[Effect]:
     """New brokers: the others hear of them, they hear of everything, and their replicas learn whom to follow."""
+    state.deletable |= state.deleting
     existing = list(state.brokers)
     joined = [broker.id for broker in event.brokers]
     decided: list[Effect] = []
@@ -326,7 +326,7 @@ def remind(state: ClusterState) -> list[Effect]:
     waiting, state.to_remind = sorted(state.to_remind), set()
     batch = RequestBatch(state)
     for broker, partition in waiting:
-        stays = state.replica_phases.get((partition, broker)) in (ReplicaPhase.NEW, ReplicaPhase.ONLINE)
+        stays = state.replica_phase(partition, broker) in (ReplicaPhase.NEW, ReplicaPhase.ONLINE)
         if stays and broker in state.brokers and partition in state.partitions:
             batch.remind(partition, broker)
     return batch.flush()

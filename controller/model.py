@@ -133,6 +133,12 @@ class TopicBody:
         """The partitions whose replicas are being moved, by index (KIP-455)."""
         return sorted({index for moves in (self.adding_replicas, self.removing_replicas) for index in moves})
 
+    @property
+    def at_work(self) -> bool:
+        """Whether a resize, moves of replicas, or the removal of partitions marked for deletion are to be finished."""
+        marked = max(self.assignment, default=-1) >= self.undeleted_partition_count
+        return marked or self.plan is not None or bool(self.adding_replicas or self.removing_replicas)
+
     def target(self, index: int) -> tuple[int, ...]:
         """The replicas that a partition is to have: all but those being removed."""
         leaving = self.removing_replicas.get(index, ())

@@ -39,7 +39,7 @@ def move(state: ClusterState, partition: TopicPartition, to: PartitionPhase) -> 
     """Change a partition's phase; one that the table does not allow is a bug of ours."""
     before = state.phase(partition)
     assert to in LEGAL[before], f"{partition}: {before.name} -> {to.name} is not a transition"
-    state.phases[partition] = to
+    state.set_phase(partition, to)
 
 
 def add_new(state: ClusterState, name: str) -> list[TopicPartition]:
@@ -56,7 +56,7 @@ def add_new(state: ClusterState, name: str) -> list[TopicPartition]:
 
 def adopt(state: ClusterState, partition: TopicPartition, committed: Partition) -> None:
     """Believe a committed state, and let the phase follow from whether its leader is alive."""
-    state.partitions[partition] = committed
+    state.believe(partition, committed)
     if state.phase(partition) is NON_EXISTENT:
         move(state, partition, NEW)
     move(state, partition, ONLINE if committed.state.leader in state.brokers else OFFLINE)
@@ -119,11 +119,11 @@ def elect_offline(state: ClusterState) -> list[Effect]:
     """Give a leader to every partition without a live one, and a first one to those that are new."""
     writes: list[PartitionWrite] = []
     new: list[TopicPartition] = []
-    for partition in state.all_partitions():
+    for partition in state.leaderless:
         if state.phase(partition) is NEW:
             if not belongs_to_plan(state, partition):
                 new.append(partition)
-        elif state.phase(partition) is OFFLINE and not removed_soon(state, partition):
+        elif not removed_soon(state, partition):
             committed = state.partitions[partition]
             elected = elections.offline(
                 state.assignment(partition),
@@ -176,7 +176,7 @@ def lose(state: ClusterState, gone: frozenset[int], *, quiet: bool = False) -> l
     for partition in state.hosted_by(gone):
         for replica in gone.intersection(state.assignment(partition)):
             # What somebody else has added to an assignment is not taken up here, and has no phase.
-            if (partition, replica) in state.replica_phases:
+            if state.replica_phase(partition, replica) is not replicas.NON_EXISTENT:
                 replicas.move(state, partition, replica, replicas.OFFLINE)
         committed = state.partitions.get(partition)
         if committed is None or removed_soon(state, partition):
@@ -250,7 +250,7 @@ def after_write(
     for partition, committed in written.items():
         if partition.topic not in state.topics:
             continue
-        state.partitions[partition] = committed
+        state.believe(partition, committed)
         phase = ONLINE if committed.state.leader != elections.NO_LEADER else OFFLINE
         move(state, partition, phase)
         for replica in state.online_replicas(partition):

@@ -38,24 +38,23 @@ LEGAL: Final[Mapping[ReplicaPhase, frozenset[ReplicaPhase]]] = {
 
 def move(state: ClusterState, partition: TopicPartition, replica: int, to: ReplicaPhase) -> None:
     """Change a replica's phase; one that the table does not allow is a bug of ours."""
-    key = (partition, replica)
-    before = state.replica_phases.get(key, NON_EXISTENT)
+    before = state.replica_phase(partition, replica)
     assert to in LEGAL[before], f"{partition} on {replica}: {before.name} -> {to.name} is not a transition"
+    known = state.replica_phases.setdefault(partition, {})
+    known[replica] = to
     if to is NON_EXISTENT:
-        del state.replica_phases[key]
-    else:
-        state.replica_phases[key] = to
+        del known[replica]
 
 
 def forget(state: ClusterState, partition: TopicPartition, replica: int) -> None:
     """A replica was moved away: its broker is told once to delete it, and its answer changes nothing."""
-    if (partition, replica) in state.replica_phases:
+    if state.replica_phase(partition, replica) is not NON_EXISTENT:
         for to in (OFFLINE, STARTED, SUCCESSFUL, NON_EXISTENT):
             move(state, partition, replica, to)
 
 
 def seen(state: ClusterState, partition: TopicPartition, replica: int) -> None:
     """A replica of a partition that exists is online or offline with its broker."""
-    if state.replica_phases.get((partition, replica), NON_EXISTENT) is NON_EXISTENT:
+    if state.replica_phase(partition, replica) is NON_EXISTENT:
         move(state, partition, replica, NEW)
     move(state, partition, replica, ONLINE if replica in state.brokers else OFFLINE)

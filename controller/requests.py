@@ -270,7 +270,7 @@ def being_removed(topic: Topic, index: int, committed: Partition) -> bool:
 
 
 def _online(state: ClusterState, partition: TopicPartition, replica: int) -> bool:
-    return replica in state.brokers and state.replica_phases.get((partition, replica)) is not ReplicaPhase.OFFLINE
+    return replica in state.brokers and state.replica_phase(partition, replica) is not ReplicaPhase.OFFLINE
 
 
 def _live_broker(state: ClusterState, broker_id: int) -> meta.UpdateMetadataBroker:

@@ -206,7 +206,8 @@ def check_drained(state: ClusterState) -> list[Effect]:
     from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
     decided: list[Effect] = []
-    for topic in list(state.topics.values()):
+    for name in sorted(state.at_work):
+        topic = state.topics[name]
         marked = victims(state, topic)
         committed = state.partitions.get(marked[0]) if marked else None
         if committed is None:

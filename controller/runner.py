@@ -200,9 +200,8 @@ class Runner:
             case "brokers":
                 return events.BrokersRead(await self._reader.brokers())
             case "topics":
-                names = await self._reader.topic_names()
-                unknown = [name for name in names if name not in self.state.topics]
-                return events.TopicsRead(frozenset(names), await self._snapshots(unknown))
+                names = frozenset(await self._reader.topic_names())
+                return events.TopicsRead(names, await self._snapshots(sorted(names - self.state.topics.keys())))
             case "topic":
                 topic = await self._reader.topic(read.name) if read.name in self.state.topics else None
                 return None if topic is None else events.TopicRead(topic)

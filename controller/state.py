@@ -2,6 +2,10 @@
 
 Everything here is either a copy of a znode or can be derived again from znodes by the next controller. `check` states
 what must hold between events.
+
+An event costs what it changes, however many topics there are: beside the facts stands which topics and partitions there
+is something to do about. `put_topic`, `believe`, `set_phase` and the methods that forget are the only ones that change
+these facts, so that the one cannot be without the other (`check_all`).
 """
 
 from __future__ import annotations
@@ -9,12 +13,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from anabranch.controller.features import Features
 from anabranch.controller.model import Broker, Partition, PartitionPhase, ReplicaPhase, Topic, TopicPartition
 from anabranch.controller.settings import ControllerSettings
 from anabranch.protocol.apis.create_partitions import CreatePartitionsTopic, CreatePartitionsTopicResult
 from anabranch.protocol.wire import ZERO_UUID
+
+LEADERLESS: Final = frozenset({PartitionPhase.NEW, PartitionPhase.OFFLINE})
 
 
 @dataclass(slots=True)
@@ -65,8 +72,18 @@ class ClusterState:
     names: dict[bytes, str] = field(default_factory=dict)
     partitions: dict[TopicPartition, Partition] = field(default_factory=dict)
     phases: dict[TopicPartition, PartitionPhase] = field(default_factory=dict)
-    replica_phases: dict[tuple[TopicPartition, int], ReplicaPhase] = field(default_factory=dict)
+    replica_phases: dict[TopicPartition, dict[int, ReplicaPhase]] = field(default_factory=dict)
+    indices: dict[str, set[int]] = field(default_factory=dict)
+    """Topic -> partitions that have a phase: without one nothing is known of a partition."""
+    leaderless: dict[TopicPartition, None] = field(default_factory=dict)
+    """New and offline partitions of topics that are to stay, in the order in which they became so."""
+    at_work: set[str] = field(default_factory=set)
+    """Topics of whose znodes something is to be carried out or finished (`TopicBody.at_work`)."""
     deleting: set[str] = field(default_factory=set)
+    deletable: set[str] = field(default_factory=set)
+    """Topics being deleted of which some replica may have to be told: for the first time, again, or now that it can."""
+    touched: set[TopicPartition] = field(default_factory=set)
+    """Partitions whose state or phase has changed since the last `check`."""
     adopted: dict[TopicPartition, Adoption] = field(default_factory=dict)
     log_starts: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     """Partition marked for deletion -> (leader epoch, log start offset) as last reported."""
@@ -120,36 +137,90 @@ class ClusterState:
         self.topics[topic.name] = topic
         if topic.body.topic_id != ZERO_UUID:
             self.names[topic.body.topic_id] = topic.name
+        if topic.body.at_work:
+            self.at_work.add(topic.name)
+        else:
+            self.at_work.discard(topic.name)
+
+    def believe(self, partition: TopicPartition, committed: Partition) -> None:
+        """This is the committed state of a partition."""
+        self.partitions[partition] = committed
+        self.touched.add(partition)
+
+    def set_phase(self, partition: TopicPartition, phase: PartitionPhase) -> None:
+        """Where a partition is in its life now."""
+        self.phases[partition] = phase
+        self.touched.add(partition)
+        self.indices.setdefault(partition.topic, set()).add(partition.partition)
+        if phase in LEADERLESS and partition.topic not in self.deleting:
+            self.leaderless[partition] = None
+        else:
+            self.leaderless.pop(partition, None)
+
+    def replica_phase(self, partition: TopicPartition, replica: int) -> ReplicaPhase:
+        """Where a replica is in its life."""
+        return self.replica_phases.get(partition, {}).get(replica, ReplicaPhase.NON_EXISTENT)
+
+    def delete_from_now_on(self, name: str) -> None:
+        """A topic is to go: nobody is elected for its partitions any more."""
+        self.deleting.add(name)
+        for index in self.indices.get(name, ()):
+            self.leaderless.pop(TopicPartition(name, index), None)
 
     def forget_partition(self, partition: TopicPartition) -> None:
         """Drop all that is known of a partition."""
-        for known in (self.partitions, self.phases, self.adopted, self.log_starts, self.removals):
+        for known in (
+            *(self.partitions, self.phases, self.replica_phases, self.leaderless),
+            *(self.adopted, self.log_starts, self.removals),
+        ):
             known.pop(partition, None)
-        for key in [key for key in self.replica_phases if key[0] == partition]:
-            del self.replica_phases[key]
+        self.touched.discard(partition)
+        self.indices.get(partition.topic, set()).discard(partition.partition)
 
     def forget_topic(self, name: str) -> None:
         """Drop all that is known of a topic."""
+        for index in list(self.indices.get(name, ())):
+            self.forget_partition(TopicPartition(name, index))
         topic = self.topics.pop(name, None)
-        self.deleting.discard(name)
+        for known in (self.deleting, self.deletable, self.at_work):
+            known.discard(name)
+        self.indices.pop(name, None)
         if topic is not None:
             self.names.pop(topic.body.topic_id, None)
-        for known in (self.partitions, self.phases, self.adopted, self.log_starts, self.removals):
-            for partition in [partition for partition in known if partition.topic == name]:
-                del known[partition]
-        for key in [key for key in self.replica_phases if key[0].topic == name]:
-            del self.replica_phases[key]
 
     def check(self) -> None:
-        """What must hold between events; a violation is a bug of ours and ends this controller's term loudly."""
-        for partition, committed in self.partitions.items():
-            state = committed.state
-            assert partition.topic in self.topics, f"{partition}: a state without a topic"
-            assert state.isr, f"{partition}: an empty ISR"
-            assert state.leader == -1 or state.leader in state.isr, f"{partition}: leader {state.leader} not in its ISR"
-            assert state.controller_epoch <= self.controller_epoch, f"{partition}: written by a later controller"
-            if state.gen_start:
-                assert state.gen_start[-1][0] == state.generation, f"{partition}: generation without its first epoch"
-                assert state.gen_start[-1][1] <= state.leader_epoch, f"{partition}: a generation that begins later"
-            if self.phase(partition) is PartitionPhase.ONLINE:
-                assert state.leader != -1, f"{partition}: online without a leader"
+        """What must hold between events, of what has changed since the last time.
+
+        A violation is a bug of ours and ends this controller's term loudly.
+        """
+        for partition in self.touched:
+            self._check(partition)
+        self.touched.clear()
+
+    def check_all(self) -> None:
+        """The same of everything, and that what there is to do follows from what is believed."""
+        self.touched.clear()
+        for partition in self.partitions:
+            self._check(partition)
+        known = {partition for partition in self.phases if partition.topic not in self.deleting}
+        assert set(self.leaderless) == {one for one in known if self.phases[one] in LEADERLESS}
+        assert self.at_work == {topic.name for topic in self.topics.values() if topic.body.at_work}
+        assert self.phases.keys() >= self.partitions.keys() | self.replica_phases.keys() | self.adopted.keys()
+        assert self.phases.keys() == {TopicPartition(name, one) for name in self.indices for one in self.indices[name]}
+        assert self.topics.keys() >= self.indices.keys() | self.deleting
+        assert self.deleting >= self.deletable
+
+    def _check(self, partition: TopicPartition) -> None:
+        committed = self.partitions.get(partition)
+        if committed is None:
+            return
+        state = committed.state
+        assert partition.topic in self.topics, f"{partition}: a state without a topic"
+        assert state.isr, f"{partition}: an empty ISR"
+        assert state.leader == -1 or state.leader in state.isr, f"{partition}: leader {state.leader} not in its ISR"
+        assert state.controller_epoch <= self.controller_epoch, f"{partition}: written by a later controller"
+        if state.gen_start:
+            assert state.gen_start[-1][0] == state.generation, f"{partition}: generation without its first epoch"
+            assert state.gen_start[-1][1] <= state.leader_epoch, f"{partition}: a generation that begins later"
+        if self.phase(partition) is PartitionPhase.ONLINE:
+            assert state.leader != -1, f"{partition}: online without a leader"

@@ -82,7 +82,7 @@ def mark_for_deletion(state: ClusterState, names: Iterable[str]) -> list[Effect]
 
 def begin_deletion(state: ClusterState, name: str) -> list[Effect]:
     """Hide the topic from clients, and tell every replica that can hear it to drop its log."""
-    state.deleting.add(name)
+    state.delete_from_now_on(name)
     batch = RequestBatch(state)
     for partition in state.partitions_of(name):
         if state.phase(partition) is not PartitionPhase.OFFLINE:
@@ -95,10 +95,11 @@ def begin_deletion(state: ClusterState, name: str) -> list[Effect]:
 
 def continue_deletion(state: ClusterState, name: str) -> list[Effect]:
     """Start with the replicas not yet started; remove the znodes when every replica is done."""
+    state.deletable.discard(name)
     batch, finished = RequestBatch(state), True
     for partition in state.partitions_of(name):
         for replica in state.assignment(partition):
-            phase = state.replica_phases.get((partition, replica), replicas.NON_EXISTENT)
+            phase = state.replica_phase(partition, replica)
             if phase is replicas.SUCCESSFUL:
                 continue
             finished = False
@@ -116,7 +117,7 @@ def continue_deletion(state: ClusterState, name: str) -> list[Effect]:
 def all_stopped(state: ClusterState, name: str) -> bool:
     """Whether every replica of a topic has confirmed its deletion."""
     return all(
-        state.replica_phases.get((partition, replica)) is replicas.SUCCESSFUL
+        state.replica_phase(partition, replica) is replicas.SUCCESSFUL
         for partition in state.partitions_of(name)
         for replica in state.assignment(partition)
     )
@@ -124,22 +125,26 @@ def all_stopped(state: ClusterState, name: str) -> bool:
 
 def lose_replicas(state: ClusterState, gone: frozenset[int]) -> None:
     """These brokers vanished: what they were told to delete is unknown, and is asked again when they are back."""
-    for (partition, replica), phase in list(state.replica_phases.items()):
-        if phase is replicas.STARTED and replica in gone:
-            replicas.move(state, partition, replica, replicas.INELIGIBLE)
+    for name in sorted(state.deleting):
+        for partition in state.partitions_of(name):
+            for replica in gone:
+                if state.replica_phase(partition, replica) is replicas.STARTED:
+                    replicas.move(state, partition, replica, replicas.INELIGIBLE)
 
 
 def replica_stopped(state: ClusterState, partition: TopicPartition, replica: int, *, failed: bool) -> None:
     """A replica answered StopReplica(delete)."""
-    if state.replica_phases.get((partition, replica)) is replicas.STARTED:
+    if state.replica_phase(partition, replica) is replicas.STARTED:
         replicas.move(state, partition, replica, replicas.INELIGIBLE if failed else replicas.SUCCESSFUL)
+        if failed:
+            state.deletable.add(partition.topic)
 
 
 def vanished(state: ClusterState, names: Iterable[str]) -> list[Effect]:
     """Topics whose znodes somebody removed by hand: clients and replicas must forget them too."""
     decided: list[Effect] = []
     for name in sorted(names):
-        state.deleting.add(name)
+        state.delete_from_now_on(name)
         batch = RequestBatch(state)
         for partition in state.partitions_of(name):
             batch.tell(partition)
@@ -179,7 +184,7 @@ def changed(state: ClusterState, topic: Topic) -> list[Effect]:
 
 def _prepare(state: ClusterState, partition: TopicPartition, replica: int) -> None:
     """Bring a replica to the phase from which its deletion may start."""
-    phase = state.replica_phases.get((partition, replica), replicas.NON_EXISTENT)
+    phase = state.replica_phase(partition, replica)
     if phase is replicas.NON_EXISTENT:
         replicas.move(state, partition, replica, replicas.NEW)
     if phase is not replicas.OFFLINE:

@@ -154,8 +154,7 @@ def offline(reading: Reading) -> int:
     state = reading.controller
     if state is None:
         return 0
-    without = [one for one, phase in state.phases.items() if phase is PartitionPhase.OFFLINE]
-    return sum(one.topic not in state.deleting for one in without)
+    return sum(state.phase(one) is PartitionPhase.OFFLINE for one in state.leaderless)
 
 
 def controller_epoch(reading: Reading) -> int:

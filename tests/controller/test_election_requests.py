@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from anabranch.controller import events
-from anabranch.controller.model import TopicPartition
+from anabranch.controller.model import PartitionPhase, TopicPartition
 from anabranch.protocol.apis.elect_leaders import ElectLeadersRequest
 from tests.controller.world import Term, World, started
 
@@ -86,8 +86,9 @@ def test_an_unclean_election_prefers_whoever_is_in_sync() -> None:
     partition = TopicPartition("t", 0)
     committed = world.states[partition]
     leaderless = replace(committed, state=replace(committed.state, leader=-1, isr=(3,)))
-    world.states[partition] = term.state.partitions[partition] = leaderless
-    term.state.phases[partition] = type(term.state.phase(partition)).OFFLINE
+    world.states[partition] = leaderless
+    term.state.believe(partition, leaderless)
+    term.state.set_phase(partition, PartitionPhase.OFFLINE)
     assert term.elect([0], unclean=True) == {0: 0}
     state = world.state("t", 0)
     assert (state.leader, state.isr, state.leader_recovery_state) == (3, (3,), 0)

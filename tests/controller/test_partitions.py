@@ -25,7 +25,7 @@ T0 = TopicPartition("t", 0)
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(P, P)))
 def test_all_pairs_of_phases_are_as_in_kafka(before: P, after: P) -> None:
     state = ClusterState(ControllerSettings(node_id=1), 1)
-    state.phases[T0] = before
+    state.set_phase(T0, before)
     if before in KAFKA_PREDECESSORS[after]:
         partitions.move(state, T0, after)
         assert state.phase(T0) is after

@@ -28,10 +28,10 @@ T0 = TopicPartition("t", 0)
 def test_all_pairs_of_phases_are_as_in_kafka(before: R, after: R) -> None:
     state = ClusterState(ControllerSettings(node_id=1), 1)
     if before is not R.NON_EXISTENT:
-        state.replica_phases[(T0, 1)] = before
+        state.replica_phases[T0] = {1: before}
     if before in KAFKA_PREDECESSORS[after]:
         replicas.move(state, T0, 1, after)
-        assert state.replica_phases.get((T0, 1), R.NON_EXISTENT) is after
+        assert state.replica_phase(T0, 1) is after
     else:
         with pytest.raises(AssertionError):
             replicas.move(state, T0, 1, after)
@@ -40,4 +40,4 @@ def test_all_pairs_of_phases_are_as_in_kafka(before: R, after: R) -> None:
 def test_a_replica_is_online_with_its_broker() -> None:
     state = ClusterState(ControllerSettings(node_id=1), 1)
     replicas.seen(state, T0, 1)
-    assert state.replica_phases[(T0, 1)] is R.OFFLINE
+    assert state.replica_phase(T0, 1) is R.OFFLINE

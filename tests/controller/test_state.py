@@ -28,9 +28,11 @@ def test_what_must_never_be_believed(change: dict[str, Any]) -> None:
     _, term = started()
     term.state.check()
     known = term.state.partitions[T0]
-    term.state.partitions[T0] = Partition(replace(known.state, **change), known.epoch)
+    term.state.believe(T0, Partition(replace(known.state, **change), known.epoch))
     with pytest.raises(AssertionError):
         term.state.check()
+    with pytest.raises(AssertionError):
+        term.state.check_all()
 
 
 def test_forgetting_a_topic_leaves_nothing_of_it() -> None:

@@ -236,6 +236,8 @@ class Term:
         self.state = ClusterState(ControllerSettings(node_id=9, **settings), self.epoch)
         self.acted = 0
         self.crash_after = crash_after
+        self.thorough = True
+        """Whether everything is checked after each event, and not only what it has changed."""
         self.replies: dict[int, Any] = {}
         self.timers: dict[str, int] = {}
         self._arrived: deque[events.Event] = deque()
@@ -259,6 +261,8 @@ class Term:
                     if outcome is not None:
                         (posted if isinstance(effect, effects.Post) else outcomes).append(outcome)
             self.state.check()
+            if self.thorough:
+                self.state.check_all()
 
     def resize(self, name: str, count: int, *, allow_shrink: bool = True, timeout_ms: int = 1000) -> Any:
         topic = CreatePartitionsTopic(name=name, count=count, assignments=None, allow_shrink=allow_shrink)
