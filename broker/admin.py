@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from anabranch.broker.api import INTERNAL_TOPICS
 from anabranch.broker.config import BrokerSettings
 from anabranch.broker.effective_config import topic_config
-from anabranch.broker.metadata_cache import ClusterImage
+from anabranch.broker.metadata_cache import ClusterImage, can_collide, spelled
 from anabranch.controller.placement import assign_replicas
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -119,12 +119,11 @@ def check_new_topic(image: ClusterImage, name: str) -> None:
     check_topic_name(name)
     if name in image.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    if "." in name or "_" in name:
-        alike = [other for other in image.topics if other.replace(".", "_") == name.replace(".", "_")]
-        if alike:
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {', '.join(alike)}"
-            )
+    alike = image.alike.get(spelled(name), ()) if can_collide(name) else ()
+    if alike:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {', '.join(alike)}"
+        )
 
 
 def plan_topic(settings: BrokerSettings, image: ClusterImage, asked: CreatableTopic, rng: random.Random) -> TopicPlan:
@@ -232,10 +231,19 @@ async def create(services: Services, plan: TopicPlan) -> None:
 
 
 async def settle(services: Services, topics: dict[str, int], timeout_ms: float) -> bool:
-    """Wait until each topic shows its number of partitions, all with leaders; False when the time is up first."""
-    return await services.metadata.wait_until(
-        lambda image: all(has_leaders(image, name, count) for name, count in topics.items()), timeout_ms
-    )
+    """Wait until each topic has shown its number of partitions, all with leaders; False when the time is up first."""
+    missing = dict(topics)
+
+    def shown(image: ClusterImage) -> bool:
+        """Asked at every change of the metadata: what was seen once is not looked at again."""
+        while missing:
+            name, count = next(iter(missing.items()))
+            if not has_leaders(image, name, count):
+                return False
+            del missing[name]
+        return True
+
+    return await services.metadata.wait_until(shown, timeout_ms)
 
 
 def has_leaders(image: ClusterImage, name: str, count: int) -> bool:

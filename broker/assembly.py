@@ -16,7 +16,7 @@ from anabranch.broker.controller_fence import ControllerFence
 from anabranch.broker.controller_link import ControllerLink
 from anabranch.broker.dynamic_config import DynamicConfig
 from anabranch.broker.features import FinalizedFeatures
-from anabranch.broker.metadata_cache import ClusterImage, MetadataCache
+from anabranch.broker.metadata_cache import MetadataCache
 from anabranch.broker.on_demand import OnDemand
 from anabranch.broker.producer_ids import ProducerIds, from_controller
 from anabranch.broker.services import BrokerServices, Services
@@ -49,7 +49,7 @@ def assemble(
     """
     dynamic, metadata, fence = DynamicConfig(settings), MetadataCache(), ControllerFence()
     topic_configs = TopicConfigs(settings, lambda: attachment.session)
-    metadata.on_change(lambda before, after: _forget_configs(topic_configs, before, after))
+    metadata.on_gone(topic_configs.forget_all)
     link = ControllerLink(
         lambda: attachment.session,
         client_id=f"broker-{settings.node_id}",
@@ -168,11 +168,3 @@ def assemble_broker(
         throttling=throttling,
         fetch_sessions=OnDemand(fetch_sessions),
     )
-
-
-def _forget_configs(configs: TopicConfigs, before: ClusterImage, after: ClusterImage) -> None:
-    """A topic that is gone, or was created anew, has no configuration that we know."""
-    for name, topic in before.topics.items():
-        now = after.topics.get(name)
-        if now is None or now.topic_id != topic.topic_id:
-            configs.forget(name)

@@ -7,14 +7,17 @@ Invariant (R12): an image never shows a leader epoch >= genStart_p[g] while the 
 raises the epochs of affected partitions *before* it publishes the new generation; until then the image clamps such
 an epoch to the last one of the published generation and hides new partitions, because a consumer that fetched with
 the new epoch would read records of a generation whose gate it cannot know yet.
+
+An update costs what it tells of, beside two copies of a dict of all topics: nothing here goes through all topics, or
+through all partitions of a topic of which one has changed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from anabranch.protocol.values import value
 from anabranch.protocol.wire import ZERO_UUID
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
         UpdateMetadataRequest,
         UpdateMetadataTopicState,
     )
+
+Key = TypeVar("Key")
+Known = TypeVar("Known")
 
 FULL_UPDATE: Final = 2
 LEADER_DURING_DELETE: Final = -2
@@ -89,6 +95,8 @@ class ClusterImage:
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     names: Mapping[bytes, str] = field(default_factory=dict)
     """Topic id -> name."""
+    alike: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Topics whose names hold '.' or '_', by what `spelled` makes of them."""
     controller_id: int = -1
     """The active controller as it named itself, whether or not it is a broker."""
     complete: bool = False
@@ -106,6 +114,7 @@ class MetadataCache:
     def __init__(self) -> None:
         self.image = ClusterImage()
         self._listeners: list[Callable[[ClusterImage, ClusterImage], None]] = []
+        self._on_gone: list[Callable[[Collection[str]], None]] = []
         self._waiters: list[tuple[Callable[[ClusterImage], bool], asyncio.Future[None]]] = []
 
     def broker(self, broker_id: int) -> BrokerImage | None:
@@ -133,6 +142,10 @@ class MetadataCache:
         """Call `listener(before, after)` after every update."""
         self._listeners.append(listener)
 
+    def on_gone(self, listener: Callable[[Collection[str]], None]) -> None:
+        """Call `listener(names)` of topics that are no more; others may have their names by now."""
+        self._on_gone.append(listener)
+
     async def wait_until(self, condition: Callable[[ClusterImage], bool], timeout_ms: float | None) -> bool:
         """Wait until the image satisfies `condition`; False when the time is up first (None: never)."""
         if condition(self.image):
@@ -157,6 +170,9 @@ class MetadataCache:
         self.image = applied(before, request)
         for listener in self._listeners:
             listener(before, self.image)
+        if names := gone(before, self.image, request):
+            for hears_of_names in self._on_gone:
+                hears_of_names(names)
         for condition, arrived in self._waiters:
             if not arrived.done() and condition(self.image):
                 arrived.set_result(None)
@@ -168,13 +184,16 @@ def applied(image: ClusterImage, request: UpdateMetadataRequest) -> ClusterImage
     A full update (type 2) also forgets the topics and partitions that it does not mention.
     """
     full = request.type == FULL_UPDATE
-    topics = {} if full else dict(image.topics)
-    names = {} if full else dict(image.names)
+    topics = {} if full else copied(image.topics)
+    names = {} if full else copied(image.names)
+    alike: Mapping[str, tuple[str, ...]] = {} if full else image.alike
     for state in grouped_by_topic(request):
         before = topics.get(state.topic_name)
         after = merge_topic(before, state)
         if before is not None and (after is None or after.topic_id != before.topic_id):
             names.pop(before.topic_id, None)
+        if (before is None) != (after is None) and can_collide(state.topic_name):
+            alike = respelled(alike, state.topic_name, there=after is not None)
         if after is None:
             topics.pop(state.topic_name, None)
             continue
@@ -182,7 +201,47 @@ def applied(image: ClusterImage, request: UpdateMetadataRequest) -> ClusterImage
         if after.topic_id != ZERO_UUID:
             names[after.topic_id] = after.name
     brokers = {broker.id: broker_image(broker) for broker in request.live_brokers}
-    return ClusterImage(brokers, topics, names, request.controller_id, full or image.complete)
+    return ClusterImage(brokers, topics, names, alike, request.controller_id, full or image.complete)
+
+
+def copied(known: Mapping[Key, Known]) -> dict[Key, Known]:
+    """All entries at once: `dict(known)` goes through them, one by one, when anything was ever taken out."""
+    return known.copy() if isinstance(known, dict) else dict(known)
+
+
+def spelled(name: str) -> str:
+    """A topic's name as metrics have it, where '.' and '_' are one character: two topics alike would be one there."""
+    return name.replace(".", "_")
+
+
+def can_collide(name: str) -> bool:
+    """Whether another name can be spelled as this one."""
+    return "." in name or "_" in name
+
+
+def respelled(alike: Mapping[str, tuple[str, ...]], name: str, *, there: bool) -> Mapping[str, tuple[str, ...]]:
+    """The names by their spelling, now that this one has come or gone."""
+    others = tuple(one for one in alike.get(spelled(name), ()) if one != name)
+    changed = {**alike, spelled(name): (*others, name) if there else others}
+    if not changed[spelled(name)]:
+        del changed[spelled(name)]
+    return changed
+
+
+def gone(before: ClusterImage, after: ClusterImage, request: UpdateMetadataRequest) -> list[str]:
+    """The topics that an update has taken away, or replaced by others of the same names."""
+    told = before.topics if request.type == FULL_UPDATE else [one.topic_name for one in grouped_by_topic(request)]
+    names = []
+    for name in told:
+        known, now = before.topics.get(name), after.topics.get(name)
+        if known is not None and (now is None or is_another(known, now.topic_id)):
+            names.append(name)
+    return names
+
+
+def is_another(known: TopicImage, topic_id: bytes) -> bool:
+    """Whether the name of a topic was deleted and created again: it has another id now."""
+    return ZERO_UUID not in (known.topic_id, topic_id) and known.topic_id != topic_id
 
 
 def grouped_by_topic(request: UpdateMetadataRequest) -> Iterable[UpdateMetadataTopicState]:
@@ -205,7 +264,7 @@ def merge_topic(before: TopicImage | None, state: UpdateMetadataTopicState) -> T
 
     A different topic id means that the name was deleted and created again: nothing of the old one survives.
     """
-    if before is not None and ZERO_UUID not in (before.topic_id, state.topic_id) and before.topic_id != state.topic_id:
+    if before is not None and is_another(before, state.topic_id):
         before = None
     if before is not None and -1 < state.generation < before.generation:
         return before  # Non-obvious: an update sent before the last resize was published must not take it back.
@@ -218,12 +277,18 @@ def merge_topic(before: TopicImage | None, state: UpdateMetadataTopicState) -> T
     if not reported:
         return None
     topic = _with_topic_fields(before, state)
-    shown = {index: visible(partition, topic.generation) for index, partition in sorted(reported.items())}
-    return replace(
-        topic,
-        reported=reported,
-        partitions={index: partition for index, partition in shown.items() if partition is not None},
-    )
+    told = [partition.partition_index for partition in state.partition_states]
+    if before is not None and before.generation == topic.generation and before.partitions.keys() >= set(told):
+        shown, looked_at = dict(before.partitions), told
+    else:
+        shown, looked_at = {}, sorted(reported)
+    for index in looked_at:
+        image = visible(reported[index], topic.generation) if index in reported else None
+        if image is not None:
+            shown[index] = image
+        else:
+            shown.pop(index, None)
+    return replace(topic, reported=reported, partitions=shown)
 
 
 def visible(partition: PartitionImage, topic_generation: int) -> PartitionImage | None:

@@ -7,7 +7,7 @@ when it becomes another one, because the topic's changed or because the broker's
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from anabranch.broker.config import BrokerSettings, TopicConfig
@@ -78,6 +78,11 @@ class TopicConfigs:
         self._forgotten += 1
         self._effective.pop(topic, None)
         self._properties.pop(topic, None)
+
+    def forget_all(self, topics: Iterable[str]) -> None:
+        """These topics are gone: what is known of them would be taken for that of others with their names."""
+        for topic in topics:
+            self.forget(topic)
 
     def _settle(self, topic: str) -> None:
         before = self._effective.get(topic)

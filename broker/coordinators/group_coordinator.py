@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from anabranch.broker.coordinators import group_positions
@@ -47,11 +47,10 @@ from anabranch.protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupRes
 from anabranch.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, GroupMetadataKey, encode_group, encode_key
-from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
     from anabranch.broker.config import BrokerSettings
-    from anabranch.broker.metadata_cache import ClusterImage, MetadataCache
+    from anabranch.broker.metadata_cache import MetadataCache
     from anabranch.broker.replication.replica_manager import ReplicaManager
 
 log: Final = logging.getLogger(__name__)
@@ -109,7 +108,7 @@ class GroupCoordinator:
         self.alarm.set(RETENTION, clock_ms() + settings.offsets_retention_check_interval_ms)
         replicas.on_leader(self.on_leader)
         replicas.on_resign(self.table.leadership.on_resign)
-        metadata.on_change(self.on_metadata)
+        metadata.on_gone(self.on_topics_gone)
 
     async def stop(self) -> None:
         """Send everybody who waits away, and coordinate nothing any more."""
@@ -123,15 +122,9 @@ class GroupCoordinator:
             self.alarm.start()
             self.table.leadership.on_leader(topic, partition, leader_epoch)
 
-    def on_metadata(self, before: ClusterImage, after: ClusterImage) -> None:
+    def on_topics_gone(self, names: Collection[str]) -> None:
         """Offsets in topics that were deleted mean nothing to a later topic of the same name."""
-        gone = {
-            name
-            for name, topic in before.topics.items()
-            if name not in after.topics or ZERO_UUID != topic.topic_id != after.topics[name].topic_id
-        }
-        if not gone:
-            return
+        gone = frozenset(names)
         for slot in list(self.table.slots.values()):
             if dead := [partition for partition in slot.offsets.partitions() if partition[0] in gone]:
                 self._background.spawn(self.offsets.forget(slot, dead))

@@ -43,7 +43,7 @@ async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> De
             results.append(DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=error.code))
     metadata = ctx.services.metadata
     names = {row.name for row in marked}
-    await metadata.wait_until(lambda image: names.isdisjoint(image.topics), request.timeout_ms)
+    await metadata.wait_until(lambda image: image.topics.keys().isdisjoint(names), request.timeout_ms)
     for row in marked:
         if request.timeout_ms <= 0 or row.name in metadata.image.topics:
             row.error_code = ErrorCode.REQUEST_TIMED_OUT

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.replication import fitness
 from anabranch.broker.replication.fetchers import Fetchers
+from anabranch.broker.replication.hosted_partitions import HostedPartitions
 from anabranch.broker.replication.housekeeping import Housekeeping
 from anabranch.broker.replication.inspector import Inspector
 from anabranch.broker.replication.isr_changes import AskController, IsrChanges
@@ -92,8 +93,8 @@ class ReplicaManager:
         self._topic_config = topic_config
         self._broker_epoch = broker_epoch
         self._rules = ReplicaRules(settings.node_id, settings.replica_lag_time_max_ms, self._broker_epoch_of)
-        self._partitions: dict[tuple[str, int], Partition] = {}
-        self._names: dict[bytes, str] = {}
+        self._hosted = HostedPartitions()
+        self._partitions = self._hosted.by_place
         self.fetchers = Fetchers(
             lambda: self.settings, metadata, broker_epoch=broker_epoch, progressed=self.fetches.check, died=died
         )
@@ -174,7 +175,7 @@ class ReplicaManager:
 
     def name_of(self, topic_id: bytes) -> str | None:
         """The name behind a topic id, as LeaderAndIsr or UpdateMetadata told it."""
-        return self._names.get(topic_id) or self._metadata.topic_name(topic_id)
+        return self._hosted.name_of(topic_id) or self._metadata.topic_name(topic_id)
 
     def now_ms(self) -> float:
         """The event loop's clock, by which followers are judged."""
@@ -329,15 +330,13 @@ class ReplicaManager:
         if verdict is not ErrorCode.NONE or (answer is not verdict and state.leader == self.settings.node_id):
             return answer
         if key not in self._partitions:
-            self._partitions[key] = partition
+            self._hosted.add(partition)
             self.moves.resume(partition)
         if stamped:
             partition.note_stamped()
         if partition.is_of_an_earlier_life(state):
             log.info("%r: starting over at %d", partition, state.log_start_offset)
             partition.start_over_at(state.log_start_offset)
-        if any(partition.topic_id):
-            self._names[partition.topic_id] = topic
         if state.leader == self.settings.node_id:
             self._lead(partition, state)
         else:
@@ -353,13 +352,11 @@ class ReplicaManager:
             return ErrorCode.NONE
         if -1 < leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
-        del self._partitions[topic, index]
+        self._hosted.remove(partition)
         self.moves.forget(partition)
         self.fetchers.forget(partition)
         partition.stop()
         self._role_changed(partition)
-        if not any(other.topic_id == partition.topic_id for other in self._partitions.values()):
-            self._names.pop(partition.topic_id, None)
         if delete:
             self.logs.delete(topic, index)
         return ErrorCode.NONE
@@ -367,11 +364,10 @@ class ReplicaManager:
     def config_changed(self, topic: str) -> None:
         """The configuration of a topic is another one: hold its partitions to it."""
         config = self._topic_config(topic)
-        for partition in self._partitions.values():
-            if partition.topic == topic:
-                partition.require_in_sync(config.min_insync_replicas)
-                self.logs.config_changed(topic, partition.index)
-                self.produces.check(partition)
+        for partition in self._hosted.of_topic(topic):
+            partition.require_in_sync(config.min_insync_replicas)
+            self.logs.config_changed(topic, partition.index)
+            self.produces.check(partition)
 
     def adopt(self, settings: BrokerSettings) -> None:
         """This broker's settings are others now. What topics inherit of them comes by `config_changed`."""

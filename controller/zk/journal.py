@@ -75,10 +75,10 @@ def read(text: str) -> ZnodeTree:
         if rest:
             data, czxid, mzxid, version, created = rest
             old = tree.nodes.get(path)
-            children = old.children if old is not None else set()
+            children = old.children if old is not None else []
             tree.nodes[path] = Znode(data.encode("latin-1"), czxid, mzxid, 0, version, created, children)
             if parent is not None and path != "/":
-                parent.children.add(paths.name(path))
+                parent.add_child(paths.name(path))
         elif tree.nodes.pop(path, None) is not None and parent is not None:
-            parent.children.discard(paths.name(path))
+            parent.remove_child(paths.name(path))
     return tree

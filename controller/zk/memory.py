@@ -198,7 +198,7 @@ class MemorySession:
             node = self._server.tree.node(path)
             if watch is not None:
                 self._server.watches(path).children[self, watch] = None
-            return sorted(node.children)
+            return node.children.copy()
 
         return await self._ask(read)
 

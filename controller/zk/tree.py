@@ -6,6 +6,7 @@ that succeeds lists what it changed, in order, for the watches. No sessions and 
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,11 +43,24 @@ class Znode:
     owner: int = 0
     version: int = 0
     created: int = 0
-    children: set[str] = field(default_factory=set)
+    children: list[str] = field(default_factory=list)
+    """Sorted, as clients are told them: they ask more often than one comes or goes."""
 
     def stat(self) -> Stat:
         """What a client is told about it."""
         return Stat(self.czxid, self.mzxid, self.version, self.owner, len(self.children))
+
+    def add_child(self, name: str) -> None:
+        """There is a child of this name."""
+        place = bisect.bisect_left(self.children, name)
+        if self.children[place : place + 1] != [name]:
+            self.children.insert(place, name)
+
+    def remove_child(self, name: str) -> None:
+        """There is none."""
+        place = bisect.bisect_left(self.children, name)
+        if self.children[place : place + 1] == [name]:
+            del self.children[place]
 
 
 class ZnodeTree:
@@ -87,9 +101,9 @@ class ZnodeTree:
         if up.owner:
             raise NoChildrenForEphemerals(path)
         self.nodes[path] = Znode(data, self.zxid, self.zxid, owner)
-        up.children.add(paths.name(path))
+        up.add_child(paths.name(path))
         up.created += 1
-        self._undo += [partial(self.nodes.pop, path), partial(up.children.discard, paths.name(path))]
+        self._undo += [partial(self.nodes.pop, path), partial(up.remove_child, paths.name(path))]
         self._undo.append(partial(setattr, up, "created", up.created - 1))
         self.changes += [WatchEvent(path, "created"), WatchEvent(paths.parent(path), "children")]
         return path
@@ -131,8 +145,8 @@ class ZnodeTree:
             raise NotEmpty(path)
         up = self.nodes[paths.parent(path)]
         del self.nodes[path]
-        up.children.discard(paths.name(path))
-        self._undo += [partial(self.nodes.__setitem__, path, node), partial(up.children.add, paths.name(path))]
+        up.remove_child(paths.name(path))
+        self._undo += [partial(self.nodes.__setitem__, path, node), partial(up.add_child, paths.name(path))]
         self.changes += [WatchEvent(path, "deleted"), WatchEvent(paths.parent(path), "children")]
 
     def owned_by(self, session_id: int) -> list[str]:

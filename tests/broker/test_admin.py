@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from anabranch.broker import admin
 from anabranch.broker.config import BrokerSettings
-from anabranch.broker.metadata_cache import BrokerImage, ClusterImage, TopicImage
+from anabranch.broker.metadata_cache import BrokerImage, ClusterImage, MetadataCache, TopicImage
 from anabranch.protocol.apis.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
+from anabranch.protocol.apis.update_metadata import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 IMAGE = ClusterImage(
+    alike={"my_topic": ("my.topic",)},
     brokers={broker: BrokerImage(broker, "h", 9000 + broker, None, broker) for broker in (1, 2, 3)},
     topics={"my.topic": TopicImage("my.topic", bytes(16), {})},
     controller_id=2,
@@ -121,3 +129,39 @@ def test_clients_are_shown_a_broker_that_can_reach_the_controller(
 ) -> None:
     image = ClusterImage(brokers={one: BrokerImage(one, "h", 1, None, 1) for one in brokers}, controller_id=controller)
     assert admin.controller_to_show(image) == shown
+
+
+def test_who_waits_for_many_topics_looks_at_each_until_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a request for thousands of topics, of which each comes with an update of its own, stays in proportion."""
+    looked: list[str] = []
+    has_leaders = admin.has_leaders
+
+    def noted(image: ClusterImage, name: str, count: int) -> bool:
+        looked.append(name)
+        return has_leaders(image, name, count)
+
+    monkeypatch.setattr(admin, "has_leaders", noted)
+    metadata = MetadataCache()
+    names = [f"topic-{number}" for number in range(100)]
+
+    async def scenario() -> None:
+        waiting = asyncio.ensure_future(
+            admin.settle(SimpleNamespace(metadata=metadata), dict.fromkeys(names, 1), 60_000)  # type: ignore[arg-type]
+        )
+        for name in names:
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            metadata.apply(told(name))
+        assert await waiting
+
+    asyncio.run(scenario())
+    assert len(looked) <= 2 * len(names) + 1
+
+
+def told(name: str) -> UpdateMetadataRequest:
+    """A topic with one partition that is led."""
+    row = UpdateMetadataPartitionState(
+        partition_index=0, controller_epoch=1, leader=1, leader_epoch=0, isr=[1], zk_version=0, replicas=[1]
+    )
+    topic = UpdateMetadataTopicState(topic_name=name, partition_states=[row])
+    return UpdateMetadataRequest(controller_id=1, controller_epoch=1, topic_states=[topic], live_brokers=[])

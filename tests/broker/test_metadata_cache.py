@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.broker import metadata_cache
 from anabranch.broker.metadata_cache import (
     LEADER_DURING_DELETE,
     ClusterImage,
     MetadataCache,
     PartitionImage,
+    TopicImage,
     applied,
+    can_collide,
+    gone,
+    spelled,
     visible,
 )
 from anabranch.protocol.apis.update_metadata import (
@@ -204,3 +210,99 @@ def test_listeners_see_before_and_after() -> None:
     cache.on_change(lambda before, after: seen.append((len(before.topics), len(after.topics))))
     cache.apply(update(topic(partition(0))))
     assert seen == [(0, 1)]
+
+
+# ------------------------------------------------------------------------------------------ what an update costs
+
+
+def gone_partition(index: int = 0) -> UpdateMetadataPartitionState:
+    return partition(index, leader=LEADER_DURING_DELETE)
+
+
+@pytest.mark.parametrize("count", [10, 1000])
+def test_an_update_looks_at_the_partitions_that_it_tells_of(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Goal: an ISR that changes does not cost a look at all the other partitions of a large topic."""
+    image = image_after(update(topic(*(partition(index) for index in range(count)))))
+    looked: list[int] = []
+
+    def noted(one: PartitionImage, generation: int) -> PartitionImage | None:
+        looked.append(one.index)
+        return visible(one, generation)
+
+    monkeypatch.setattr(metadata_cache, "visible", noted)
+    image = applied(image, update(topic(partition(3, epoch=1), gone_partition(5))))
+    assert looked == [3]
+    shown = image.topics["t"].partitions
+    assert list(shown) == [one for one in range(count) if one != 5] and shown[3].leader_epoch == 1
+    image = applied(image, update(topic(partition(3, epoch=1), generation=1)))
+    assert len(looked) == count, "another generation may show of any of them what was hidden"
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.sampled_from([(), ((0, 0), (1, 1)), ((1, 1),)]), st.integers(0, 1))),
+    st.integers(0, 1),
+)
+def test_what_is_shown_is_the_same_in_one_update_or_in_many(
+    told: list[tuple[int, tuple[tuple[int, int], ...], int]], generation: int
+) -> None:
+    """Goal: what is left alone shows what a look at it would show."""
+    rows = [partition(index, leader=1 - 3 * gone, epoch=1, starts=starts) for index, starts, gone in told]
+    one_by_one = image_after(*(update(topic(row, generation=generation)) for row in rows))
+    at_the_end: dict[int, UpdateMetadataPartitionState] = {}
+    for row in rows:
+        at_the_end.pop(row.partition_index, None)
+        if row.leader != LEADER_DURING_DELETE:
+            at_the_end[row.partition_index] = row
+    at_once = image_after(update(topic(*(at_the_end[index] for index in sorted(at_the_end)), generation=generation)))
+    assert [*one_by_one.topics.items()] == [*at_once.topics.items()]
+    if at_once.topics:
+        shown = one_by_one.topics["t"].partitions
+        assert list(shown) == sorted(shown)
+
+
+class Untraversed(dict[str, TopicImage]):
+    """May be looked into, and copied, and not be gone through."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("all topics are gone through")
+
+    items = values = __iter__
+
+    def copy(self) -> Untraversed:
+        return Untraversed(super().items())
+
+
+def test_an_update_goes_through_no_other_topics() -> None:
+    image = image_after(update(topic(partition(0), name="a.b"), topic(partition(0), name="c")))
+    known = ClusterImage(image.brokers, Untraversed(image.topics.items()), image.names, image.alike, 1, True)
+    request = update(topic(gone_partition(), name="c"), topic(partition(0), name="d", topic_id=ID_B))
+    after = applied(known, request)
+    assert gone(known, after, request) == ["c"]
+    assert "d" in after.topics and "c" not in after.topics
+
+
+def test_who_asks_hears_of_topics_that_are_gone_and_of_those_that_others_took_the_names_of() -> None:
+    cache = MetadataCache()
+    heard: list[list[str]] = []
+    cache.on_gone(lambda names: heard.append(sorted(names)))
+    cache.apply(update(*(topic(partition(0), name=name, topic_id=name.encode() * 16) for name in "abcd")))
+    cache.apply(update(topic(partition(0, epoch=3), name="a", topic_id=b"a" * 16)))
+    assert not heard
+    cache.apply(update(topic(gone_partition(), name="a"), topic(partition(0), name="b", topic_id=ID_B)))
+    assert heard == [["a", "b"]]
+    cache.apply(update(topic(partition(0), name="d", topic_id=b"d" * 16), type=2))
+    assert heard[1:] == [["b", "c"]], "a full update names what there is"
+
+
+NAMES = ["a.b", "a_b", "a.b.c", "a_b.c", "ab", "a-b"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(NAMES), st.booleans()), max_size=12))
+def test_names_that_are_spelled_alike_are_known_as_such(changes: list[tuple[str, bool]]) -> None:
+    image = ClusterImage()
+    for name, there in changes:
+        image = applied(image, update(topic(partition(0) if there else gone_partition(), name=name)))
+        for wanted in filter(can_collide, NAMES):
+            alike = {other for other in image.topics if spelled(other) == spelled(wanted)}
+            assert set(image.alike.get(spelled(wanted), ())) == alike
+        assert all(image.alike.values()), "nothing is kept of topics that are gone"

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
 from anabranch.controller import events
 from anabranch.controller.state import ClusterState
-
 from tests.controller.world import Term, World
 
 FEW, MANY = 20, 200

@@ -1,0 +1,52 @@
+"""The replicas that live on one broker, found by place, by topic and by topic id.
+
+Adding and removing one costs the same however many there are: a broker is told to stop thousands of them in a row.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from anabranch.broker.replication.partition import Partition
+
+
+class HostedPartitions:
+    """`by_place`: (topic, index) -> partition; read it, and change it with `add` and `remove` only."""
+
+    def __init__(self) -> None:
+        self.by_place: dict[tuple[str, int], Partition] = {}
+        self._of_topic: dict[str, dict[int, Partition]] = {}
+        self._names: dict[bytes, str] = {}
+        self._counts: Counter[bytes] = Counter()
+        """Topic id -> how many partitions with this id live here."""
+
+    def of_topic(self, topic: str) -> Collection[Partition]:
+        """The partitions of one topic."""
+        return self._of_topic.get(topic, {}).values()
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """The name behind the id of a topic that has a partition here."""
+        return self._names.get(topic_id)
+
+    def add(self, partition: Partition) -> None:
+        """It lives here from now on."""
+        self.by_place[partition.topic, partition.index] = partition
+        self._of_topic.setdefault(partition.topic, {})[partition.index] = partition
+        self._counts[partition.topic_id] += 1
+        if any(partition.topic_id):
+            self._names[partition.topic_id] = partition.topic
+
+    def remove(self, partition: Partition) -> None:
+        """It lives here no more; its topic's id is forgotten with the last one."""
+        topic, topic_id = partition.topic, partition.topic_id
+        del self.by_place[topic, partition.index]
+        del self._of_topic[topic][partition.index]
+        if not self._of_topic[topic]:
+            del self._of_topic[topic]
+        self._counts[topic_id] -= 1
+        if not self._counts[topic_id]:
+            del self._counts[topic_id]
+            self._names.pop(topic_id, None)
