@@ -17,10 +17,10 @@ from collections.abc import Generator, Iterator
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from anabranch.broker.storage.aborted_transactions import CleanedTransactions
 from anabranch.broker.storage.compaction import BatchFilter, OffsetMap, last_of_producers
 from anabranch.broker.storage.index import RELATIVE_OFFSET_MAX
 from anabranch.broker.storage.segment import Segment
-from anabranch.broker.storage.transactions import CleanedTransactions
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.records.batch import BatchHeader, check_crc, read_header
 

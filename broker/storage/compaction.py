@@ -20,9 +20,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from anabranch.broker.storage.aborted_transactions import CleanedTransactions
 from anabranch.broker.storage.log_loader import control_of
 from anabranch.broker.storage.producer_state import ProducerStates
-from anabranch.broker.storage.transactions import CleanedTransactions
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.batch import BatchHeader
 from anabranch.protocol.records.batch_builder import with_records

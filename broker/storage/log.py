@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from anabranch.broker.storage import incoming, validation
+from anabranch.broker.storage.aborted_transactions import AbortedTransaction, aborted_between, offset_behind
 from anabranch.broker.storage.durability import Durability
 from anabranch.broker.storage.epochs import LeaderEpochCache
 from anabranch.broker.storage.files import NO_ROOM, Files
@@ -39,7 +40,6 @@ from anabranch.broker.storage.producer_snapshot import encode_snapshot, snapshot
 from anabranch.broker.storage.producer_state import ProducerStates, Verification
 from anabranch.broker.storage.segments import Segments, TimestampedOffset
 from anabranch.broker.storage.settings import LogSettings
-from anabranch.broker.storage.transactions import AbortedTransaction, aborted_between, offset_behind
 from anabranch.broker.storage.validation import Origin
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.records.batch import (

@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from anabranch.broker.storage.transactions import AbortedTransaction
+from anabranch.broker.storage.aborted_transactions import AbortedTransaction
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import NO_PRODUCER_EPOCH, NO_TIMESTAMP, SEQUENCES, BatchHeader
 from anabranch.protocol.records.control import ControlRecord, ControlType

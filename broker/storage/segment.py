@@ -18,11 +18,11 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from anabranch.broker.storage.aborted_transactions import AbortedTransaction, decode_aborted, encode_aborted
 from anabranch.broker.storage.files import File, Files
 from anabranch.broker.storage.index import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
 from anabranch.broker.storage.remains import holds_batch
 from anabranch.broker.storage.soundness import sound_prefix
-from anabranch.broker.storage.transactions import AbortedTransaction, decode_aborted, encode_aborted
 from anabranch.broker.storage.unmade_file import now_or_later
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import (

@@ -19,14 +19,13 @@ from typing import Final
 
 from anabranch.clients.backoff import Backoff
 from anabranch.clients.config import ProducerConfig
-from anabranch.clients.partitioner import Sticky
 from anabranch.clients.producer import switch
-from anabranch.clients.producer.drained import Drained, Statistics
 from anabranch.clients.producer.keyless import withdraw_keyless
 from anabranch.clients.producer.marks import Marks
-from anabranch.clients.producer.metrics import Stalls
+from anabranch.clients.producer.metrics import ProducerMetrics, Stalls, Statistics, metrics_of
 from anabranch.clients.producer.numbering import Numbering
 from anabranch.clients.producer.own_partitioner import OwnPartitioner
+from anabranch.clients.producer.partitioner import Sticky
 from anabranch.clients.producer.queues import (
     Batch,
     PartitionQueue,
@@ -37,8 +36,8 @@ from anabranch.clients.producer.queues import (
 )
 from anabranch.clients.producer.reasons import why_kept_back, why_late
 from anabranch.clients.producer.routes import UNKEYED, chosen_partition, not_live, starved
-from anabranch.clients.producer.turns import Turns
-from anabranch.clients.producer.verdicts import TransactionAborted
+from anabranch.clients.producer.transaction_verdicts import TransactionAborted
+from anabranch.clients.producer.turns import Drained, Turns
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.records.record import Headers
@@ -101,6 +100,12 @@ class Accumulator:
     def full(self) -> bool:
         """Whether the buffer is used up, so that `append` should wait."""
         return self.buffered_bytes >= self.config.buffer_bytes
+
+    def metrics(self) -> ProducerMetrics:
+        """How much was accepted and sent, and what resizes cost."""
+        return metrics_of(
+            self.statistics, self.stalls.over, records_sent=self._order, buffered_bytes=self.buffered_bytes
+        )
 
     def topic(self, name: str) -> TopicQueues:
         """The queues of a topic; usable once `adopt` has told how many partitions it has."""

@@ -14,8 +14,25 @@ from typing import TYPE_CHECKING
 from anabranch.clients.durations import Durations
 
 if TYPE_CHECKING:
-    from anabranch.clients.producer.accumulator import Accumulator
     from anabranch.clients.producer.queues import TopicQueues
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counters since the start, for people and benchmarks."""
+
+    records: int = 0
+    acknowledged_records: int = 0
+    rehashed_records: int = 0
+    batches: int = 0
+    retries: int = 0
+    refused_batches: int = 0
+    """Batches that a leader refused because its partition had moved to a newer generation."""
+    split_batches: int = 0
+    """Batches that were larger than their topic allows, and went on as two."""
+    switches: int = 0
+    epoch_bumps: int = 0
+    expired_records: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +76,10 @@ class Stalls:
                 self.over.record(now - self._since.pop(topic.name))
 
 
-def metrics_of(accumulator: Accumulator) -> ProducerMetrics:
-    """The metrics of the producer that owns this accumulator."""
-    statistics, stalls = accumulator.statistics, accumulator.stalls.over
+def metrics_of(statistics: Statistics, stalls: Durations, *, records_sent: int, buffered_bytes: int) -> ProducerMetrics:
+    """What is told of a producer that has counted so much."""
     return ProducerMetrics(
-        records_sent=accumulator.order,
+        records_sent=records_sent,
         records_acknowledged=statistics.acknowledged_records,
         records_failed=statistics.records - statistics.acknowledged_records,
         records_rehashed=statistics.rehashed_records,
@@ -72,5 +88,5 @@ def metrics_of(accumulator: Accumulator) -> ProducerMetrics:
         stalls=stalls.count,
         last_stall_ms=stalls.last_ms,
         longest_stall_ms=stalls.longest_ms,
-        buffered_bytes=accumulator.buffered_bytes,
+        buffered_bytes=buffered_bytes,
     )

@@ -8,9 +8,9 @@ happens between transactions. Source: KIP-98, KIP-360.
 from __future__ import annotations
 
 from anabranch.clients.config import ProducerConfig
-from anabranch.clients.producer.drained import Statistics
+from anabranch.clients.producer.metrics import Statistics
 from anabranch.clients.producer.queues import PRODUCER_EPOCH_MAX, Batch, PartitionQueue
-from anabranch.clients.producer.transactions import Transactions
+from anabranch.clients.producer.transaction_manager import TransactionManager
 
 
 class Numbering:
@@ -22,9 +22,9 @@ class Numbering:
         self._statistics = statistics
         self._idempotent = config.enable_idempotence
         self._in_flight_max = config.in_flight_max
-        self.transactions: Transactions | None = None
+        self.transactions: TransactionManager | None = None
         if config.transactional_id is not None:
-            self.transactions = Transactions(config.transactional_id, config.transaction_timeout_ms)
+            self.transactions = TransactionManager(config.transactional_id, config.transaction_timeout_ms)
 
     def ready(self, queue: PartitionQueue) -> bool:
         """Whether batches of this queue have, or can be given, sequence numbers now."""

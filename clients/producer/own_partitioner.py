@@ -5,7 +5,7 @@ in by linear hashing, because otherwise the key's records would be in two places
 `enable.ordered.delivery=false`, and one of a cluster without generations, lets it choose freely; such a choice is kept
 like a partition that was named: the record is never moved.
 
-Pure but for what the application's code does. Order of the calls: `Partitioner` in `clients.partitioner`.
+Pure but for what the application's code does. Order of the calls: `Partitioner` in `clients.producer.partitioner`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from operator import index as as_index
 from typing import Any
 
-from anabranch.clients.partitioner import ClusterView, Partitioner, PartitionerFunction
+from anabranch.clients.producer.partitioner import ClusterView, Partitioner, PartitionerFunction
 from anabranch.clients.producer.queues import TopicQueues
 from anabranch.clients.producer.routes import UNKEYED, explicit_route
 

@@ -17,18 +17,16 @@ from anabranch.clients.config import NetworkConfig, ProducerConfig, parse_server
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.network import Network
-from anabranch.clients.partitioner import ClusterView, Partitioner, PartitionerFunction
 from anabranch.clients.producer.accumulator import Accumulator
-from anabranch.clients.producer.drained import Statistics
-from anabranch.clients.producer.entrance import Entrance
-from anabranch.clients.producer.flush import Flush
 from anabranch.clients.producer.marks import Marks
-from anabranch.clients.producer.metrics import ProducerMetrics, metrics_of
+from anabranch.clients.producer.metrics import ProducerMetrics, Statistics
 from anabranch.clients.producer.own_partitioner import OwnPartitioner
+from anabranch.clients.producer.partitioner import ClusterView, Partitioner, PartitionerFunction
 from anabranch.clients.producer.queues import Record, RecordMetadata, TopicQueues
 from anabranch.clients.producer.routes import check_accepted, route_of
 from anabranch.clients.producer.sender import ALL, Sender
-from anabranch.clients.producer.transactor import TransactionScope, Transactor
+from anabranch.clients.producer.transaction_task import TransactionScope, TransactionTask
+from anabranch.clients.producer.waiters import Entrance, Flush
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -116,7 +114,7 @@ class Producer:
         self._network: Network
         self._sender: Sender
         self._entrance: Entrance
-        self._transactor: Transactor | None = None
+        self._transaction_task: TransactionTask | None = None
         self._clock: Callable[[], float]
         self._clock_ms: Callable[[], int]
         self._chosen_clock_ms = clock_ms
@@ -151,7 +149,7 @@ class Producer:
     async def _start_transactions(self) -> None:
         transactions = self._accumulator.numbering.transactions
         if transactions is not None:
-            self._transactor = Transactor(
+            self._transaction_task = TransactionTask(
                 transactions,
                 self._network,
                 self._accumulator,
@@ -159,7 +157,7 @@ class Producer:
                 self._rng,
                 max_block_ms=self._config.max_block_ms,
             )
-            await self._transactor.start()
+            await self._transaction_task.start()
 
     async def stop(self) -> None:
         """Send what is left, within the delivery timeout, and disconnect. Stopping twice is harmless.
@@ -170,7 +168,7 @@ class Producer:
             return
         self._state = "stopping"
         try:
-            if self._transactor is None:
+            if self._transaction_task is None:
                 await self.flush()
         finally:
             self._state = "stopped"
@@ -178,8 +176,8 @@ class Producer:
 
     async def _disconnect(self) -> None:
         try:
-            if self._transactor is not None:
-                await self._transactor.stop()
+            if self._transaction_task is not None:
+                await self._transaction_task.stop()
         finally:
             await self._sender.stop()
             self._accumulator.abandon(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was stopped"))
@@ -260,11 +258,11 @@ class Producer:
         member = ConsumerGroupMetadata(group) if isinstance(group, str) else group
         await self._transactional().send_offsets(offsets, member)
 
-    def _transactional(self) -> Transactor:
+    def _transactional(self) -> TransactionTask:
         self._check_running()
-        if self._transactor is None:
+        if self._transaction_task is None:
             raise RuntimeError("transactions need a transactional_id")
-        return self._transactor
+        return self._transaction_task
 
     # looking inside
 
@@ -289,7 +287,7 @@ class Producer:
 
     def metrics(self) -> ProducerMetrics:
         """How much was sent, and what resizes cost."""
-        return metrics_of(self._accumulator)
+        return self._accumulator.metrics()
 
     @property
     def metadata(self) -> ClusterMetadata:
@@ -309,19 +307,19 @@ class Producer:
     ) -> asyncio.Future[RecordMetadata]:
         if (key is not None and key.__class__ is not bytes) or (value is not None and value.__class__ is not bytes):
             raise TypeError("keys and values are bytes: encode them before sending")
-        if self._transactor is not None:
-            self._transactor.check_open()
+        if self._transaction_task is not None:
+            self._transaction_task.check_open()
         route = route_of(key, partition)
         now = self._clock()
         receipt: asyncio.Future[RecordMetadata] = self._loop.create_future()
-        if self._transactor is not None:
+        if self._transaction_task is not None:
             # Who does not look at it hears from the commit.
             receipt.add_done_callback(_mark_heard)
         stamped_ms = self._clock_ms() if timestamp_ms is None else timestamp_ms
         if self._marks is not None and key is not None:
             headers = (*headers, self._marks.next_header(queues.name, key))
             begun = self._accumulator.append(queues, route, key, value, headers, stamped_ms, receipt, now)
-            self._marks.accepted(queues.name, key, transactional=self._transactor is not None)
+            self._marks.accepted(queues.name, key, transactional=self._transaction_task is not None)
         else:
             begun = self._accumulator.append(queues, route, key, value, headers, stamped_ms, receipt, now)
         if begun:
@@ -387,8 +385,8 @@ class Producer:
             self._entrance.let_in()
         for flush in self._flushes:
             flush.settled(records)
-        if self._transactor is not None:
-            self._transactor.wake()
+        if self._transaction_task is not None:
+            self._transaction_task.wake()
 
 
 def _mark_heard(receipt: asyncio.Future[RecordMetadata]) -> None:

@@ -11,10 +11,26 @@ Pure; what waits for an instant or for metadata says so in `Drained`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from anabranch.clients.config import ProducerConfig
-from anabranch.clients.producer.drained import Drained
 from anabranch.clients.producer.numbering import Numbering
 from anabranch.clients.producer.queues import Batch, PartitionQueue
+
+
+@dataclass(slots=True)
+class Drained:
+    """What to transmit now, per node, and when to ask again if nothing happens before."""
+
+    requests: dict[int, list[Batch]] = field(default_factory=dict)
+    wake_at: float | None = None
+    refresh: bool = False
+    """Fresh metadata would help: a leader is unknown, or has moved on to a generation that we do not know yet."""
+
+    def wake_by(self, instant: float) -> None:
+        """Ask again at `instant` at the latest."""
+        if self.wake_at is None or instant < self.wake_at:
+            self.wake_at = instant
 
 
 class Turns:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from anabranch.clients.producer.verdicts import AbortableError, FatalError
+from anabranch.clients.producer.transaction_verdicts import AbortableError, FatalError
 from anabranch.clients.streams import state_handover
 from anabranch.clients.streams.changelog import MARK_HEADERS, Marks, arrived_mark, changelog_topic, departed_mark
 from anabranch.clients.streams.tasks import Output, Task

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener
     from anabranch.clients.consumer.metrics import ConsumerMetrics
     from anabranch.clients.group_metadata import ConsumerGroupMetadata
-    from anabranch.clients.partitioner import ClusterView, Partitioner, StickyPartitioner
     from anabranch.clients.producer.metrics import ProducerMetrics
+    from anabranch.clients.producer.partitioner import ClusterView, Partitioner, StickyPartitioner
     from anabranch.clients.producer.producer import Producer
     from anabranch.clients.producer.queues import RecordMetadata
-    from anabranch.clients.producer.verdicts import AbortableError, FatalError, ProducerFenced
+    from anabranch.clients.producer.transaction_verdicts import AbortableError, FatalError, ProducerFenced
     from anabranch.clients.streams.config import StreamsConfig
     from anabranch.clients.streams.streams import Streams
     from anabranch.clients.streams.topology import Topology
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
     from anabranch.protocol.topic_partition import TopicPartition
 
 _HOMES = {
-    "AbortableError": "clients.producer.verdicts",
+    "AbortableError": "clients.producer.transaction_verdicts",
     "Admin": "clients.admin",
     "Cluster": "cluster",
-    "ClusterView": "clients.partitioner",
+    "ClusterView": "clients.producer.partitioner",
     "Consumer": "clients.consumer.consumer",
     "ConsumerGroupMetadata": "clients.group_metadata",
     "ConsumerMetrics": "clients.consumer.metrics",
     "ConsumerRecord": "clients.consumer.delivery",
     "ErrorCode": "protocol.errors",
-    "FatalError": "clients.producer.verdicts",
+    "FatalError": "clients.producer.transaction_verdicts",
     "KafkaError": "protocol.errors",
     "NewTopic": "clients.admin",
     "PartitionKeyRebalanceListener": "clients.consumer.listener",
-    "Partitioner": "clients.partitioner",
+    "Partitioner": "clients.producer.partitioner",
     "Producer": "clients.producer.producer",
-    "ProducerFenced": "clients.producer.verdicts",
+    "ProducerFenced": "clients.producer.transaction_verdicts",
     "ProducerMetrics": "clients.producer.metrics",
     "RecordMetadata": "clients.producer.queues",
-    "StickyPartitioner": "clients.partitioner",
+    "StickyPartitioner": "clients.producer.partitioner",
     "Streams": "clients.streams.streams",
     "StreamsConfig": "clients.streams.config",
     "TopicPartition": "protocol.topic_partition",

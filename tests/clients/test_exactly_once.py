@@ -230,8 +230,8 @@ async def test_a_timed_out_commit_may_be_asked_for_again() -> None:
         async with Producer(cluster.bootstrap_servers, transactional_id="id") as producer:
             await producer.begin_transaction()
             await producer.send_and_wait("out", b"kept")
-            assert producer._transactor is not None
-            producer._transactor._max_block_ms = 300
+            assert producer._transaction_task is not None
+            producer._transaction_task._max_block_ms = 300
             for node_id in (1, 2, 3):
                 await cluster.crash_broker(node_id)
             with pytest.raises(KafkaError) as refused:

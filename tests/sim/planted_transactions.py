@@ -141,12 +141,12 @@ def partitions_not_written(planter: Planter) -> None:
 
 @plant("transactions: a producer ends one before its records are stored")
 def ended_too_early(planter: Planter) -> None:
-    from anabranch.clients.producer.transactions import Transactions
+    from anabranch.clients.producer.transaction_manager import TransactionManager
 
     def ask(transactions: Any, *, settled: bool) -> Any:
         return original(transactions, settled=True)
 
-    original = planter.replace(Transactions, "next", ask)
+    original = planter.replace(TransactionManager, "next", ask)
 
 
 @plant(
@@ -154,9 +154,9 @@ def ended_too_early(planter: Planter) -> None:
     aim="a copier's records cannot be stored in time",
 )
 def failures_forgiven(planter: Planter) -> None:
-    from anabranch.clients.producer.transactions import Transactions
+    from anabranch.clients.producer.transaction_manager import TransactionManager
 
-    planter.replace(Transactions, "batch_failed", lambda transactions, code, why: None)
+    planter.replace(TransactionManager, "batch_failed", lambda transactions, code, why: None)
 
 
 @plant("groups: an assignor gives a partition to two members")

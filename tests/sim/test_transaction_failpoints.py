@@ -14,7 +14,7 @@ import pytest
 from anabranch import Admin, NewTopic, Producer
 from anabranch.broker.coordinators.coordinator_failpoints import STEPS
 from anabranch.broker.replication.partition import Partition
-from anabranch.clients.producer.verdicts import AbortableError, TransactionError
+from anabranch.clients.producer.transaction_verdicts import AbortableError, TransactionError
 from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.control import ControlType, read_control
 from anabranch.protocol.records.record import iter_records

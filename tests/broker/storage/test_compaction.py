@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from anabranch.broker.storage.aborted_transactions import AbortedTransaction, CleanedTransactions
 from anabranch.broker.storage.compaction import BatchFilter, OffsetMap
-from anabranch.broker.storage.transactions import AbortedTransaction, CleanedTransactions
 from anabranch.protocol.records.batch import BatchHeader, check_crc, read_header, stamp
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.control import build_end_transaction

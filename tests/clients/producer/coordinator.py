@@ -1,16 +1,16 @@
 """A transaction coordinator and a group coordinator as Kafka's are, small enough to be obviously right.
 
-Answers the requests of `clients.producer.questions`; a marker is written at the moment a transaction ends. `mood`
-makes it answer something else, before or instead of doing what was asked.
+Answers the requests of `clients.producer.transaction_questions`; a marker is written at the moment a
+transaction ends. `mood` makes it answer something else, before or instead of doing what was asked.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from anabranch.clients.producer.questions import Question
-from anabranch.clients.producer.transactions import Transactions
-from anabranch.clients.producer.verdicts import Step, Verdict
+from anabranch.clients.producer.transaction_manager import TransactionManager
+from anabranch.clients.producer.transaction_questions import Question
+from anabranch.clients.producer.transaction_verdicts import Step, Verdict
 from anabranch.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnResponse
 from anabranch.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -152,7 +152,7 @@ def offsets_response(request: Any, code: ErrorCode) -> TxnOffsetCommitResponse:
     )
 
 
-def ask(transactions: Transactions, coordinator: Coordinator, *, settled: bool = True) -> list[Step]:
+def ask(transactions: TransactionManager, coordinator: Coordinator, *, settled: bool = True) -> list[Step]:
     """Ask everything there is to ask; the steps in their order."""
     steps: list[Step] = []
     while (question := transactions.next(settled=settled)) is not None:

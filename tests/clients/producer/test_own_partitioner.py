@@ -13,8 +13,8 @@ import pytest
 
 from anabranch import Admin, ClusterView, NewTopic, Partitioner, Producer, StickyPartitioner
 from anabranch.clients.metadata import ClusterMetadata
-from anabranch.clients.partitioner import PartitionerFunction
 from anabranch.clients.producer.own_partitioner import OwnPartitioner
+from anabranch.clients.producer.partitioner import PartitionerFunction
 from anabranch.clients.producer.queues import TopicQueues
 from anabranch.clients.producer.routes import explicit_route
 from anabranch.cluster import Cluster as Brokers

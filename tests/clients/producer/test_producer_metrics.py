@@ -7,7 +7,6 @@ import random
 from anabranch.clients.backoff import Backoff
 from anabranch.clients.config import ProducerConfig
 from anabranch.clients.producer.accumulator import Accumulator
-from anabranch.clients.producer.metrics import metrics_of
 from anabranch.clients.producer.queues import Batch
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.lineage import Lineage
@@ -46,18 +45,18 @@ class Bench:
 def test_records_are_under_way_acknowledged_or_failed() -> None:
     bench = Bench()
     bench.send(0, 0, 0, 0)
-    metrics = metrics_of(bench.accumulator)
+    metrics = bench.accumulator.metrics()
     assert (metrics.records_sent, metrics.records_acknowledged, metrics.records_failed) == (4, 0, 0)
     assert metrics.buffered_bytes == 4 * 16
     (first,) = bench.drain()
     bench.answer(first)
     (second,) = bench.drain()[:1]
     bench.answer(second, ErrorCode.MESSAGE_TOO_LARGE)
-    metrics = metrics_of(bench.accumulator)
+    metrics = bench.accumulator.metrics()
     assert (metrics.records_sent, metrics.records_acknowledged, metrics.records_failed) == (4, 1, 1)
     bench.now = 20
     bench.drain()  # the rest is too old
-    metrics = metrics_of(bench.accumulator)
+    metrics = bench.accumulator.metrics()
     assert (metrics.records_acknowledged, metrics.records_failed, metrics.buffered_bytes) == (1, 3, 0)
     assert (metrics.switches, metrics.stalls) == (0, 0)
 
@@ -69,12 +68,12 @@ def test_a_stall_lasts_from_the_refusal_until_no_record_is_left_without_a_partit
     bench.answer(refused, ErrorCode.INVALID_PARTITION_METADATA, generation=1)
     bench.now = 1.0
     bench.drain()
-    metrics = metrics_of(bench.accumulator)
+    metrics = bench.accumulator.metrics()
     assert (metrics.batches_refused, metrics.records_rehashed, metrics.stalls) == (1, 0, 0)
     bench.now = 1.25
     bench.adopt(1)
     bench.drain()
-    metrics = metrics_of(bench.accumulator)
+    metrics = bench.accumulator.metrics()
     assert (metrics.switches, metrics.records_rehashed) == (1, 2)
     assert (metrics.stalls, metrics.last_stall_ms, metrics.longest_stall_ms) == (1, 250.0, 250.0)
 
@@ -91,7 +90,7 @@ def test_keys_stall_while_older_records_of_theirs_are_unresolved() -> None:
     bench.now = 0.5
     bench.answer(unresolved)
     assert len(bench.drain()) == 2
-    metrics = metrics_of(bench.accumulator)
+    metrics = bench.accumulator.metrics()
     assert (metrics.records_sent, metrics.records_acknowledged, metrics.records_rehashed) == (3, 1, 0)
     assert (metrics.stalls, metrics.longest_stall_ms) == (1, 500.0)
 
@@ -103,5 +102,5 @@ def test_a_switch_that_nothing_waits_for_is_no_stall() -> None:
     bench.drain()
     bench.adopt(1)
     bench.drain()
-    metrics = metrics_of(bench.accumulator)
+    metrics = bench.accumulator.metrics()
     assert (metrics.switches, metrics.stalls, metrics.records_rehashed) == (1, 0, 0)

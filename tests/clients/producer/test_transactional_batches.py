@@ -14,8 +14,8 @@ from anabranch.clients.backoff import Backoff
 from anabranch.clients.config import ProducerConfig
 from anabranch.clients.producer.accumulator import Accumulator
 from anabranch.clients.producer.queues import Batch
-from anabranch.clients.producer.transactions import State, Transactions
-from anabranch.clients.producer.verdicts import AbortableError, Step, TransactionAborted
+from anabranch.clients.producer.transaction_manager import State, TransactionManager
+from anabranch.clients.producer.transaction_verdicts import AbortableError, Step, TransactionAborted
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.records.batch import read_header
@@ -31,7 +31,7 @@ class Bench:
         self.accumulator = Accumulator(config, Backoff(initial_ms=100, jitter=0), random.Random(1))
         found = self.accumulator.numbering.transactions
         assert found is not None
-        self.transactions: Transactions = found
+        self.transactions: TransactionManager = found
         self.coordinator = Coordinator()
         self.now = 0.0
         self.resize((0, partitions))

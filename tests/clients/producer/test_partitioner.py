@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from anabranch.clients.partitioner import Sticky, modulo
+from anabranch.clients.producer.partitioner import Sticky, modulo
 from anabranch.clients.producer.queues import TopicQueues
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.lineage import Lineage

@@ -19,8 +19,8 @@ on its way, and an EndTxn that arrives late would end the next transaction of th
 takes that risk; KIP-890 removes it by raising the epoch each time. During a resize the producer's barrier (`switch`)
 moves records to other partitions: those are added like any new partition, in the middle of the transaction (K512).
 
-Pure: questions come out (`questions`), responses go in. Source: KIP-98, KIP-360, KIP-447, `TransactionManager` of
-Kafka's client 3.9.
+Pure: questions come out (`transaction_questions`), responses go in. Source: KIP-98, KIP-360, KIP-447,
+`TransactionManager` of Kafka's client 3.9.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
-from anabranch.clients.producer import questions
-from anabranch.clients.producer.questions import Asker, Question
-from anabranch.clients.producer.verdicts import (
+from anabranch.clients.producer import transaction_questions as questions
+from anabranch.clients.producer.transaction_questions import Asker, Question
+from anabranch.clients.producer.transaction_verdicts import (
     FATAL_FOR_BATCHES,
     AbortableError,
     FatalError,
@@ -86,7 +86,7 @@ class _Offsets(NamedTuple):
     offsets: Mapping[TopicPartition, int]
 
 
-class Transactions:
+class TransactionManager:
     """See the module. The shell asks `next`, transmits, and reports with `answered`."""
 
     def __init__(self, transactional_id: str, timeout_ms: int) -> None:

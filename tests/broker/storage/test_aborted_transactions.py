@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from anabranch.broker.storage.transactions import (
+from anabranch.broker.storage.aborted_transactions import (
     AbortedTransaction,
     CleanedTransactions,
     aborted_between,

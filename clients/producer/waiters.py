@@ -1,13 +1,18 @@
-"""Where records wait for room in the producer's buffer: first come, first served, one at a time."""
+"""Application tasks that wait for a producer's buffer: for room in it, or until what is in it has been settled.
+
+`Entrance` is where a `send` waits while the buffer is full: first come, first served, one at a time, so that records
+are accepted in the order of the calls. `Flush` ends with the last of the records that were accepted before it began.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from anabranch.clients.producer.accumulator import Accumulator
+from anabranch.clients.producer.queues import Record
 
 
 class Entrance:
@@ -41,3 +46,20 @@ class Entrance:
         """Give the turn to the first of those who wait."""
         if self.waiting and not self._accumulator.full and not self.waiting[0].done():
             self.waiting[0].set_result(None)
+
+
+class Flush:
+    """Counts down the records that a flush waits for: those accepted before it."""
+
+    __slots__ = ("_limit", "_remaining", "finished")
+
+    def __init__(self, limit: int, remaining: int, finished: asyncio.Future[None]) -> None:
+        self._limit = limit
+        self._remaining = remaining
+        self.finished = finished
+
+    def settled(self, records: Sequence[Record]) -> None:
+        """Some records are stored or have failed."""
+        self._remaining -= sum(record.order < self._limit for record in records)
+        if self._remaining <= 0 and not self.finished.done():
+            self.finished.set_result(None)

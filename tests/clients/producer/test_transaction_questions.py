@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
-from anabranch.clients.producer import questions
-from anabranch.clients.producer.questions import GROUP_KEY, TRANSACTION_KEY, Asker, Question
-from anabranch.clients.producer.verdicts import Step
+from anabranch.clients.producer import transaction_questions as questions
+from anabranch.clients.producer.transaction_questions import GROUP_KEY, TRANSACTION_KEY, Asker, Question
+from anabranch.clients.producer.transaction_verdicts import Step
 from anabranch.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,

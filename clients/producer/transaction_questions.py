@@ -1,8 +1,8 @@
 """What a transactional producer asks its coordinators: the five requests, who each is for, and how it was answered.
 
-Pure. When something is asked, and what follows from the answer, is decided in `transactions`; what an error code means,
-in `verdicts`. Requests about many partitions have one outcome here: the error that cannot be cured by asking again, if
-there is one. Source: KIP-98, KIP-447, `TransactionManager` of Kafka's client 3.9.
+Pure. When something is asked, and what follows from the answer, is decided in `transaction_manager`; what an error
+code means, in `transaction_verdicts`. Requests about many partitions have one outcome here: the error that cannot be
+cured by asking again, if there is one. Source: KIP-98, KIP-447, `TransactionManager` of Kafka's client 3.9.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
-from anabranch.clients.producer.verdicts import Step
+from anabranch.clients.producer.transaction_verdicts import Step
 from anabranch.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
 from anabranch.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from anabranch.protocol.apis.end_txn import EndTxnRequest

@@ -1,4 +1,4 @@
-"""The transactional producer's second task: asks the coordinators what `transactions` wants to know.
+"""The transactional producer's second task: asks the coordinators what its `TransactionManager` wants to know.
 
 Beside the sender, because adding partitions must not wait for records to be stored, nor they for it. One question at a
 time; a lost connection or a coordinator that moved only means that it is asked again. What the application asks for
@@ -18,10 +18,10 @@ from typing import Any, Final
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.network import GROUP, Network
 from anabranch.clients.producer.accumulator import Accumulator
-from anabranch.clients.producer.questions import ADD_PARTITIONS_VERSION_MAX, Question
 from anabranch.clients.producer.sender import Sender
-from anabranch.clients.producer.transactions import State, Transactions
-from anabranch.clients.producer.verdicts import AbortableError, FatalError, Step, Verdict
+from anabranch.clients.producer.transaction_manager import State, TransactionManager
+from anabranch.clients.producer.transaction_questions import ADD_PARTITIONS_VERSION_MAX, Question
+from anabranch.clients.producer.transaction_verdicts import AbortableError, FatalError, Step, Verdict
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -31,12 +31,12 @@ CONCURRENT_RETRY_S: Final = 0.02
 """The transaction before is still being completed, which takes no longer than writing its markers."""
 
 
-class Transactor:
+class TransactionTask:
     """Runs the transactions of one producer."""
 
     def __init__(
         self,
-        transactions: Transactions,
+        transactions: TransactionManager,
         network: Network,
         accumulator: Accumulator,
         sender: Sender,
@@ -190,7 +190,7 @@ class Transactor:
 
     async def _until(self, reached: Callable[[], bool], otherwise: str) -> None:
         """Wait for something to come true; raises what makes that impossible, and REQUEST_TIMED_OUT after a while."""
-        assert self._task is not None, "a transactor is started before it is asked for anything"
+        assert self._task is not None, "a transaction task is started before it is asked for anything"
         self.wake()
         try:
             async with asyncio.timeout(self._max_block_ms / 1000):
@@ -216,20 +216,20 @@ class Transactor:
 class TransactionScope:
     """`async with producer.transaction():` commits at its end, and aborts if an exception leaves it."""
 
-    def __init__(self, transactor: Transactor) -> None:
-        self._transactor = transactor
+    def __init__(self, task: TransactionTask) -> None:
+        self._task = task
 
     async def __aenter__(self) -> None:
-        await self._transactor.begin()
+        await self._task.begin()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
             try:
-                await self._transactor.commit()
+                await self._task.commit()
             except AbortableError:
-                await self._transactor.abort()
+                await self._task.abort()
                 raise
         elif not isinstance(error, FatalError):
-            await self._transactor.abort()
+            await self._task.abort()

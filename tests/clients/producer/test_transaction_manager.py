@@ -13,8 +13,8 @@ from itertools import product
 import pytest
 
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
-from anabranch.clients.producer.transactions import LEGAL, UNKNOWN_ATTEMPTS, State, Transactions
-from anabranch.clients.producer.verdicts import (
+from anabranch.clients.producer.transaction_manager import LEGAL, UNKNOWN_ATTEMPTS, State, TransactionManager
+from anabranch.clients.producer.transaction_verdicts import (
     VERDICTS,
     AbortableError,
     FatalError,
@@ -31,20 +31,20 @@ GROUP = ConsumerGroupMetadata("g", 3, "m")
 SOURCE = TopicPartition("in", 0)
 
 
-def ready() -> tuple[Transactions, Coordinator]:
-    transactions, coordinator = Transactions("id", 60000), Coordinator()
+def ready() -> tuple[TransactionManager, Coordinator]:
+    transactions, coordinator = TransactionManager("id", 60000), Coordinator()
     transactions.initialize()
     assert ask(transactions, coordinator) == [Step.INITIALIZE]
     return transactions, coordinator
 
 
-def begun() -> tuple[Transactions, Coordinator]:
+def begun() -> tuple[TransactionManager, Coordinator]:
     transactions, coordinator = ready()
     transactions.begin()
     return transactions, coordinator
 
 
-def failing(code: ErrorCode, step: Step = Step.ADD_PARTITIONS) -> Transactions:
+def failing(code: ErrorCode, step: Step = Step.ADD_PARTITIONS) -> TransactionManager:
     """A producer that has just been answered with an error."""
     transactions, coordinator = begun()
     if step is Step.ADD_PARTITIONS:
@@ -68,7 +68,7 @@ def failing(code: ErrorCode, step: Step = Step.ADD_PARTITIONS) -> Transactions:
 
 @pytest.mark.parametrize(("before", "after"), [*product(State, State)])
 def test_only_what_the_table_allows(before: State, after: State) -> None:
-    transactions = Transactions("id", 1)
+    transactions = TransactionManager("id", 1)
     transactions.state = before
     if after in LEGAL[before]:
         transactions._move(after)
@@ -308,7 +308,7 @@ def test_client_and_coordinator_agree_in_the_end(seed: int) -> None:
         assert transactions.identity == (coordinator.producer_id, coordinator.epoch)
 
 
-def _stormy(rng: random.Random, transactions: Transactions, coordinator: Coordinator) -> None:
+def _stormy(rng: random.Random, transactions: TransactionManager, coordinator: Coordinator) -> None:
     """Up to a few questions, of which some never arrive, some are refused, and some answers get lost."""
     for _ in range(rng.randrange(6)):
         question = transactions.next(settled=True)
@@ -325,8 +325,10 @@ def _stormy(rng: random.Random, transactions: Transactions, coordinator: Coordin
         transactions.answered(question, coordinator.answer(question, code))
 
 
-@pytest.mark.parametrize("end", [Transactions.commit, Transactions.abort])
-def test_an_end_that_came_unheard_may_be_asked_for_again_until_it_is_told(end: Callable[[Transactions], None]) -> None:
+@pytest.mark.parametrize("end", [TransactionManager.commit, TransactionManager.abort])
+def test_an_end_that_came_unheard_may_be_asked_for_again_until_it_is_told(
+    end: Callable[[TransactionManager], None],
+) -> None:
     """Goal: whoever gave up waiting learns the outcome by asking again, however long ago it came."""
     transactions, coordinator = begun()
     transactions.admits("t", 0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from anabranch.clients.producer.flush import Flush
 from anabranch.clients.producer.queues import Record
 from anabranch.clients.producer.routes import UNKEYED
+from anabranch.clients.producer.waiters import Flush
 from tests.clients.producer.world import Receipt
 
 
