@@ -1,0 +1,78 @@
+"""What README and the pages show can be run: commands exist with their options, and code imports what there is."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import shlex
+
+import click
+import pytest
+
+from anabranch.main import cli
+from tests.documents.links import pages
+from tests.documents.made import ROOT
+
+MADE = {"docs/map.md", "docs/reference.md"}
+PAGES = [page for page in pages(ROOT) if page.relative_to(ROOT).as_posix() not in MADE]
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def blocks(language: str) -> list[str]:
+    fence = re.compile(rf"^```{language}\n(.*?)^```", re.MULTILINE | re.DOTALL)
+    return [block for page in PAGES for block in fence.findall(page.read_text())]
+
+
+def commands(program: str) -> list[str]:
+    """What is typed: at a prompt, or as code in a sentence that says where its arguments go."""
+    typed = [line for block in blocks("console") for line in re.findall(r"^\$ (.+)$", block, re.MULTILINE)]
+    quoted = [one for page in PAGES for one in re.findall(r"`([^`\n]+)`", page.read_text())]
+    words = rf"^(?:\.venv/bin/)?{program}(?: |$)"
+    return sorted({re.sub(words, "", one) for one in (*typed, *quoted) if re.match(words, one)})
+
+
+@pytest.mark.parametrize("typed", commands("anabranch"))
+def test_commands_of_anabranch_can_be_given(typed: str) -> None:
+    """Parsed as far as they go: what is missing in a sentence is no error, what is not known is one."""
+    command: click.Command = cli
+    words = shlex.split(typed)
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        name = words.pop(0)
+        found = command.get_command(click.Context(command), name)
+        assert found is not None, f"anabranch {typed}: there is no {name}"
+        command = found
+    if isinstance(command, click.Group) and not words:
+        return  # it is spoken of, not called
+    try:
+        command.make_context("anabranch", words)
+    except click.MissingParameter:
+        pass
+    except click.exceptions.Exit as done:
+        assert done.exit_code == 0
+
+
+@pytest.mark.parametrize("typed", commands("make"))
+def test_targets_are_in_the_makefile(typed: str) -> None:
+    assert {word for word in typed.split() if "=" not in word} <= TARGETS
+
+
+@pytest.mark.parametrize("typed", commands(r"(?:python3?|\.venv/bin/python) -m"))
+def test_modules_can_be_run(typed: str) -> None:
+    module = typed.split()[0]
+    if module in ("venv", "pip"):
+        return
+    spec = importlib.util.find_spec(module)
+    assert spec is not None, module
+    if spec.submodule_search_locations is not None:
+        assert importlib.util.find_spec(f"{module}.__main__") is not None, module
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_code_imports_what_there_is(code: str) -> None:
+    tree = ast.parse(code)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "anabranch":
+            module = importlib.import_module(node.module or "")
+            for name in node.names:
+                assert hasattr(module, name.name), f"{node.module} has no {name.name}"
