@@ -1,8 +1,9 @@
-"""`Admin`: topics, resizes, configurations, replicas; look at the cluster. Waits for effects when asked to.
+"""`Admin`: creates, deletes and resizes topics, changes settings, moves replicas, describes the cluster.
 
-Requests that change something go to the node that takes the controller's requests, again if that changes meanwhile. A
-refusal is a `KafkaError` with Kafka's code and the broker's text. Retrying is safe: a resize that already happened, or
-a topic that this very call has created before its answer got lost, is recognised as done.
+The client sends a request that changes something to the node that takes the controller's requests, and again if that
+node changes meanwhile. A refusal is raised as a `KafkaError` with Kafka's code and the broker's text. Retrying is safe:
+a resize that has happened already, or a topic that an earlier attempt of the same call has created before its answer
+was lost, counts as done.
 """
 
 from __future__ import annotations
@@ -28,7 +29,15 @@ _DEFAULT = -1
 
 @dataclass(frozen=True, kw_only=True)
 class NewTopic:
-    """A topic to be created. -1: as the cluster's defaults say. `assignments` maps partitions to their brokers."""
+    """A topic to be created.
+
+    Args:
+        name: Its name.
+        partitions: How many partitions it begins with; -1: the cluster's `num.partitions`.
+        replication_factor: How many brokers hold each partition; -1: the cluster's `default.replication.factor`.
+        assignments: Partition -> broker ids, the preferred leader first, in place of the two counts.
+        configs: Settings of the topic by their Kafka names, such as {"cleanup.policy": "compact"}.
+    """
 
     name: str
     partitions: int = _DEFAULT
@@ -39,15 +48,35 @@ class NewTopic:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterDescription:
-    """Who is there, and who takes the controller's requests."""
+    """The cluster's brokers, and the one that takes the controller's requests."""
 
     cluster_id: str
     controller_id: int
+    """A node's id; -1 while there is no controller."""
     brokers: tuple[Node, ...]
+    """Those that are alive, by id."""
 
 
 class Admin:
-    """Administers a cluster; an async context manager."""
+    """Administers a cluster; an async context manager.
+
+        async with Admin("127.0.0.1:9092") as admin:
+            await admin.create_topics([NewTopic(name="orders", partitions=4)])
+            await admin.create_partitions("orders", 6)
+
+    Every call may raise, besides what is listed with it, a `ConnectionError` when no node can be reached, a
+    `TimeoutError` when a node does not answer within the request timeout, and a `KafkaError` with any code that the
+    cluster refuses the request with.
+
+    Args:
+        bootstrap_servers: "HOST:PORT,HOST:PORT" or a list of them: brokers from which the others are learned.
+        client_id: The name under which brokers log and count this client's requests.
+        request_timeout_ms: How long one request may take, and how long the cluster may take for a change.
+        rng: Where random choices come from, such as the pause before a retry.
+
+    Raises:
+        ValueError: A bootstrap server is not of the form HOST:PORT.
+    """
 
     def __init__(
         self,
@@ -67,7 +96,14 @@ class Admin:
         self._network: Network | None = None
 
     async def start(self) -> Self:
-        """Reach the cluster. `ConnectionError` if no bootstrap server answers."""
+        """Connect to the cluster. `async with` calls it.
+
+        Returns:
+            The client itself.
+
+        Raises:
+            ConnectionError: No bootstrap server answers.
+        """
         network = Network(self._config, self._rng)
         network.without_auto_creation()
         try:
@@ -94,7 +130,7 @@ class Admin:
 
     @property
     def network(self) -> Network:
-        """The connections behind this client."""
+        """The connections behind this client. Raises RuntimeError when it is not started."""
         if self._network is None:
             raise RuntimeError("the admin client is not started")
         return self._network
@@ -102,7 +138,16 @@ class Admin:
     # topics
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
-        """Create topics; the first refusal is raised when all have been tried."""
+        """Create topics. The cluster tries all of them before the first refusal is raised.
+
+        Args:
+            topics: What to create.
+            validate_only: Let the cluster check them and create none.
+
+        Raises:
+            KafkaError: TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG,
+                INVALID_TOPIC_EXCEPTION for a name that cannot be; the message names the topic.
+        """
         from anabranch.protocol.apis.create_topics import (
             CreatableReplicaAssignment,
             CreatableTopic,
@@ -133,10 +178,15 @@ class Admin:
         _raise_refusals(response.topics, tolerated=done_before)
 
     async def delete_topics(self, names: Sequence[str]) -> dict[str, str]:
-        """Delete topics; the first refusal is raised when all have been tried.
+        """Delete topics. The cluster tries all of them before the first refusal is raised.
 
-        Returns, by topic, what its end still waits for, such as a broker that is down and holds logs of it: until then
-        nobody sees the topic, and nobody can create one of its name.
+        Returns:
+            Topic -> what the end of its deletion still waits for, such as a broker that is down and holds logs of it; a
+            topic that is gone is left out. Until the end clients do not see the topic, and none of its name can be
+            created.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED; the message names the topic.
         """
         from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
         from anabranch.protocol.wire import ZERO_UUID
@@ -159,10 +209,21 @@ class Admin:
     async def create_partitions(
         self, topic: str, count: int, *, allow_shrink: bool = False, validate_only: bool = False
     ) -> None:
-        """Resize a topic to `count` partitions: keys keep their order. Fewer than now only with `allow_shrink`.
+        """Resize a topic: split its partitions into more, or merge them into fewer. Keys keep their order.
 
-        Returns when the resize is published (or under way, if that takes longer than the request timeout): see
-        `wait_for_generation`.
+        Returns when the resize is published, which is when clients begin to use the new count. Merged partitions are
+        removed later, once their records have expired.
+
+        Args:
+            topic: The topic's name.
+            count: How many partitions it is to have, 1 or more.
+            allow_shrink: Without it, a smaller count than now is refused, as Kafka does.
+            validate_only: Let the cluster check the request and change nothing.
+
+        Raises:
+            KafkaError: INVALID_PARTITIONS for the count that it has already, or one that it cannot have;
+                REASSIGNMENT_IN_PROGRESS while its replicas move; REQUEST_TIMED_OUT when publishing takes longer than
+                the request timeout: the resize goes on, `wait_for_generation` waits for it.
         """
         from anabranch.protocol.apis.create_partitions import (
             CreatePartitionsRequest,
@@ -181,12 +242,29 @@ class Admin:
         _raise_refusals(response.results)
 
     async def list_topics(self, *, include_internal: bool = False) -> list[str]:
-        """The names of all topics, sorted."""
+        """List the topics.
+
+        Args:
+            include_internal: With those that the cluster keeps its own state in, such as `__consumer_offsets`.
+
+        Returns:
+            Their names, sorted.
+        """
         metadata = await self._metadata_of(None)
         return sorted(name for name, topic in metadata.topics.items() if include_internal or not topic.internal)
 
     async def describe_topics(self, names: Sequence[str] | None = None) -> dict[str, Topic]:
-        """Topics with their partitions and lineage: those named, or all. `KafkaError` for one that does not exist."""
+        """Describe topics: partitions, leaders, in-sync replicas, generation and lineage.
+
+        Args:
+            names: The topics; None for all of them.
+
+        Returns:
+            Name -> topic.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, with the name of a topic that does not exist.
+        """
         metadata = await self._metadata_of(names)
         for name in names or ():
             if name not in metadata.topics:
@@ -194,13 +272,13 @@ class Admin:
         return dict(metadata.topics) if names is None else {name: metadata.topics[name] for name in names}
 
     async def describe_topic(self, name: str) -> Topic:
-        """One topic."""
+        """Describe one topic. Returns and raises as `describe_topics`."""
         return (await self.describe_topics([name]))[name]
 
     # the cluster
 
     async def describe_cluster(self) -> ClusterDescription:
-        """The brokers, the controller and the cluster's id."""
+        """Describe the cluster: its id, its live brokers, its controller."""
         from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
         request = DescribeClusterRequest(include_cluster_authorized_operations=False)
@@ -220,7 +298,20 @@ class Admin:
     async def describe_configs(
         self, topic: str | None = None, *, broker: int | None = None, names: Sequence[str] | None = None
     ) -> dict[str, ConfigEntry]:
-        """The settings of a topic, of a broker, or of all brokers (`config_admin.ALL_BROKERS`), by name."""
+        """Read the settings of a topic or a broker.
+
+        Args:
+            topic: The topic's name, or None for a broker's settings.
+            broker: The broker's id; -1 (`config_admin.ALL_BROKERS`) for the values of all that have none of their own.
+            names: The settings' names; None for all.
+
+        Returns:
+            Name -> value and where it comes from.
+
+        Raises:
+            ValueError: Neither a topic nor a broker is named, or both are.
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for a broker that does not exist.
+        """
         from anabranch.clients.config_admin import describe_configs
 
         return await describe_configs(self.network, topic, broker, names)
@@ -236,7 +327,22 @@ class Admin:
         subtract: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Change single settings; what is not named stays. Nodes take them up while they run."""
+        """Change single settings of a topic or a broker; the others stay. Nodes take them up while they run.
+
+        Args:
+            topic: The topic's name, or None for a broker's settings.
+            broker: The broker's id; -1 (`config_admin.ALL_BROKERS`) for all brokers.
+            changes: Name -> new value.
+            unset: Names of settings that go back to their default.
+            append: Name -> values to be added to a setting that is a list, with commas between them.
+            subtract: Name -> values to be taken out of a list.
+            validate_only: Let the cluster check the changes and make none.
+
+        Raises:
+            ValueError: Neither a topic nor a broker is named, or both are.
+            KafkaError: INVALID_CONFIG for a setting that does not exist, or a value that it cannot have;
+                INVALID_REQUEST for one that only a restart can change.
+        """
         from anabranch.clients.config_admin import alter_configs
 
         await alter_configs(
@@ -253,7 +359,17 @@ class Admin:
     # replicas
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete what lies before these offsets (-1: all that is committed); where the partitions begin now."""
+        """Delete the oldest records of partitions.
+
+        Args:
+            before: Partition -> the offset of the first record to be kept; -1 deletes all that is committed.
+
+        Returns:
+            Partition -> the offset at which it begins now.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION for a topic that is compacted only.
+        """
         from anabranch.clients.replica_admin import delete_records
 
         return await delete_records(self.network, before, self._timeout_ms)
@@ -261,13 +377,31 @@ class Admin:
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
     ) -> Outcomes:
-        """Let preferred replicas lead again, or (`unclean`) any that is alive; all partitions if none is named."""
+        """Elect leaders: preferred replicas that are in sync, or with `unclean` any replica that is alive.
+
+        Args:
+            partitions: The partitions; None for all that are not led as they should be.
+            unclean: Elect replicas that are not in sync where no other is alive: acknowledged records are lost.
+
+        Returns:
+            Partition -> None, or why it has no new leader: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE,
+            ELIGIBLE_LEADERS_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION.
+        """
         from anabranch.clients.replica_admin import elect_leaders
 
         return await elect_leaders(self.network, partitions, unclean=unclean, timeout_ms=self._timeout_ms)
 
     async def alter_partition_reassignments(self, moves: Mapping[TopicPartition, Sequence[int] | None]) -> Outcomes:
-        """Begin to move partitions to these replicas; None calls a move off."""
+        """Begin to move partitions to other brokers; `list_partition_reassignments` shows how far the moves are.
+
+        Args:
+            moves: Partition -> the ids of the brokers that are to hold it, the preferred leader first; None calls a
+                move off.
+
+        Returns:
+            Partition -> None when its move has begun, or why it has not: INVALID_REPLICA_ASSIGNMENT,
+            NO_REASSIGNMENT_IN_PROGRESS, OPERATION_NOT_ATTEMPTED while the topic is resized.
+        """
         from anabranch.clients.replica_admin import alter_partition_reassignments
 
         return await alter_partition_reassignments(self.network, moves, self._timeout_ms)
@@ -275,19 +409,44 @@ class Admin:
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """What is on the move."""
+        """List the partitions whose replicas are being moved.
+
+        Args:
+            partitions: Look at these only; None for all.
+
+        Returns:
+            Partition -> its replicas, which of them are being added, which are to be removed.
+        """
         from anabranch.clients.replica_admin import list_partition_reassignments
 
         return await list_partition_reassignments(self.network, partitions, self._timeout_ms)
 
     async def describe_log_dirs(self, broker: int) -> list[LogDir]:
-        """The directories of a broker, and the size and lag of what is in them."""
+        """Describe the data directories of a broker.
+
+        Args:
+            broker: The broker's id.
+
+        Returns:
+            The directories, each with its size in bytes and the size and lag of every log in it.
+
+        Raises:
+            ConnectionError: The broker does not exist, or cannot be reached.
+        """
         from anabranch.clients.replica_admin import describe_log_dirs
 
         return await describe_log_dirs(self.network, broker)
 
     async def alter_replica_log_dirs(self, broker: int, moves: Mapping[TopicPartition, str]) -> Outcomes:
-        """Begin to move replicas of a broker to these of its directories."""
+        """Begin to move replicas of one broker between its data directories.
+
+        Args:
+            broker: The broker's id.
+            moves: Partition -> the path of the directory.
+
+        Returns:
+            Partition -> None when its move has begun, or why it has not: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR.
+        """
         from anabranch.clients.replica_admin import alter_replica_log_dirs
 
         return await alter_replica_log_dirs(self.network, broker, moves)
@@ -297,13 +456,37 @@ class Admin:
     async def wait_until(
         self, condition: Callable[[ClusterMetadata], bool], *topics: str, timeout_ms: float = 30000
     ) -> ClusterMetadata:
-        """Wait until the metadata of these topics satisfies `condition`. `TimeoutError` when the time is up first."""
+        """Wait until the metadata of some topics satisfies a condition.
+
+        Args:
+            condition: Called with every new snapshot of the metadata.
+            *topics: The topics that the snapshots are to have.
+            timeout_ms: How long to wait.
+
+        Returns:
+            The snapshot that satisfies the condition.
+
+        Raises:
+            TimeoutError: The time was up first.
+        """
         self.network.follow(*topics)
         await self.network.refresh()
         return await self.network.wait_for(condition, timeout_ms=timeout_ms)
 
     async def wait_for_generation(self, topic: str, generation: int, *, timeout_ms: float = 30000) -> Topic:
-        """Wait until a resize is published to every broker that answers."""
+        """Wait until a topic has been resized.
+
+        Args:
+            topic: The topic's name.
+            generation: The number of the resize, from 1 on: one more than the topic's `generation` was before.
+            timeout_ms: How long to wait.
+
+        Returns:
+            The topic.
+
+        Raises:
+            TimeoutError: The time was up first.
+        """
 
         def published(metadata: ClusterMetadata) -> bool:
             known = metadata.topics.get(topic)
@@ -312,7 +495,19 @@ class Admin:
         return (await self.wait_until(published, topic, timeout_ms=timeout_ms)).topics[topic]
 
     async def wait_for_topic(self, topic: str, *, replicas: int = 1, timeout_ms: float = 30000) -> Topic:
-        """Wait until every live partition has a leader and at least `replicas` in-sync replicas."""
+        """Wait until every live partition of a topic has a leader.
+
+        Args:
+            topic: The topic's name.
+            replicas: How many in-sync replicas each partition must have as well.
+            timeout_ms: How long to wait.
+
+        Returns:
+            The topic.
+
+        Raises:
+            TimeoutError: The time was up first.
+        """
 
         def led(metadata: ClusterMetadata) -> bool:
             known = metadata.topics.get(topic)
@@ -328,7 +523,7 @@ class Admin:
     # inside
 
     async def _change(self, request: Any, error_of: Callable[[Any], int], attempts: _Attempts) -> Any:
-        """Send to the controller, and wait longer than the controller itself waits for the change."""
+        """Send a request to the controller, and wait longer for the answer than the controller may take."""
         return await self.network.call_controller(
             request, error_of, timeout_ms=self._timeout_ms + 5000, on_unknown_outcome=attempts.note
         )
@@ -349,18 +544,18 @@ class Admin:
 
 
 class _Attempts:
-    """Whether an earlier attempt may have been carried out although its answer never came."""
+    """Whether an earlier attempt of the same request may have been carried out although its answer never came."""
 
     def __init__(self) -> None:
         self.outcome_unknown = False
 
     def note(self) -> None:
-        """An attempt was sent and not answered."""
+        """Called by the network when an attempt was sent and not answered."""
         self.outcome_unknown = True
 
 
 def _not_controller(rows: Sequence[Any]) -> int:
-    """NOT_CONTROLLER if any row says so: Kafka has no code at the top of these answers."""
+    """NOT_CONTROLLER if any row says so, for answers that have no error code of their own; else NONE."""
     return next((row.error_code for row in rows if row.error_code == ErrorCode.NOT_CONTROLLER), ErrorCode.NONE)
 
 

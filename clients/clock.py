@@ -1,6 +1,6 @@
 """The time of day, for timestamps that leave the process. Everything that waits uses the loop's clock instead.
 
-What others may have done meanwhile is measured by `elapsed_clock`, which stands still for nothing.
+`elapsed_clock` measures what other processes may have done meanwhile: it goes on while this one is stopped.
 
 Where a loop runs, the time of day is taken once and goes on with the loop's clock (`follow_loop_ms`): steps of the
 system's clock do not show in timestamps, and a simulated loop controls them like everything else (D8).
@@ -29,9 +29,9 @@ def follow_loop_ms() -> Callable[[], int]:
 def elapsed_clock() -> Callable[[], float]:
     """Seconds that go by also while this process is stopped, its loop is blocked, or the machine is suspended.
 
-    For what others do to us when they hear nothing: their time goes on. A loop's own clock need not (on Linux it leaves
-    out suspension, others look at theirs once in a turn). A loop with a time of its own, as in a simulation, has
-    `elapsed_s`.
+    For timeouts by which others judge this process, such as a session's. A loop's own clock need not count all of that
+    time: on Linux it leaves out suspension, and uvloop reads its clock once per turn. A loop with a time of its own, as
+    in a simulation, has `elapsed_s`.
     """
     own: Callable[[], float] | None = getattr(asyncio.get_running_loop(), "elapsed_s", None)
     return own or _elapsed_s

@@ -1,7 +1,7 @@
-"""Configurations from outside: what is set for topics and brokers, where it comes from, and changing it.
+"""Settings of topics and brokers as an admin sees them: their values, where each comes from, and changing them.
 
-A broker is asked about itself; everything else any broker answers. A refusal is a `KafkaError` with Kafka's code and
-the broker's text.
+The client asks a broker about its own settings, and any broker about everything else. Each function raises a refusal as
+a `KafkaError` with Kafka's code and the broker's text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TOPIC: Final = 2
 BROKER: Final = 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
 ALL_BROKERS: Final = -1
-"""In place of a broker's id: what holds for all that have nothing of their own."""
+"""In place of a broker's id: the settings of all brokers that have no value of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class ConfigEntry:
 
 
 def resource_of(topic: str | None, broker: int | None) -> tuple[int, str]:
-    """The kind and name of what is meant."""
+    """Kafka's (resource type, resource name) of a topic or a broker. Raises ValueError unless one of them is named."""
     if (topic is None) == (broker is None):
         raise ValueError("name a topic or a broker")
     if topic is not None:
@@ -48,7 +48,7 @@ def resource_of(topic: str | None, broker: int | None) -> tuple[int, str]:
 async def describe_configs(
     network: Network, topic: str | None, broker: int | None, names: Sequence[str] | None = None
 ) -> dict[str, ConfigEntry]:
-    """The settings of a topic or a broker by name: those that are named, or all."""
+    """Setting name -> entry, of a topic or a broker: the settings in `names`, or all. Raises KafkaError, ValueError."""
     from anabranch.protocol.apis.describe_configs import (
         DescribeConfigsRequest,
         DescribeConfigsResource,
@@ -87,7 +87,7 @@ async def alter_configs(
     subtract: Mapping[str, str],
     validate_only: bool,
 ) -> None:
-    """Change single settings of a topic, a broker, or all brokers; the others stay as they are."""
+    """Change single settings of a topic, a broker, or all brokers; the others stay. Raises KafkaError, ValueError."""
     from anabranch.protocol.apis.incremental_alter_configs import (
         AlterableConfig,
         AlterConfigsResource,

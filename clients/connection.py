@@ -36,13 +36,13 @@ SOFTWARE_NAME: Final = "anabranch"
 SOFTWARE_VERSION: Final = "0.1.0"
 
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
-"""Linger for no time."""
+"""SO_LINGER with no time: closing the socket resets the connection."""
 
 _apis: Final[dict[type[Any], Api]] = {}
 
 
 def _api_of(message: type[Any]) -> Api:
-    """The API of a request class, looked up by name only once: this is on the path of every request."""
+    """The API of a request class. Remembered, because every request asks for it."""
     api = _apis.get(message)
     if api is None:
         api = _apis[message] = api_of(message)
@@ -83,7 +83,10 @@ class Connection(asyncio.BufferedProtocol):
         request_timeout_ms: int = 30000,
         connect_timeout_ms: int = 10000,
     ) -> Connection:
-        """Connect and agree on versions. `ConnectionError` if nobody listens, `TimeoutError` if nobody answers."""
+        """Connect to a node and agree on versions.
+
+        Raises ConnectionError if no process listens there, TimeoutError if it does not answer within the two times.
+        """
         loop = asyncio.get_running_loop()
         connection: Connection | None = None
         try:
@@ -202,7 +205,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.writelines(chunks)
 
     def _fail(self, error: Exception) -> None:
-        """The end of this connection, whoever wanted it: no call stays open, no timer runs."""
+        """End this connection: every open call gets `error`, and the timer is cancelled."""
         if self._lost is None:
             self._lost = error
         self._timer.cancel()

@@ -22,7 +22,7 @@ class Coordinators:
         self._known: dict[tuple[str, int], int] = {}
 
     async def find(self, key: str, key_type: int) -> int:
-        """The coordinator's node id; KafkaError or `ConnectionError` when nobody can say in time."""
+        """The coordinator's node id. Raises KafkaError or ConnectionError when no node has named it in time."""
         known = self._known.get((key, key_type))
         if known is not None and known in self._network.metadata.nodes:
             return known
@@ -31,7 +31,7 @@ class Coordinators:
         return node_id
 
     def forget(self, key: str, key_type: int) -> None:
-        """Look it up next time."""
+        """Drop what is known of a coordinator: `find` asks for it again."""
         self._known.pop((key, key_type), None)
 
     async def call(
@@ -44,7 +44,7 @@ class Coordinators:
         timeout_ms: float | None,
         channel: int,
     ) -> Any:
-        """Send to the coordinator, again to its successor if it moved. Other errors are left in the response."""
+        """Send to the coordinator, again to its successor if it moved; other errors are left in the response."""
 
         async def once() -> Any:
             node_id = await self.find(key, key_type)

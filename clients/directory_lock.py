@@ -1,7 +1,8 @@
 """A directory belongs to one process at a time: a lock on the file `.lock` in it, held as long as its owner lives.
 
-The kernel holds the lock, not the file's presence, so nothing stale is left when a process is killed. The file says who
-took it, for those who come too late. Source: the `.lock` of Kafka's `LogManager` and of Streams' `StateDirectory`.
+The kernel holds the lock, not the file's presence, so nothing stale is left when a process is killed. The file holds
+the process id of its owner, for the error message of the next process that wants the directory. Source: the `.lock` of
+Kafka's `LogManager` and of Streams' `StateDirectory`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _HELD: Final = frozenset({errno.EAGAIN, errno.EACCES})
 
 
 class DirectoryInUse(OSError):
-    """Somebody else works in the directory; the message says who."""
+    """Another process works in the directory; the message names it."""
 
 
 class DirectoryLock:
@@ -41,12 +42,12 @@ class DirectoryLock:
             raise
 
     def hand_over(self, pid: int) -> None:
-        """From now on the lock is that of a child process, which inherited the descriptor, and ends with it."""
+        """Give the lock to the child process `pid`, which has inherited the descriptor: it ends with that process."""
         self._name_holder(pid)
         self.release()
 
     def release(self) -> None:
-        """Let others in. Nothing happens the second time."""
+        """Let another process have the directory. Calling it twice is harmless."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -57,7 +58,7 @@ class DirectoryLock:
 
 
 def _holder(content: bytes) -> str:
-    """Who wrote this into the file, as far as can be told."""
+    """The owner of a lock in words, from what its file holds."""
     if not content.strip().isdigit():
         return "another process"
     pid = int(content)

@@ -1,4 +1,4 @@
-"""How often something took how long: what remains of many durations."""
+"""A summary of many durations: how many there were, the last and the longest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Durations:
     longest_ms: float = 0.0
 
     def record(self, taken_s: float) -> None:
-        """One more is over."""
+        """Count one that is over, in seconds."""
         self.count += 1
         self.last_ms = taken_s * 1000
         self.longest_ms = max(self.longest_ms, self.last_ms)

@@ -1,7 +1,7 @@
-"""Groups from outside: who is in them, how far they have committed, and setting that when nobody is.
+"""Consumer groups as an admin sees them: their members and committed offsets; resetting the offsets of an empty group.
 
-Every question goes to the group's coordinator, a list of all groups to every broker. A refusal is a `KafkaError` with
-Kafka's code.
+The client asks a group's coordinator about the group, and every broker for the list of all groups. Each function raises
+a refusal as a `KafkaError` with Kafka's code.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Group:
     members: tuple[Member, ...]
 
     def owner(self, partition: TopicPartition) -> Member | None:
-        """Who reads a partition now."""
+        """The member that a partition is assigned to; None if no member has it."""
         return next((member for member in self.members if partition in member.partitions), None)
 
 
 async def list_groups(network: Network) -> dict[str, str]:
-    """The ids of all consumer groups with their states."""
+    """The consumer groups of the cluster: group id -> state, as Kafka writes it: "Stable", "Empty" ..."""
     from anabranch.protocol.apis.list_groups import ListGroupsRequest, ListGroupsResponse
 
     async def of(node_id: int) -> ListGroupsResponse:
@@ -68,7 +68,7 @@ async def list_groups(network: Network) -> dict[str, str]:
 
 
 async def describe_group(network: Network, group_id: str) -> Group:
-    """One group. GROUP_ID_NOT_FOUND if there is none of this name."""
+    """Describe one group. Raises GROUP_ID_NOT_FOUND if there is none of this name."""
     from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
     request = DescribeGroupsRequest(groups=[group_id])
@@ -86,7 +86,7 @@ async def describe_group(network: Network, group_id: str) -> Group:
 
 
 async def committed_offsets(network: Network, group_id: str) -> dict[TopicPartition, int]:
-    """Every offset that the group has committed."""
+    """Every offset that the group has committed: partition -> the offset of the next record to be read."""
     from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 
     asked = OffsetFetchRequestGroup(group_id=group_id, topics=None)
@@ -103,7 +103,7 @@ async def committed_offsets(network: Network, group_id: str) -> dict[TopicPartit
 
 
 async def commit_offsets(network: Network, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Set what a group has committed. UNKNOWN_MEMBER_ID while it has members."""
+    """Set the committed offsets of a group without members. Raises UNKNOWN_MEMBER_ID while it has some."""
     from anabranch.protocol.apis.offset_commit import (
         OffsetCommitRequest,
         OffsetCommitRequestPartition,
@@ -128,7 +128,7 @@ async def commit_offsets(network: Network, group_id: str, offsets: Mapping[Topic
 
 
 async def delete_group(network: Network, group_id: str) -> None:
-    """Forget a group and its offsets. NON_EMPTY_GROUP while it has members."""
+    """Delete a group and its offsets. Raises NON_EMPTY_GROUP while it has members."""
     from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
     response: DeleteGroupsResponse = await network.call_coordinator(
@@ -141,7 +141,7 @@ def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
     try:
         decoded = decode_assignment(assignment)
     except DecodeError:
-        return ()  # some other protocol's, or nothing yet
+        return ()  # the assignment is of another protocol, or there is none yet
     return tuple(
         TopicPartition(topic.topic, index) for topic in decoded.assigned_partitions for index in topic.partitions
     )

@@ -1,7 +1,8 @@
-"""The gates of a group, seen from outside: which partition waits, for whom, how far that one still has to go.
+"""The gates of a group as an admin sees them: which partitions wait, for which others, and for how many records.
 
-What a consumer's own gates know (`clients.consumer.gate`) is put together here from the same three sources: lineage and
-leader epochs from metadata, ends of segments from the leaders, committed offsets from the coordinator. Read-only.
+A consumer decides by its own gates (`clients.consumer.gate`). This module puts the same picture together from the same
+three sources: lineage and leader epochs from the metadata, the ends of segments from the leaders, committed offsets
+from the group's coordinator. It changes nothing.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ NO_PROGRESS = -1
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """One reason why a gate is closed."""
+    """A segment of an older generation that the group has not finished: one reason why a gate is closed."""
 
     partition: TopicPartition
     end: int
-    """Where the group has to commit to, exclusive."""
+    """The offset that the group has to commit at least."""
     committed: int
-    """How far it has; -1: not at all."""
+    """What it has committed; -1: nothing."""
     owner: Member | None
 
     @property
     def remaining(self) -> int:
-        """Records, or what stood for them, that are still to be read and committed."""
+        """How many offsets are still to be read and committed: at most so many records."""
         return self.end - max(self.committed, 0)
 
 
@@ -53,7 +54,10 @@ class ClosedGate:
 
 
 async def segment_ends(network: Network, topic: Topic) -> dict[Segment, int]:
-    """Where each cut segment of a topic ends, as its leader of today says (R7). None for partitions gone meanwhile."""
+    """Segment -> the offset at which its present leader says that it ends (R7), for each segment that a resize has cut.
+
+    Segments of partitions that were removed meanwhile are left out.
+    """
     from anabranch.protocol.apis.offset_for_leader_epoch import (
         OffsetForLeaderEpochRequest,
         OffsetForLeaderEpochResponse,
@@ -94,7 +98,7 @@ async def segment_ends(network: Network, topic: Topic) -> dict[Segment, int]:
 
 
 def gate_of(topic: Topic) -> TopicGate:
-    """The gate of a topic that keeps order. ValueError for another."""
+    """The gate of an ordered topic. Raises ValueError for a topic that is not ordered."""
     if topic.lineage is None:
         raise ValueError(f"{topic.name} has enable.ordered.delivery=false: it has no gates")
     views = {index: PartitionView(one.leader_epoch, one.gen_start) for index, one in topic.partitions.items()}
@@ -104,7 +108,10 @@ def gate_of(topic: Topic) -> TopicGate:
 def closed_gates(
     topic: Topic, ends: Mapping[Segment, int], committed: Mapping[TopicPartition, int], group: Group | None
 ) -> list[ClosedGate]:
-    """The partitions of a topic that a group with these commits may not read on. Pure; `waiting_since_ms` is -1."""
+    """The partitions of a topic that a group with these commits may not read on.
+
+    Pure: `waiting_since_ms` of the result is -1, because the time of a record has to be asked for.
+    """
     gate = gate_of(topic)
     for segment, end in ends.items():
         gate.note_end(segment, end, leader_epoch=topic.partitions[segment.partition].leader_epoch)

@@ -1,8 +1,9 @@
-"""The connections of one client: one per node and channel, opened when somebody wants it, again with backoff.
+"""The connections of one client: one per node and channel, opened at the first request, and again with backoff.
 
-Whoever asks for a node that is being connected to shares the attempt. A node that moved gets a new connection; one that
-is named no longer keeps its open one, because a listing may lag behind. `listeners` hear of each end of an attempt and
-of the moment from which another may be made; `on_failure`, that what is known of the cluster may be out of date.
+Callers that ask for a node while it is being connected to share the attempt. A node that has moved gets a new
+connection; a node that the metadata names no longer keeps its open one, because a broker's answer may lag behind.
+`listeners` are called at the end of each attempt, and when another one may be made; `on_failure`, when an attempt has
+failed and the metadata should be asked for again.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Link:
 
 
 class Links:
-    """See the module. `address_of` tells where a node listens, or None if no such node is known."""
+    """All connections of one client. `address_of` returns where a node listens, None if no such node is known."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class Links:
         self._by_node: dict[tuple[int, int], Link] = {}
 
     def ready(self, node_id: int, channel: int) -> Connection | None:
-        """The open connection to a node, or None after making sure that somebody is working on it."""
+        """The open connection to a node. None if there is none yet: then an attempt is under way, or waits its time."""
         link = self._link(node_id, channel)
         if link is None or self.closed:
             return None
@@ -83,7 +84,7 @@ class Links:
         return connection
 
     def trouble(self, node_id: int, channel: int) -> str:
-        """Why a node cannot be reached, in words; empty while nothing is known against it."""
+        """Why the last attempt to reach a node failed, in words; empty if it did not."""
         link = self._by_node.get((node_id, channel))
         if link is None or link.open is not None or not link.failures:
             return ""
@@ -110,7 +111,7 @@ class Links:
         return await self.outcome(link.attempt)
 
     async def outcome(self, task: asyncio.Task[Result]) -> Result:
-        """Wait for a shared task. Its end by `close` is a lost connection to those who wait, not their cancellation."""
+        """Wait for a shared task. When `close` ends it, its callers get a ConnectionError, not a cancellation."""
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -128,7 +129,7 @@ class Links:
         )
 
     def reluctance(self, node_id: int) -> tuple[bool, float]:
-        """A key to sort nodes by: those with an open connection come first, those that failed lately last."""
+        """A key to sort nodes by: nodes with an open connection first, nodes that failed lately last."""
         link = self._by_node.get((node_id, DATA))
         return (True, 0.0) if link is None else (link.open is None, link.retry_at)
 
@@ -189,7 +190,11 @@ class Links:
         self._tell(node_id)
 
     def _rested(self, node_id: int, link: Link, retry_at: float) -> None:
-        """The timer says so, not the clock: who is told now, and may not connect yet, would never be told again."""
+        """The pause after a failed attempt is over: call the listeners.
+
+        The end of the pause is decided by the timer and not by reading the clock again, which may lag by a fraction of
+        a millisecond: a listener that is called and may not connect yet would never be called again.
+        """
         if link.retry_at == retry_at:
             link.retry_at = min(retry_at, self._loop.time())
         self._tell(node_id)

@@ -23,8 +23,8 @@ from anabranch.protocol.wire import ZERO_UUID
 
 NO_LEADER: Final = -1
 REFUSED_FOR_GOOD: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION})
-"""What asking again does not change. Any other error of a topic is that of one that is not usable yet: its brokers may
-be away, its leaders not elected, the broker that answered just started (Kafka's `Metadata.handleMetadataResponse`)."""
+"""Errors of a topic that asking again does not change. With any other error the topic is not usable yet: its brokers
+may be away, its leaders not elected, the broker that answered just started (`Metadata.handleMetadataResponse`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Topic:
         return -1 if self.lineage is None else self.lineage.generation
 
     def in_sync_enough(self, partition: int) -> bool:
-        """Whether a record that all in-sync replicas must have would be accepted. Yes, if we are not told.
+        """Whether the leader would accept a record with acks="all" now; True if the metadata does not say.
 
         As for the leader, no more than all replicas have to be in sync (`Partition.effective_min_isr`).
         """
@@ -118,7 +118,7 @@ class ClusterMetadata:
         return one.leader if one is not None and one.leader in self.nodes else NO_LEADER
 
     def obstacle(self, topic: str, index: int | None = None) -> str:
-        """What keeps a topic, or one of its partitions, from being used, in words; empty if nothing is known of it."""
+        """Why a topic, or one of its partitions, cannot be used, in words; empty if the metadata shows no reason."""
         known = self.topics.get(topic)
         if topic in self.errors:
             return f"the cluster answers {self.errors[topic].name} for {topic}"
@@ -197,7 +197,7 @@ def _merge(answered: MetadataResponseTopic, name: str, known: Topic | None, line
 def _merge_partitions(
     answered: Iterable[MetadataResponsePartition], known: Mapping[int, Partition], *, behind: bool
 ) -> dict[int, Partition]:
-    """A lagging answer keeps what it does not know of; otherwise a partition that is no longer listed is gone."""
+    """The partitions after an answer: one that is no longer listed is gone, unless the answer is `behind` others."""
     merged = dict(known) if behind else {}
     for one in answered:
         before = known.get(one.partition_index)

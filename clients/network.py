@@ -26,8 +26,8 @@ What the rest of `clients` relies on:
                                             that one is being opened; `on_connection` listeners hear when to ask again
 
 A lost connection fails its calls with `ConnectionError` and nothing else. Failed attempts to connect back off per node
-and ask for fresh metadata. Calls are repeated only by the methods that say so: whether a request may be sent twice is
-known only to who wrote it.
+and ask for fresh metadata. Only the methods that say so repeat a call: only the caller knows whether its request may be
+carried out twice.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Result = TypeVar("Result")
 
 
 class Network:
-    """See the module. Belongs to one event loop; not started until `start`."""
+    """One client's connections and metadata. It belongs to one event loop, and does nothing before `start`."""
 
     def __init__(self, config: NetworkConfig, rng: random.Random) -> None:
         self.config = config
@@ -77,7 +77,7 @@ class Network:
     # life
 
     async def start(self) -> None:
-        """Find a node that answers and learn the cluster from it."""
+        """Find a node that answers and learn the cluster from it. Raises ConnectionError if no node answers."""
         deadline = self._loop.time() + self.config.bootstrap_timeout_ms / 1000
         failures = 0
         while True:
@@ -195,7 +195,7 @@ class Network:
     # calls
 
     def ready(self, node_id: int, *, channel: int = DATA) -> Connection | None:
-        """The open connection to a node, or None after making sure that somebody is working on it."""
+        """The open connection to a node. None if there is none yet: then an attempt is under way, or waits its time."""
         return self._links.ready(node_id, channel)
 
     def obstacle(self, topic: str, index: int) -> str:
@@ -216,7 +216,11 @@ class Network:
         timeout_ms: float | None = None,
         channel: int = DATA,
     ) -> Any:
-        """Send a request to one node and wait for its response."""
+        """Send a request to one node and wait for its response.
+
+        `version` None: the highest that both sides know; `timeout_ms` None: the client's request timeout. Raises
+        ConnectionError when the node cannot be reached or the connection is lost, TimeoutError without an answer.
+        """
         connection = await self.connection(node_id, channel=channel)
         return await connection.call(request, version=version, timeout_ms=timeout_ms)
 
@@ -245,7 +249,7 @@ class Network:
         return await self._coordinators.find(key, key_type)
 
     def forget_coordinator(self, key: str, *, key_type: int = 0) -> None:
-        """The cached coordinator turned out wrong or dead: look it up next time."""
+        """Drop a cached coordinator that has turned out to be wrong or dead; `coordinator` asks for it again."""
         self._coordinators.forget(key, key_type)
 
     async def call_coordinator(
@@ -258,7 +262,11 @@ class Network:
         timeout_ms: float | None = None,
         channel: int = GROUP,
     ) -> Any:
-        """Send to the coordinator, again to its successor if it moved. Other errors are left in the response."""
+        """Send a request to the coordinator, and again to its successor if the coordinator has moved.
+
+        `error_of` reads the error code of a response. Errors other than a moved or loading coordinator are left in the
+        response for the caller.
+        """
         return await self._coordinators.call(
             key, request, error_of, key_type=key_type, timeout_ms=timeout_ms, channel=channel
         )
@@ -271,10 +279,10 @@ class Network:
         timeout_ms: float | None = None,
         on_unknown_outcome: Callable[[], None] = lambda: None,
     ) -> Any:
-        """Send to the node that takes the controller's requests, again if that changed.
+        """Send a request to the node that takes the controller's requests, and again if that is another node now.
 
-        A request that was sent and not answered may have been carried out: `on_unknown_outcome` is told, because a
-        refusal of the next attempt can then mean success.
+        A request that was sent and not answered may have been carried out. Before the next attempt `on_unknown_outcome`
+        is called: a refusal of that attempt, as TOPIC_ALREADY_EXISTS, can then mean success.
         """
 
         async def once() -> Any:

@@ -1,7 +1,7 @@
-"""Replicas from outside: who leads, where they are and are to be, in which directories, and from which offset on.
+"""Replicas as an admin sees them: elections, moves between brokers and directories, deletion of the oldest records.
 
-What concerns one partition goes to its leader, what concerns a directory to its broker, all else to the controller.
-Where one call is about many partitions, the outcome of each is told: None, or the `KafkaError` of its refusal.
+The client sends what concerns one partition to its leader, what concerns a directory to its broker, and the rest to the
+controller. A call about many partitions returns the outcome of each: None, or the `KafkaError` of its refusal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Outcomes = dict[TopicPartition, KafkaError | None]
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A partition on the move: all replicas, which of them are coming, and which are to go."""
+    """A partition whose replicas are being moved: all broker ids, those being added, those to be removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -29,7 +29,7 @@ class Reassignment:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSize:
-    """One log in a directory. `lag` counts the records it is behind; `is_future`: a copy that is moving in."""
+    """One log in a directory. `lag`: records that it is behind its leader. `is_future`: a copy that is moving in."""
 
     size_bytes: int
     lag: int
@@ -38,7 +38,7 @@ class ReplicaSize:
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """A directory of a broker; sizes are -1 where nobody knows."""
+    """A data directory of a broker; its sizes are -1 when the broker does not tell them."""
 
     path: str
     total_bytes: int
@@ -49,7 +49,10 @@ class LogDir:
 async def delete_records(
     network: Network, before: Mapping[TopicPartition, int], timeout_ms: int
 ) -> dict[TopicPartition, int]:
-    """Delete what lies before these offsets (-1: all that is committed); where the partitions begin now."""
+    """Delete the records before an offset of each partition (-1: all that are committed). Raises KafkaError.
+
+    Returns partition -> the offset at which it begins now.
+    """
     from anabranch.protocol.apis.delete_records import (
         DeleteRecordsPartition,
         DeleteRecordsRequest,
@@ -80,7 +83,7 @@ async def delete_records(
 async def elect_leaders(
     network: Network, partitions: Iterable[TopicPartition] | None, *, unclean: bool, timeout_ms: int
 ) -> Outcomes:
-    """Let preferred replicas lead, or (`unclean`) any that is alive where nobody in sync is."""
+    """Elect preferred replicas, or with `unclean` any live one where none in sync is alive."""
     from anabranch.protocol.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 
     asked = None
@@ -101,7 +104,7 @@ async def elect_leaders(
 async def alter_partition_reassignments(
     network: Network, moves: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int
 ) -> Outcomes:
-    """Begin to move partitions to these replicas; None calls a move off."""
+    """Begin to move partitions to these brokers; None calls a move off."""
     from anabranch.protocol.apis.alter_partition_reassignments import (
         AlterPartitionReassignmentsRequest,
         AlterPartitionReassignmentsResponse,
@@ -131,7 +134,7 @@ async def alter_partition_reassignments(
 async def list_partition_reassignments(
     network: Network, partitions: Iterable[TopicPartition] | None, timeout_ms: int
 ) -> dict[TopicPartition, Reassignment]:
-    """What is on the move, among these partitions or all."""
+    """The moves that are under way, of these partitions or of all."""
     from anabranch.protocol.apis.list_partition_reassignments import (
         ListPartitionReassignmentsRequest,
         ListPartitionReassignmentsResponse,
@@ -157,7 +160,7 @@ async def list_partition_reassignments(
 
 
 async def describe_log_dirs(network: Network, broker: int) -> list[LogDir]:
-    """The directories of a broker, and what is in them."""
+    """The data directories of a broker, with the logs in each. Raises KafkaError."""
     from anabranch.protocol.apis.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
     request = DescribeLogDirsRequest(topics=None)
@@ -177,7 +180,7 @@ async def describe_log_dirs(network: Network, broker: int) -> list[LogDir]:
 
 
 async def alter_replica_log_dirs(network: Network, broker: int, moves: Mapping[TopicPartition, str]) -> Outcomes:
-    """Begin to move replicas of a broker to these of its directories."""
+    """Begin to move replicas of a broker to other directories of it: partition -> path."""
     from anabranch.protocol.apis.alter_replica_log_dirs import (
         AlterReplicaLogDir,
         AlterReplicaLogDirsRequest,

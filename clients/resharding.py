@@ -1,4 +1,4 @@
-"""What a resize would do, and what a rewind has to take along: arithmetic over a lineage, for tools.
+"""What a resize would do, and which partitions a rewind has to include: arithmetic over a lineage, for tools.
 
 A plan says which share of all keys moves, how full the fullest partition will be, which leaders refuse producers for a
 moment, and which partition waits for which (rule R9). A rewind of one partition brings back records that came before
@@ -17,18 +17,18 @@ from anabranch.protocol.lineage import Lineage, Segment
 
 @dataclass(frozen=True, slots=True)
 class ResizePlan:
-    """A resize before it is asked for."""
+    """What a resize would do, computed before anything is changed."""
 
     before: int
     after: int
     generation: int
     moved_share: float
-    """Of all keys, between 0 and 1."""
+    """The share of all keys that change their partition, between 0 and 1."""
     imbalance_before: float
     """Load of the fullest partition over the mean, if keys are many and alike: below 2, and 1 if all hold as many."""
     imbalance_after: float
     shares_after: tuple[float, ...]
-    """Of all keys, by partition."""
+    """The share of all keys that each partition will hold, by partition."""
     fenced: tuple[int, ...]
     """The partitions whose leaders take up a new generation; no other producer notices anything."""
     waits: Mapping[int, tuple[int, ...]]

@@ -1,7 +1,7 @@
 """One timer of the event loop that several deadlines share: it rings at the earliest of them.
 
-It remembers itself when it is due. A loop's handle need not tell: the clients run on the loop of whoever uses them, and
-uvloop answers `call_at` with a plain `Handle`, which has no `when`, where less than a millisecond is left.
+It remembers itself when it is due, because a loop's handle need not tell: the clients run on the application's loop,
+and uvloop answers `call_at` with a plain `Handle`, which has no `when`, where less than a millisecond is left.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 class Timer:
-    """Calls `ring` once for each time it is set; whoever made it sets it again for what is due later."""
+    """Calls `ring` once, at the earliest time it was set to; its owner then sets it again for what is due later."""
 
     __slots__ = ("_handle", "_ring", "due")
 

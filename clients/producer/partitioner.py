@@ -1,4 +1,4 @@
-"""Which partition a record without an explicit one goes to, and what an application's own partitioner may know.
+"""Chooses the partition of a record that was sent without one, and declares what an application's partitioner is given.
 
 Keyed records follow their hash (D10): linear hashing over the live partitions of an ordered topic, so that every resize
 moves as few keys as it can, and Kafka's `hash % partitions` where the topic or the user asks for today's behaviour. At
@@ -31,26 +31,29 @@ class ClusterView:
 
     @property
     def metadata(self) -> ClusterMetadata:
-        """Everything else: nodes and racks; leaders, replicas and settings of each topic."""
+        """The whole metadata: nodes and racks; leaders, replicas and settings of each topic."""
         return self._metadata()
 
     def partitions_for_topic(self, topic: str) -> tuple[int, ...]:
-        """All that records may be sent to, rising. Those that were merged away are not among them."""
+        """The partitions that records may be sent to, rising, without those that a resize has merged away."""
         known = self._topics.get(topic)
         return () if known is None else known.live
 
     def available_partitions_for_topic(self, topic: str) -> tuple[int, ...]:
-        """Those that have a leader."""
+        """The partitions that records may be sent to and that have a leader."""
         known = self._topics.get(topic)
         return () if known is None else known.available
 
     def ready_partitions_for_topic(self, topic: str) -> tuple[int, ...]:
-        """Those whose leader would take a record now: with acks=all, min.insync.replicas are in sync."""
+        """The partitions whose leader would accept a record now: with acks=all, min.insync.replicas are in sync."""
         known = self._topics.get(topic)
         return () if known is None else known.ready
 
     def partition_for_key(self, topic: str, key_bytes: bytes) -> int:
-        """Where a key belongs: on an ordered topic no other choice is taken. `KeyError` for a topic not in use."""
+        """The partition of a key. On an ordered topic the producer accepts no other choice.
+
+        Raises KeyError for a topic that the producer does not use.
+        """
         return self._topics[topic].address(murmur2(key_bytes))
 
 
@@ -80,14 +83,14 @@ class Partitioner(Protocol):
 
 
 class StickyPartitioner(Partitioner, Protocol):
-    """One that stays with a partition until its batch is full."""
+    """A partitioner that is told when a batch ends, so that it can stay with one partition until then."""
 
     def on_new_batch(self, topic: str, cluster: ClusterView, prev_partition: int, /) -> None:
         """The record would begin a batch in `prev_partition`: choose another one, and be asked once more for it."""
 
 
 PartitionerFunction = Callable[[str, Any, bytes | None, Any, bytes | None, bool, ClusterView], int]
-"""The method `partition` of a `Partitioner` alone."""
+"""A function in place of a `Partitioner`: its method `partition`."""
 
 
 def modulo(key_hash: int, partitions: int) -> int:

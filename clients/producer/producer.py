@@ -36,19 +36,42 @@ Headers = Sequence[tuple[str, bytes | None]]
 class Producer:
     """Sends records to a cluster; an async context manager.
 
-    `partitioner="modulo"` hashes as Kafka does today, over all partitions and without generations: for topics that are
-    not ordered, and to show what goes wrong. `audit=True` adds a header with this producer's identity and the record's
-    sequence within its key, from which `spark_jobs` tells whether anything was lost, repeated or out of order. After an
-    abort or a failed send the key has another identity and counts from 0 again, so that what is not stored, or not
-    committed, does not count as lost (`clients.producer.marks`).
-    `partitioner` may also be the application's own: `clients.Partitioner`, or a function like its method.
-    With acks="all", records without a key go to partitions with enough in-sync replicas.
-    `refuse_below_min_insync_replicas=True` also keeps a partition that lacks them from filling the buffer:
-    `send` refuses what must go there at once with NOT_ENOUGH_REPLICAS.
+        async with Producer("127.0.0.1:9092") as producer:
+            await producer.send_and_wait("orders", b"value", key=b"customer-7")
 
     With a `transactional_id` every record belongs to a transaction: `async with producer.transaction(): ...`. Starting
-    fences whoever used the id before and finishes what it left behind. An `AbortableError` ends one transaction, a
-    `FatalError` (`ProducerFenced` above all) ends the producer.
+    such a producer fences the one that used the id before, and finishes its open transaction. An `AbortableError` ends
+    one transaction, a `FatalError` (`ProducerFenced` above all) ends the producer.
+
+    Args:
+        bootstrap_servers: "HOST:PORT,HOST:PORT" or a list of them: brokers from which the others are learned.
+        client_id: The name under which brokers log and count this client's requests.
+        acks: "all": a record is stored when all in-sync replicas have it. 1: when the leader has. 0: when it is sent.
+        enable_idempotence: Whether brokers drop what a retry sends twice. None: whenever acks="all".
+        transactional_id: The name under which transactions survive this process; None for no transactions.
+        transaction_timeout_ms: After this time the coordinator aborts a transaction that is still open.
+        linger_ms: How long a batch that is not full waits for more records.
+        batch_bytes: How large a batch grows before it is sent, compressed.
+        buffer_bytes: What all unsent records may take in memory; `send` waits while it is full.
+        compression_type: "gzip", "snappy", "lz4", "zstd", or None.
+        partitioner: "linear", by the topic's generation, which keeps the order of keys across resizes. "modulo" hashes
+            as Kafka does today, over all partitions and without generations: for topics that are not ordered, and to
+            show what goes wrong. Or the application's own: a `Partitioner`, or a function like its method.
+        audit: Add a header with this producer's identity and the record's sequence within its key, from which
+            `anabranch audit` tells whether anything was lost, repeated or out of order. After an abort or a failed send
+            the key gets another identity and counts from 0 again, so that what was not stored does not count as lost.
+        refuse_below_min_insync_replicas: Let `send` raise NOT_ENOUGH_REPLICAS at once for a partition with fewer
+            in-sync replicas than the topic demands, so that such a partition cannot fill the buffer. Whatever is set,
+            records without a key go to partitions with enough of them when acks="all".
+        request_timeout_ms: How long one request may take before it is sent again.
+        delivery_timeout_ms: How long a record may take from `send` until it is stored, retries included.
+        max_block_ms: How long `send` and the calls of a transaction may wait for metadata, room or the coordinator.
+        metadata_max_age_ms: How old metadata gets before it is asked for again.
+        clock_ms: The time for the timestamps of records, in milliseconds since 1970; the system's if None.
+        rng: Where random choices come from, such as the partition of records without a key.
+
+    Raises:
+        ValueError: A setting is out of range, or excludes another one, as transactions do with acks=1.
     """
 
     def __init__(
@@ -124,7 +147,16 @@ class Producer:
     # life
 
     async def start(self) -> Self:
-        """Reach the cluster. `ConnectionError` if no bootstrap server answers."""
+        """Connect to the cluster; with a `transactional_id`, fence its earlier producer. `async with` calls it.
+
+        Returns:
+            The producer itself.
+
+        Raises:
+            ConnectionError: No bootstrap server answers.
+            RuntimeError: The producer was started before.
+            KafkaError: The transaction coordinator refuses the transactional id.
+        """
         if self._state != "new":
             raise RuntimeError(f"a producer is started once; this one is {self._state}")
         self._loop = asyncio.get_running_loop()
@@ -162,7 +194,7 @@ class Producer:
     async def stop(self) -> None:
         """Send what is left, within the delivery timeout, and disconnect. Stopping twice is harmless.
 
-        A transaction that is open is aborted.
+        A transaction that is open is aborted. `async with` calls this at its end.
         """
         if self._state not in ("started", "failed"):
             return
@@ -203,10 +235,28 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> asyncio.Future[RecordMetadata]:
-        """Accept a record; the future tells where it was stored, or why not (`KafkaError`).
+        """Accept a record, which is sent in the background. The order of records is that in which these calls return.
 
-        Waits only while the topic is unknown or the buffer is full, at most `max_block_ms`. The order of accepted
-        records is the order in which these calls return.
+        Waits only while the topic is unknown or the buffer is full, at most `max_block_ms`.
+
+        Args:
+            topic: The topic's name.
+            value: The record's value; None deletes the key in a compacted topic.
+            key: Records with the same key go to the same partition and keep their order; None: any partition.
+            partition: The partition, in place of the partitioner's choice.
+            timestamp_ms: The record's time in milliseconds since 1970; now if None.
+            headers: (name, value) pairs.
+
+        Returns:
+            A future with the partition, offset and timestamp at which the record was stored. It raises a `KafkaError`
+            when the record could not be stored within `delivery_timeout_ms`, or the leader refused it.
+
+        Raises:
+            KafkaError: REQUEST_TIMED_OUT when the topic stayed unknown or the buffer full for `max_block_ms`;
+                NOT_ENOUGH_REPLICAS with `refuse_below_min_insync_replicas`.
+            TypeError: The key or the value is not bytes.
+            RuntimeError: The producer is not started, or has a transactional id and no transaction is open.
+            FatalError: The producer has failed for good, such as `ProducerFenced`.
         """
         queues = self._ready.get(topic)
         if queues is None or self._accumulator.full or self._entrance.waiting or self._state != "started":
@@ -216,11 +266,27 @@ class Producer:
     async def send_and_wait(
         self, topic: str, value: bytes | None = None, key: bytes | None = None, **options: Any
     ) -> RecordMetadata:
-        """`send`, and wait until the record is stored."""
+        """`send`, and wait until the record is stored. A loop of this call sends one record at a time.
+
+        Args:
+            topic: The topic's name.
+            value: As for `send`.
+            key: As for `send`.
+            **options: The other arguments of `send`.
+
+        Returns:
+            The partition, offset and timestamp at which the record was stored.
+
+        Raises:
+            KafkaError: As `send`, and as the future that it returns.
+        """
         return await (await self.send(topic, value, key, **options))
 
     async def flush(self) -> None:
-        """Wait until every record accepted so far is stored or has failed; nothing lingers meanwhile."""
+        """Wait until every record accepted so far is stored or has failed, without waiting for batches to fill.
+
+        It does not raise for those that have failed: their futures do.
+        """
         if not self._accumulator.outstanding:
             return
         flush = Flush(self._accumulator.order, self._accumulator.outstanding, self._loop.create_future())
@@ -236,25 +302,61 @@ class Producer:
     # transactions
 
     def transaction(self) -> TransactionScope:
-        """`async with`: begins a transaction, commits it at the end, and aborts it if an exception leaves the block."""
+        """A transaction as a block: begun at its start, committed at its end, aborted if an exception leaves it.
+
+        Returns:
+            The scope for `async with`.
+
+        Raises:
+            RuntimeError: The producer is not started, or has no `transactional_id`.
+        """
         return TransactionScope(self._transactional())
 
     async def begin_transaction(self) -> None:
-        """Begin a transaction: every record from now on belongs to it."""
+        """Begin a transaction: every record from now on belongs to it.
+
+        Raises:
+            RuntimeError: A transaction is open already, or the producer has no `transactional_id`.
+            FatalError: The producer has failed for good.
+        """
         await self._transactional().begin()
 
     async def commit_transaction(self) -> None:
-        """Store what was sent and commit it. After REQUEST_TIMED_OUT the outcome is open: call again to learn it."""
+        """Wait until what was sent is stored, and commit it.
+
+        Raises:
+            AbortableError: A record of the transaction could not be stored; abort, and begin it anew.
+            FatalError: The producer has failed for good, such as `ProducerFenced`.
+            KafkaError: REQUEST_TIMED_OUT after `max_block_ms`: the outcome is open, call again to learn it.
+            RuntimeError: No transaction is open.
+        """
         await self._transactional().commit()
 
     async def abort_transaction(self) -> None:
-        """Give up everything since `begin_transaction`."""
+        """Give up everything since `begin_transaction`: consumers that read committed records never see it.
+
+        Raises:
+            FatalError: The producer has failed for good.
+            KafkaError: REQUEST_TIMED_OUT after `max_block_ms`: call again.
+            RuntimeError: No transaction is open.
+        """
         await self._transactional().abort()
 
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, int], group: ConsumerGroupMetadata | str
     ) -> None:
-        """Commit a consumer's offsets with the transaction, or not at all. Give it `consumer.group_metadata()`."""
+        """Commit a consumer's offsets together with the transaction: both are committed, or neither.
+
+        Args:
+            offsets: Partition -> the offset of the next record to be read.
+            group: `consumer.group_metadata()`, with which the coordinator refuses a member that was replaced; or a
+                group's id, without that protection.
+
+        Raises:
+            AbortableError: The coordinator refuses the offsets, as those of a member that has left the group.
+            FatalError: The producer has failed for good.
+            RuntimeError: No transaction is open.
+        """
         member = ConsumerGroupMetadata(group) if isinstance(group, str) else group
         await self._transactional().send_offsets(offsets, member)
 
@@ -267,16 +369,32 @@ class Producer:
     # looking inside
 
     async def partitions_for(self, topic: str) -> tuple[int, ...]:
-        """The partitions that records may be sent to now: sealed ones are not among them."""
+        """The partitions that records may be sent to now; those that a resize has sealed are not among them.
+
+        Returns:
+            Their indices, rising.
+
+        Raises:
+            KafkaError: REQUEST_TIMED_OUT when the topic stayed unknown for `max_block_ms`.
+        """
         return (await self._topic(topic)).live
 
     async def wait_for_partitions(self, topic: str, count: int) -> None:
-        """Wait until records may be sent to so many partitions of a topic that is being made wider."""
+        """Wait until records may be sent to at least `count` partitions of a topic that is growing.
+
+        Raises:
+            KafkaError: REQUEST_TIMED_OUT when the topic stayed unknown for `max_block_ms`.
+            TimeoutError: The topic had fewer partitions for `max_block_ms`.
+        """
         queues = await self._topic(topic)
         await self._network.wait_for(lambda metadata: len(queues.live) >= count, timeout_ms=self._config.max_block_ms)
 
     def generation(self, topic: str) -> int:
-        """The generation by which records are partitioned now; -1 if the topic has none or is not known yet."""
+        """Which resize of the topic records are partitioned by now: 0 before the first one.
+
+        Returns:
+            The generation; -1 if the topic is not ordered, or not known yet.
+        """
         queues = self._ready.get(topic)
         return -1 if queues is None else queues.generation
 
@@ -286,12 +404,16 @@ class Producer:
         return self._accumulator.statistics
 
     def metrics(self) -> ProducerMetrics:
-        """How much was sent, and what resizes cost."""
+        """How much was sent, and how long resizes have held records back.
+
+        Returns:
+            The values of this moment, since the start.
+        """
         return self._accumulator.metrics()
 
     @property
     def metadata(self) -> ClusterMetadata:
-        """What the producer knows of the cluster."""
+        """What the producer knows of the cluster: its nodes, and the topics that were sent to."""
         return self._network.metadata
 
     # inside
@@ -313,7 +435,7 @@ class Producer:
         now = self._clock()
         receipt: asyncio.Future[RecordMetadata] = self._loop.create_future()
         if self._transaction_task is not None:
-            # Who does not look at it hears from the commit.
+            # An application that does not look at its futures hears of a failure from the commit.
             receipt.add_done_callback(_mark_heard)
         stamped_ms = self._clock_ms() if timestamp_ms is None else timestamp_ms
         if self._marks is not None and key is not None:
@@ -356,7 +478,7 @@ class Producer:
             raise RuntimeError(f"the producer is {self._state}")
 
     async def _topic(self, topic: str) -> TopicQueues:
-        """The queues of a topic, once it can be used; `KafkaError` says what was the matter with it all that time."""
+        """The queues of a topic, once it can be used. The KafkaError after `max_block_ms` says what was missing."""
         queues = self._ready.get(topic)
         if queues is not None:
             return queues

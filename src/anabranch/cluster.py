@@ -1,13 +1,8 @@
 """A whole cluster in one process and one event loop: for tests, demonstrations and `anabranch up`.
 
-Nodes are real nodes that talk over TCP; ZooKeeper and the disks are in memory, unless a data directory lets both
-outlive the process. A node can be stopped in order, or abandoned so that others learn of it only by the end of its
-session.
-
-    async with Cluster(brokers=3) as cluster:
-        cluster.bootstrap_servers
-        await cluster.stop_broker(2)
-        await cluster.start_broker(2)
+Nodes are real nodes that talk over TCP. ZooKeeper and the disks are in memory, unless a data directory lets both
+outlive the process. A broker can be stopped in order, so that its leaderships move first, or crashed, so that the
+others learn of it only when its ZooKeeper session ends.
 """
 
 from __future__ import annotations
@@ -43,7 +38,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "log.dir": "--data-dir",
     "log.dirs": "--data-dir",
 }
-"""What differs between the brokers of one process, and is said by an option."""
+"""Properties that differ between the brokers of one process: options of the command set them instead."""
 OFFSETS_PARTITIONS: Final = 8
 """Of each internal topic: enough for a small cluster, and a sixth of the logs that Kafka's 50 would mean."""
 
@@ -63,11 +58,26 @@ def small_cluster_settings(brokers: int) -> BrokerSettings:
 
 
 class Cluster(Startable):
-    """Some brokers in this process. `port` 0 lets the system choose each broker's port.
+    """A cluster in this process; an async context manager.
 
-    Clients are sent to `advertised_host` if it is given, such as the name under which a container is reached. Brokers
-    stand in `racks` by turns. They are numbered from 1 on, or from the property `broker.id` on.
-    Raises `DirectoryInUse` at once if another process works in `data_dir`.
+        async with Cluster(brokers=3) as cluster:
+            producer = Producer(cluster.bootstrap_servers)
+            await cluster.crash_broker(2)
+            await cluster.start_broker(2)
+
+    Args:
+        brokers: How many brokers, numbered from 1 on, or from the property `broker.id` on.
+        host: The address that they listen on.
+        advertised_host: The host that clients are told, if it is another, such as a container's name.
+        port: The first broker's port; the others follow. 0 lets the system choose each.
+        data_dir: Where logs and ZooKeeper's data are kept, for the next start; None keeps them in memory.
+        properties: Broker properties by their Kafka names, for all brokers.
+        racks: The racks that the brokers stand in, by turns.
+        seed: Makes random choices, such as ids of topics, the same in each run; None for the system's.
+
+    Raises:
+        ConfigError: A property does not exist, has an impossible value, or is set by an argument here.
+        DirectoryInUse: Another process works in `data_dir`.
     """
 
     def __init__(
@@ -112,26 +122,38 @@ class Cluster(Startable):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients begin: every broker, also those that are down."""
+        """The addresses of all brokers, running or not, as "HOST:PORT,HOST:PORT": what clients are given."""
         return ",".join(f"{one.reachable_host}:{one.port}" for one in self._settings.values())
 
     async def start(self) -> None:
-        """Start every broker and wait until each knows all of them."""
+        """Start every broker, and wait until each knows all others. `async with` calls it.
+
+        Raises:
+            TimeoutError: A broker did not hear of the others within a minute.
+            OSError: A port is taken, or the data directory cannot be written.
+        """
         for node_id in self._settings:
             await self._start(node_id)
         await self._all_know(len(self._settings))
 
     async def stop(self) -> None:
-        """Stop every broker; nothing is moved anywhere, as nobody is left to move it to."""
+        """Stop every broker at once, without moving leaderships: no broker is left to take them."""
         await asyncio.gather(*(node.stop(controlled=False) for node in self.nodes.values()))
         self.nodes.clear()
         if isinstance(self.zookeeper, JournaledZooKeeper):
             self.zookeeper.close()
 
     async def start_broker(self, node_id: int, properties: Mapping[str, str] | None = None) -> None:
-        """Start a stopped broker again, on its old port and with its old data; returns when all brokers know it.
+        """Start a stopped broker again, on its old port and with its old data, and wait until all brokers know it.
 
-        `properties` are changed for it from now on.
+        Args:
+            node_id: The broker's id.
+            properties: Broker properties that change for this broker from now on.
+
+        Raises:
+            ConfigError: A property does not exist, or has an impossible value.
+            KeyError: The cluster has no broker of this id.
+            TimeoutError: A broker did not hear of it within a minute.
         """
         if properties:
             self._settings[node_id] = with_properties(self._settings[node_id], properties)
@@ -139,11 +161,25 @@ class Cluster(Startable):
         await self._all_know(len(self.nodes))
 
     async def stop_broker(self, node_id: int) -> None:
-        """Stop a broker in order: its leaderships move away first."""
+        """Stop a broker in order: its leaderships move to other brokers first.
+
+        Args:
+            node_id: The broker's id.
+
+        Raises:
+            KeyError: No such broker is running.
+        """
         await self.nodes.pop(node_id).stop()
 
     async def crash_broker(self, node_id: int) -> None:
-        """Stop a broker without a word: the others learn of it by the end of its session."""
+        """Stop a broker without notice: the others learn of it when its ZooKeeper session ends.
+
+        Args:
+            node_id: The broker's id.
+
+        Raises:
+            KeyError: No such broker is running.
+        """
         await self.nodes.pop(node_id).stop(controlled=False)
 
     async def _start(self, node_id: int) -> None:

@@ -1,8 +1,9 @@
-"""What a cluster's data directory holds, told before somebody relies on it.
+"""Checks what a cluster's data directory holds when the cluster starts.
 
-A cluster in one process keeps `zookeeper.journal` and `broker-N`, one of processes `zookeeper` and `node-N`: opened in
-the other form either would look empty, so that is refused. A cluster opened with fewer brokers than it had is a cluster
-of which some are down: nothing of theirs is deleted or elected away, but what only they have cannot be reached.
+A cluster in one process keeps `zookeeper.journal` and `broker-N`, a cluster of processes `zookeeper` and `node-N`.
+Opened in the other form, either directory would look empty, so that is refused. A cluster that is started with fewer
+brokers than it had counts as one whose other brokers are down: their data is not deleted, and what only they hold
+cannot be read.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ NAMED_MAX: Final = 3
 
 
 def refuse_other_form(data_dir: str | Path, *, processes: bool) -> None:
-    """ConfigError if a cluster of the other form lives there."""
+    """Raise ConfigError if the directory holds a cluster of the other form."""
     journal = (Path(data_dir) / JOURNAL).exists()
     nodes = any(Path(data_dir).glob("node-*/meta.properties"))
     if processes and journal:
@@ -36,7 +37,7 @@ def refuse_other_form(data_dir: str | Path, *, processes: bool) -> None:
 
 
 async def left_out(host: str, port: int) -> str:
-    """What the cluster of this broker has that needs others which do not run, in one line; empty if nothing does."""
+    """Which topics need brokers that are not running, in one line, asked of this broker; empty if none does."""
     from anabranch.clients.connection import Connection
     from anabranch.protocol.apis.metadata import MetadataRequest
 
@@ -49,7 +50,7 @@ async def left_out(host: str, port: int) -> str:
 
 
 def describe_missing(metadata: MetadataResponse) -> str:
-    """See `left_out`."""
+    """The line of `left_out`, from a broker's answer."""
     live = {broker.node_id for broker in metadata.brokers}
     missing: set[int] = set()
     unreachable, fewer = [], 0

@@ -1,9 +1,9 @@
-"""How a process that runs something is told what to do by another: one JSON object per line on a Unix socket.
+"""How one process gives orders to another that runs a cluster: one JSON object per line on a Unix socket, the *door*.
 
     {"do": "start", "node": 2}    ->    {"pid": 4711}    or    {"error": "node 2 is running already (pid 4710)"}
 
-Doors that others should find without being told where are in one directory of this user, named after the process; what
-a killed process leaves there answers nobody, and is removed by whoever notices.
+A door that other processes are to find without knowing its path lies in one directory of this user, named after the
+process id. The socket that a killed process leaves there does not answer; the next process that tries it removes it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Answer = dict[str, Any]
 
 
 class Refused(RuntimeError):
-    """Whoever was asked does not understand, cannot do it, or is not there."""
+    """The other process does not understand the order, cannot carry it out, or is not there; the message says which."""
 
 
 class Door:
-    """The listening side. `carry_out` gets an order and answers it; what it raises is the answer, too."""
+    """The listening side. `carry_out` is given each order and returns its answer; its error is an answer, too."""
 
     def __init__(self, carry_out: Callable[[Answer], Awaitable[Answer]]) -> None:
         self._carry_out = carry_out
@@ -36,12 +36,12 @@ class Door:
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def listen(self, path: Path) -> None:
-        """Take orders on this socket, in place of what somebody who was killed left there."""
+        """Take orders on this socket, replacing one that a killed process left there."""
         self._server = await asyncio.start_unix_server(self._serve, path)
         self._path = path
 
     async def close(self) -> None:
-        """Take no more."""
+        """Take no more orders, and remove the socket."""
         if self._server is not None:
             self._server.close()
         for writer in self._writers:

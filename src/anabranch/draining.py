@@ -1,8 +1,8 @@
-"""Partitions that were merged away and still hold records: who has to read them, and deleting what all have read.
+"""Partitions that were merged away and still hold records: which groups have to read them, and deleting what all have.
 
-Such a partition is removed when it is empty, which retention brings about in time. Groups that have committed nothing
-of the topic do not count. Deleting what a group has not read opens its gates all the same: it loses the records, so
-that takes `force` (K705).
+The controller removes such a partition when it is empty, which retention brings about in time. A group that has
+committed nothing of the topic does not count. Deleting records that a group has not read opens its gates all the same,
+and it never sees them: that takes `force` (K705).
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Draining:
-    """One partition that takes no more records."""
+    """A partition that takes no more records."""
 
     partition: TopicPartition
     end: int
     committed: Mapping[str, int]
-    """By group; those that have committed something of the topic, 0 for nothing of this partition."""
+    """Group -> committed offset, of every group that has committed some of the topic; 0 if none of this partition."""
 
     @property
     def read_by_all(self) -> int:
-        """The offset below which no group needs anything any more."""
+        """The offset below which all groups have read everything."""
         return min(self.committed.values(), default=self.end)
 
 
 async def draining(admin: Admin, name: str) -> list[Draining]:
-    """The sealed partitions of a topic and how far every group has come."""
+    """The sealed partitions of a topic, and what each group has committed of them. Raises KafkaError."""
     topic = await admin.describe_topic(name)
     if topic.lineage is None:
         raise ValueError(f"{name} has enable.ordered.delivery=false: none of its partitions was merged away")
@@ -59,7 +59,7 @@ async def draining(admin: Admin, name: str) -> list[Draining]:
 
 
 def drain_lines(name: str, states: list[Draining]) -> list[str]:
-    """How far the groups are, as a person reads it."""
+    """The lines that show a person how far the groups are."""
     if not states:
         return [f"{name} has no partition that was merged away"]
     lines = [f"{'partition':>9}  {'end':>12}  {'group':<24} {'committed':>12} {'to read':>12}"]
@@ -72,7 +72,10 @@ def drain_lines(name: str, states: list[Draining]) -> list[str]:
 
 
 async def delete_read(admin: Admin, name: str, states: list[Draining], *, force: bool) -> list[str]:
-    """Delete the records that every group has read, with `force` all of them; says what was done."""
+    """Delete the records that every group has read, or with `force` all of them.
+
+    Returns lines that tell a person what was done. Raises KafkaError.
+    """
     lines = []
     for state in states:
         upto = state.end if force else min(state.read_by_all, state.end)

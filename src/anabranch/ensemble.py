@@ -1,4 +1,4 @@
-"""Several real ZooKeeper servers that form one ensemble on this machine: what a quorum survives can then be rehearsed.
+"""Several real ZooKeeper servers that form one ensemble on this machine, to rehearse which failures a quorum survives.
 
 Each server is a `LocalZooKeeper` that knows the others' ports; it can be killed and started again by itself, with its
 port and its data. Three of them stay in service as long as two run.
@@ -29,7 +29,7 @@ class LocalEnsemble(Startable):
 
     @property
     def hosts(self) -> str:
-        """What clients connect to: all servers."""
+        """The connect string of all servers: "HOST:PORT,HOST:PORT"."""
         return ",".join(server.hosts for server in self.servers.values())
 
     async def start(self) -> None:
@@ -72,5 +72,5 @@ class LocalEnsemble(Startable):
         await self.servers[number].start()
 
     async def stop(self) -> None:
-        """End all servers; nobody needs their farewell."""
+        """Kill all servers."""
         await asyncio.gather(*(server.kill() for server in self.servers.values()))

@@ -1,4 +1,4 @@
-"""The closed gates of a group, asked of the cluster: for `anabranch groups gates`, and for what an audit calls lost."""
+"""Asks a cluster for the closed gates of a group: for `anabranch groups gates`, and for the records an audit misses."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 async def closed_gates_of(admin: Admin, group: str, only: Collection[str]) -> list[ClosedGate]:
-    """The closed gates of a group, over all ordered topics that it has read or reads, or over these.
+    """The closed gates of a group, in the ordered topics `only`, or in all that it reads or has read.
 
-    `KafkaError`, also for a group that does not exist.
+    Raises KafkaError, GROUP_ID_NOT_FOUND for a group that does not exist.
     """
     network = admin.network
     known = await describe_group(network, group)

@@ -1,7 +1,8 @@
-"""The clusters of processes that run on this machine, and what their launchers are asked: who is there, start one.
+"""The clusters of processes that run on this machine, found by the doors of their launchers, and starting a node again.
 
-A launcher (`anabranch up --processes`, `python -m anabranch.chaos up`) has a door. It alone knows with which words,
-ports and directories a node was started, so it is the one to start it again.
+A launcher (`anabranch up --processes`, `python -m anabranch.chaos up`) is the process that started the nodes. It alone
+knows their command lines, ports and directories, so `anabranch nodes start` asks it to start one again, through its
+door (`anabranch.door`).
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ from anabranch.processes import NodeFailed, NodeProcess
 
 
 class Launcher(Protocol):
-    """What has started nodes, and can do so again."""
+    """A cluster of processes, as its door needs it: it has started nodes, and can start them again."""
 
     @property
     def directory(self) -> Path:
-        """Where their data and logs lie."""
+        """The directory of the nodes' data and logs."""
 
     @property
     def nodes(self) -> Mapping[int, NodeProcess]:
-        """All of them, running or not."""
+        """All nodes by id, running or not."""
 
     @property
     def zookeeper(self) -> str:
-        """Their ensemble."""
+        """The connect string of the nodes' ZooKeeper."""
 
 
 class LauncherDoor:
-    """The door of a launcher, and who watches its nodes: one that ends unasked is told in one line."""
+    """The door of a launcher. It also watches the nodes: when one ends by itself, it reports that in one line."""
 
     def __init__(self, launcher: Launcher, say: Callable[[str], None]) -> None:
         self._launcher = launcher
@@ -48,14 +49,14 @@ class LauncherDoor:
             self._watch(node)
 
     async def close(self) -> None:
-        """Take no more orders; who ends now was told to."""
+        """Take no more orders, and report no more nodes that end: from now on they are stopped on purpose."""
         await self._door.close()
         for task in self._watching.values():
             task.cancel()
         await asyncio.gather(*self._watching.values(), return_exceptions=True)
 
     async def carry_out(self, asked: Answer) -> Answer:
-        """One order."""
+        """Carry out one order."""
         match asked["do"]:
             case "nodes":
                 rows = [
@@ -107,7 +108,7 @@ class Launched:
     nodes: tuple[dict[str, Any], ...]
 
     def is_called(self, cluster: str) -> bool:
-        """Whether somebody means this one: by its directory, its ensemble, or by naming none."""
+        """Whether `cluster` names this one, by its directory or its ZooKeeper; an empty name means any cluster."""
         return cluster in ("", self.zookeeper) or str(Path(cluster).resolve()) == self.directory
 
     @property
@@ -129,7 +130,11 @@ async def launched() -> list[Launched]:
 
 
 async def start_node(node_id: int, cluster: str = "") -> str:
-    """Have a node started again; returns what was done. `Refused` says what to write instead."""
+    """Have a node started again by its launcher. Returns what was done, for a person to read.
+
+    Raises Refused when no launcher, or more than one, has such a node, or it is running; the message says what to write
+    instead.
+    """
     known = await launched()
     fitting = [one for one in known if one.is_called(cluster) and node_id in one.node_ids]
     if len(fitting) == 1:

@@ -1,4 +1,4 @@
-"""What is started and stopped: `async with` starts it, and stops it also when the start fails half way."""
+"""The base of what is started and stopped: `async with` starts it, and stops it also when the start fails half way."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ PLAIN = 6
 
 
 def draw(lineage: Lineage, partitions: Collection[int] | None = None) -> list[str]:
-    """The lines of the picture; of these partitions only, if given."""
+    """The lines of the picture, of `partitions` or of all."""
     rows = sorted(range(max(count for _, count in lineage.history)) if partitions is None else partitions)
     place = {partition: row for row, partition in enumerate(rows)}
     canvas: list[list[str]] = [[] for _ in rows]

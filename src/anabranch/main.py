@@ -1,8 +1,8 @@
-"""The command line: `anabranch up`, `node`, `topics`, `dump`.
+"""The command line `anabranch`: finds the subcommand, runs it, and turns a user's mistakes into one line.
 
-Each subcommand lives in `anabranch.commands` and is imported when it is called, so `anabranch up` pays for nothing
-but itself. What users get wrong (settings, addresses, ids) ends in one line on stderr that says what to write
-instead, and exit code 2.
+Each subcommand lives in `anabranch.commands` and is imported when it is called, so `anabranch up` does not import the
+others. A wrong setting, address or id ends in one line on the standard error output that says what to write instead,
+and in exit code 2.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LazyCommands(click.Group):
     """Lists subcommands without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order in which one meets them."""
+        """The names of the subcommands, in the order in which a newcomer needs them; click calls it."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -54,7 +54,7 @@ class LazyCommands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the subcommand; a typing error gets a suggestion."""
+        """Find the subcommand; for an unknown name, suggest the nearest one."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib
 

@@ -6,8 +6,8 @@ hold 20. Smaller thresholds (`M_MMAP_THRESHOLD`) would give each block back at o
 as growing logs are moved and cleared again and again. So the heap is trimmed now and then, when it pays and, as that
 takes some 0.3 ms a megabyte, when the process has little else to do; under endless load once a minute.
 
-The process is its command's own: a cluster inside somebody's tests leaves the heap of that process alone. Where the C
-library is another one there is nothing to do.
+Only the commands do this, which own their process: a `Cluster` inside another project's tests leaves the heap of that
+process alone. Where the C library is not glibc there is nothing to do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final
 LOOK_INTERVAL_S: Final = 5.0
 WORTH_BYTES: Final = 16 << 20
 IDLE_SHARE: Final = 0.1
-"""Of a core: who uses less has time to trim."""
+"""Of a core: a process that uses less has time to trim."""
 BUSY_INTERVAL_S: Final = 60.0
 
 
@@ -46,7 +46,7 @@ class Heap:
         self.known = self._info is not None and self._trim is not None
 
     def free_bytes(self) -> int:
-        """What the heap holds and nobody uses."""
+        """How many bytes the heap holds that are not in use."""
         assert self._info is not None
         free: int = self._info().fordblks
         return free
@@ -68,7 +68,7 @@ class Trimmer:
         self._trimmed_at = 0.0
 
     def looked(self, now: float) -> bool:
-        """Trim the heap if it is worth it by now; whether it was."""
+        """Trim the heap if that is worth it. `now` is the loop's time in seconds. Returns whether it was trimmed."""
         ran_s = self._processor_s()
         before, self._looked_at = self._looked_at, now
         used_s, self._ran_s = ran_s - self._ran_s, ran_s
@@ -87,7 +87,7 @@ class Trimmer:
 
 
 def keep_trimming(loop: asyncio.AbstractEventLoop) -> None:
-    """Give memory back for as long as the loop runs, from now on."""
+    """Trim the heap every few seconds for as long as the loop runs."""
     heap = Heap()
     if heap.known:
         _look(loop, Trimmer(heap))

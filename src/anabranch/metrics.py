@@ -1,4 +1,4 @@
-"""`--metrics-port`: the endpoint for Prometheus, which costs nothing, not even an import, where nobody asks for it."""
+"""`--metrics-port`: the endpoint for Prometheus; without the option nothing of it is imported."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Where the nodes of this process show themselves, if anywhere."""
+    """The metrics endpoint of this process, if there is one."""
 
     endpoint: Endpoint | None = None
 
     @property
     def ready(self) -> str:
-        """What the ready line says of it."""
+        """The part of the ready line that names the endpoint; empty if there is none."""
         return "" if self.endpoint is None else f" metrics={self.endpoint.url}"
 
     def show(self, node: Node) -> None:
-        """Tell of a node that is started."""
+        """Show the metrics of a node that is started."""
         if self.endpoint is not None:
             self.endpoint.show(node)
 
 
 @contextlib.asynccontextmanager
 async def metrics_endpoint(host: str, port: int | None) -> AsyncIterator[Metrics]:
-    """Listen, before any node is there that a port in use could stop; None: do not."""
+    """Listen on `port` while the block runs; None: do not. Entered before any node starts, as the port may be taken."""
     if port is None:
         yield Metrics()
         return

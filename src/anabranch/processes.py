@@ -93,7 +93,7 @@ class NodeProcess:
         return self.process.pid if self.process is not None and self.running else -1
 
     def command(self) -> list[str]:
-        """The command line of the node."""
+        """The words of the command line that runs the node."""
         words = [*dying_with_us(), sys.executable, "-m", self.module, "node"]
         words += ["--id", str(self.node_id), "--roles", self.roles]
         words += ["--zookeeper", self.zookeeper, "--listen", self.address, "--log-level", self.log_level]
@@ -108,7 +108,7 @@ class NodeProcess:
         return words
 
     async def start(self, *, extra: Mapping[str, str] | None = None) -> None:
-        """Start the process; `extra` properties count for this start alone."""
+        """Start the process. `extra` are properties for this start alone, which a later start does not have."""
         assert not self.running, f"node {self.node_id} is running already"
         self.directory.mkdir(parents=True, exist_ok=True)
         words = self.command()
@@ -124,7 +124,7 @@ class NodeProcess:
             )
 
     async def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait for its ready line."""
+        """Wait for its ready line. Raises NodeFailed when it ends first, or is not ready after `timeout_s` seconds."""
         assert self.process is not None and self.process.stdout is not None
         try:
             async with asyncio.timeout(timeout_s):
@@ -136,7 +136,7 @@ class NodeProcess:
             raise NodeFailed(f"node {self.node_id} ended with {self.process.returncode}\n{self.log_tail()}")
 
     async def ended(self) -> int:
-        """Wait until the process is gone, whatever the reason; its exit status."""
+        """Wait until the process is gone. Returns its exit status."""
         assert self.process is not None
         return await self.process.wait()
 
@@ -170,11 +170,23 @@ class NodeProcess:
 
 
 class ProcessCluster(Startable):
-    """Brokers `first_id`.. and spare controllers 100.. as processes.
+    """A cluster of node processes; an async context manager.
 
-    `zookeeper` "local" starts one; anything else is an ensemble that is there. `port` 0 takes free ports. `first_start`
-    gives single nodes properties that a restart does not repeat, such as the step at which a controller is to crash.
-    Spare controllers come first: the first of them is the active one, until something happens to it.
+    Brokers are numbered from `first_id` on, spare controllers, which hold no data, from 100 on. The spare controllers
+    start first, so one of them is the active controller until it fails.
+
+    Args:
+        brokers: How many brokers.
+        controllers: How many spare controllers.
+        zookeeper: "local" starts a ZooKeeper; HOST:PORT uses an ensemble that is running.
+        host: The address that the nodes listen on.
+        port: The first node's port; the others follow. 0 takes free ports.
+        directory: Where data and logs are kept; None for a temporary directory.
+        properties: Broker properties by their Kafka names, for all nodes.
+        first_start: Node id -> properties that a restart does not repeat, such as the step at which it is to crash.
+        log_level: Of the nodes' log files.
+        metrics_port: The first node's port for metrics; None for none.
+        first_id: The first broker's id.
     """
 
     def __init__(
@@ -193,7 +205,7 @@ class ProcessCluster(Startable):
         first_id: int = 1,
     ) -> None:
         self._first_start = first_start or {}
-        """Properties of single nodes that count until they are started again: how a planned crash is asked for."""
+        """Node id -> properties for its first start alone: how a planned crash is asked for."""
         replicas = str(min(3, brokers))
         self._properties = {
             **SMALL_CLUSTER,
@@ -224,7 +236,7 @@ class ProcessCluster(Startable):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients begin."""
+        """The addresses of all brokers as "HOST:PORT,HOST:PORT": what clients are given."""
         return ",".join(node.address for node in self.brokers)
 
     @property
@@ -233,9 +245,11 @@ class ProcessCluster(Startable):
         return self._zookeeper if self._server is None else self._server.hosts
 
     async def start(self) -> None:
-        """Start ZooKeeper, if it is ours, and all nodes; returns when every broker knows every other.
+        """Start ZooKeeper, if it is "local", and all nodes, and wait until every broker knows every other.
 
-        Raises `DirectoryInUse` if another process runs in the directory.
+        Raises:
+            DirectoryInUse: Another process runs in the directory.
+            NodeFailed: A node ended, or was not ready in time; the message has its last log lines.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         self._lock = DirectoryLock(self.directory)
@@ -267,7 +281,7 @@ class ProcessCluster(Startable):
         await self.wait_brokers(len(self.brokers))
 
     async def zookeeper_ended(self) -> None:
-        """Wait until our ZooKeeper ends unasked, and raise what it said; for ever if none is ours."""
+        """Wait until the ZooKeeper that this cluster started ends by itself, and raise its error; for ever if none."""
         await (self._server.ended() if self._server is not None else asyncio.get_running_loop().create_future())
 
     async def stop(self) -> None:
@@ -317,9 +331,10 @@ async def known_brokers(host: str, port: int) -> int:
 
 
 def free_ports(host: str, count: int) -> list[int]:
-    """Ports that nobody listens on right now, and that no outgoing connection will get.
+    """`count` ports that no process listens on now, and that no outgoing connection will be given.
 
-    The system takes those from a range above: a node that is down must find its port free when it comes back.
+    A node that is down must find its port free when it comes back. The system takes the ports of outgoing connections
+    from a range above these.
     """
     found: list[int] = []
     with contextlib.ExitStack() as stack:
@@ -343,7 +358,7 @@ async def serve_processes(
     log_level: str,
     metrics_port: int | None = None,
 ) -> None:
-    """Run a cluster of processes until told to stop; a node that ends is told, and can be started again."""
+    """Run a cluster of processes until a signal. A node that ends is reported; `anabranch nodes` can start it again."""
     from anabranch.broker.config import BrokerSettings
     from anabranch.broker.start_settings import IDS, check_reachable, refuse_twice, start_settings
     from anabranch.cluster import OPTIONS
@@ -386,6 +401,6 @@ async def serve_processes(
 
 
 def complain(line: str) -> None:
-    """One line for whoever looks at the terminal."""
+    """Write one line to the terminal, on the standard error output."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

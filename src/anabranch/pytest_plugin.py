@@ -22,20 +22,30 @@ STOP_TIMEOUT_S = 10
 
 @dataclass(frozen=True)
 class RunningCluster:
-    """What a test needs to know."""
+    """The cluster behind the fixture `anabranch_cluster`."""
 
     bootstrap_servers: str
+    """Its brokers as "HOST:PORT,HOST:PORT": what any Kafka client is given."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the two settings."""
+    """Declare the two settings of pytest.ini; pytest calls it."""
     parser.addini("anabranch_brokers", "brokers of the cluster behind the fixture anabranch_cluster", default="1")
     parser.addini("anabranch_properties", "their properties, one NAME=VALUE per line", type="linelist", default=[])
 
 
 @pytest.fixture(scope="session")
 def anabranch_cluster(request: pytest.FixtureRequest) -> Iterator[RunningCluster]:
-    """A cluster that lives as long as the test session."""
+    """A running cluster, started at the first test that asks for it and stopped at the end of the session.
+
+    Its size and properties are the settings `anabranch_brokers` (1 if not set) and `anabranch_properties`.
+
+    Returns:
+        The cluster, with `bootstrap_servers` for any Kafka client.
+
+    Raises:
+        pytest.fail.Exception: The cluster did not start; its own words are on the standard error output.
+    """
     words = [sys.executable, "-m", "anabranch.main", "up", "--port", "0"]
     words += ["--brokers", str(request.config.getini("anabranch_brokers"))]
     for line in request.config.getini("anabranch_properties"):

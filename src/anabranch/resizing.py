@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 LINES_MAX = 16
 DRAWN_MAX = 64
 EVEN = 1e-9
-"""What a sum of fractions may be off."""
+"""How far a sum of fractions may be off by rounding."""
 
 
 def plan_lines(topic: Topic, count: int) -> list[str]:
-    """What a resize to `count` partitions would do. KafkaError where the broker would refuse it for the same reason."""
+    """The lines that show what a resize to `count` partitions would do. Raises KafkaError where the broker would."""
     if topic.lineage is None:
         return [
             f"{topic.name} has enable.ordered.delivery=false: it grows as in Kafka, and keys do not keep their order"
@@ -47,7 +47,10 @@ def plan_lines(topic: Topic, count: int) -> list[str]:
 
 
 def lineage_lines(topic: Topic, ends: Mapping[Segment, int], partition: int | None = None) -> list[str]:
-    """The tree of a topic's resizes, and the offsets at which its partitions were cut. ValueError if it has none."""
+    """The lines that show the tree of a topic's resizes and the offsets at which its partitions were cut.
+
+    `partition` limits them to those that ever shared keys with it. Raises ValueError for a topic that is not ordered.
+    """
     lineage = topic.lineage
     if lineage is None:
         raise ValueError(f"{topic.name} has enable.ordered.delivery=false: it has no lineage")
@@ -81,14 +84,14 @@ def _cut_lines(lineage: Lineage, index: int, ends: Mapping[Segment, int]) -> lis
 
 
 def shortened(lines: Sequence[str], most: int = LINES_MAX) -> list[str]:
-    """Not more lines than a person reads."""
+    """The first lines, at most `most`, and how many more there are."""
     if len(lines) <= most:
         return list(lines)
     return [*lines[: most - 1], f"... and {len(lines) - most + 1} more"]
 
 
 def _share_names(shares: Sequence[float]) -> str:
-    """Who holds how much, the fullest first."""
+    """The partitions with their shares of all keys, the fullest first."""
     holders: dict[str, list[int]] = {}
     for partition, share in sorted(enumerate(shares), key=lambda one: -one[1]):
         holders.setdefault(f"{share:.3%}" if share < 0.001 else f"{share:.1%}", []).append(partition)

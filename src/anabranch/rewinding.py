@@ -1,4 +1,4 @@
-"""Where a group goes on reading after a reset, alone or with the lineage of what it goes back in."""
+"""The offsets of a group after a reset: of the named partitions alone, or also of those that share keys with them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMESTAMPS = {"earliest": -2, "latest": -1}
 async def new_offsets(
     admin: Admin, group: str, name: str, partition: int | None, to: str, *, with_lineage: bool
 ) -> dict[TopicPartition, tuple[int | None, int]]:
-    """(committed before, committed then) of every partition that a reset changes."""
+    """Partition -> (committed offset now, None if there is none; committed offset after the reset)."""
     network = admin.network
     topic = await admin.describe_topic(name)
     network.follow(name)

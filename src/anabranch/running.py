@@ -1,5 +1,5 @@
-"""How every long-running command runs: log lines on stderr, a clean stop on SIGINT and SIGTERM,
-and on SIGQUIT (`kill -3`) what its tasks wait for."""
+"""Runs the long-running commands: log lines on stderr, a clean stop on SIGINT and SIGTERM, and on SIGQUIT (`kill -3`)
+a dump of what the tasks wait for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 TRIM_FROM_S: Final = 5.0
-"""From when on memory is given back: not before a start is over."""
+"""How long after the start of the command memory is first given back: not before the nodes are up."""
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]], *, log_level: str = "warning") -> None:
@@ -45,24 +45,24 @@ def _tell_waits(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def postpone_collection() -> None:
-    """Start without garbage collections: start-up makes what stays. `settle_memory` ends that."""
+    """Turn garbage collection off for the start, whose objects live as long as the process, until `settle_memory`."""
     gc.disable()
 
 
 def resume_collection() -> None:
-    """Collect again after a start that failed, or a cluster that ended: the process may go on, as in a test."""
+    """Turn garbage collection on again after a start that failed, or a cluster that ended: the process may go on."""
     gc.enable()
 
 
 def settle_memory() -> None:
-    """Take everything that start-up made out of the garbage collector's sight: it lives as long as the process."""
+    """Turn garbage collection on, but not for the objects that exist now: they live as long as the process."""
     gc.freeze()
     gc.enable()
 
 
 @contextlib.contextmanager
 def handling(number: signal.Signals, handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Handle a signal for a while; a process that ran a command is afterwards as it was."""
+    """Handle a signal while the block runs, and restore the handler that was there before."""
     before = signal.signal(number, handler)
     try:
         yield
@@ -71,7 +71,7 @@ def handling(number: signal.Signals, handler: Callable[[int, FrameType | None], 
 
 
 class StopSignal:
-    """SIGINT and SIGTERM, from the moment this is made: before the ready line, or a quick stop kills instead."""
+    """Waits for SIGINT and SIGTERM. It catches them from its construction on, so make it before the ready line."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

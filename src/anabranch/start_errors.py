@@ -1,6 +1,7 @@
-"""What a node or cluster that cannot start tells its user: what the system said, and what to do about that.
+"""The line that a user sees when a node or cluster cannot start: the system's error, and what to do about it.
 
-The system's errors are told apart by their number, never by their text. Those without a line here speak for themselves.
+The system's errors are told apart by their number, never by their text. An error that has no line here is shown as it
+is.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""What a resize means for Kafka Streams (Java) that reads the topic, as a person reads it in the plan.
+"""The lines of a resize's plan about applications of Kafka Streams (Java) that read the topic.
 
 Kafka Streams knows nothing of cuts: its tasks do not hand the state of keys that move to the tasks that get them. So an
 instance of this package in the same group waits for that state for as long as a Java member has the task. Kafka Streams
-itself goes on without it, or ends: as leader it refuses changelogs of another width (`InternalTopicManager`). Known by
-the client ids of its threads (`StreamThread`, `ClientUtils.consumerClientId`), whose end nobody chooses.
+itself goes on without it, or ends: as leader it refuses changelogs of another width (`InternalTopicManager`). Java
+members are recognised by the end of their client ids, which an application cannot choose (`StreamThread`,
+`ClientUtils.consumerClientId`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _MORE: Final = " " * len(_HEAD)
 
 
 async def streams_lines(admin: Admin, topic: str) -> list[str]:
-    """What to know before the topic is resized; nothing if no Java member of a Streams group reads it."""
+    """What to know before the topic is resized; empty if no Java member of a Streams group reads it."""
     turn = asyncio.Semaphore(_AT_A_TIME)
 
     async def described(group_id: str) -> Group:

@@ -1,4 +1,4 @@
-"""What every task of a process waits for, as text: told on SIGQUIT, like a thread dump of a JVM.
+"""What every task of a process waits for, as text: written on SIGQUIT, like a thread dump of a JVM.
 
 A process in which nothing happens any more shows nothing in its logs, and a profiler sees only the event loop. Each
 task's coroutines are followed from the outermost to the one that is suspended.
@@ -16,7 +16,7 @@ END: Final = "--- no more tasks"
 
 
 def tell_waits(loop: asyncio.AbstractEventLoop) -> None:
-    """Write it to stderr, among the log lines."""
+    """Write what the loop's tasks wait for to stderr, among the log lines."""
     sys.stderr.write(waits(loop) + "\n")
     sys.stderr.flush()
 
@@ -32,7 +32,7 @@ def waits(loop: asyncio.AbstractEventLoop) -> str:
 
 
 def _frames(awaited: Any) -> Iterator[FrameType]:
-    """From a coroutine to the innermost one that it awaits; what is no coroutine ends it."""
+    """The frames of a coroutine and of all that it awaits, the outermost first; what is no coroutine ends it."""
     while awaited is not None:
         frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "ag_frame", None)
         if frame is not None:

@@ -2,7 +2,7 @@
 
 `LocalZooKeeper` is an ordinary standalone server in a child process: small heap, no admin server, on 127.0.0.1 unless
 told otherwise. Its data lives in a temporary directory unless one is given. It can be killed and started again on the
-same port and data, which is how the ensemble's failure is rehearsed.
+same port and data, to rehearse the failure of an ensemble.
 """
 
 from __future__ import annotations
@@ -141,12 +141,12 @@ class LocalZooKeeper(Startable):
 
     @property
     def hosts(self) -> str:
-        """What clients connect to."""
+        """The server's connect string, "HOST:PORT"."""
         return f"{'127.0.0.1' if self._host == ANYWHERE else self._host}:{self.port}"
 
     @property
     def pid(self) -> int | None:
-        """The server's process, if it runs."""
+        """The id of the server's process; None when it is not running."""
         return self._process.pid if self._process else None
 
     async def start(self) -> None:
@@ -175,7 +175,7 @@ class LocalZooKeeper(Startable):
             self._temporary = None
 
     async def ended(self) -> None:
-        """Wait until the server ends without having been told to, and say what it wrote last."""
+        """Wait until the server ends by itself, and raise an error with its last words."""
         assert self._process is not None
         process = self._process
         while process.poll() is None:  # noqa: ASYNC110  # a child process sets no event here
@@ -298,7 +298,7 @@ async def answers(host: str, port: int | str) -> bool:
 
 
 def free_port() -> int:
-    """A port on 127.0.0.1 that nobody listens on now."""
+    """A port on 127.0.0.1 that no process listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

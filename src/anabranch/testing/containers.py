@@ -48,7 +48,7 @@ class AnabranchContainer(DockerContainer):
         self._host_network = host_network
 
     def start(self) -> AnabranchContainer:
-        """Start the container and wait for its ready line; what it wrote is in the error if that does not come."""
+        """Start the container and wait for its ready line. Without one, the error has what the container wrote."""
         first = adjacent_free_ports(self._brokers)
         command = ["up", "--brokers", str(self._brokers), "--port", str(first)]
         if self._host_network:
@@ -66,14 +66,14 @@ class AnabranchContainer(DockerContainer):
         return self
 
     def get_bootstrap_server(self) -> str:
-        """What Kafka clients call `bootstrap.servers`."""
+        """The brokers' addresses, for `bootstrap.servers` of any Kafka client."""
         written = READY.search(self.get_logs()[0].decode())
         assert written is not None, "the container has not said that it is ready"
         return written[1]
 
 
 def adjacent_free_ports(count: int) -> int:
-    """The first of `count` adjacent ports that nobody listens on now."""
+    """The first of `count` adjacent ports that no process listens on now."""
     chooser = random.Random()
     for _ in range(TRIES):
         first = chooser.choice(PORTS)
