@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.lasting import Died, lasting, unattended
 from anabranch.controller.candidacy import persistently
-from anabranch.controller.features import SUPPORTED, Features
+from anabranch.controller.features import SUPPORTED
+from anabranch.controller.model import Features
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.body import MalformedZnode
 from anabranch.controller.zk.session import NoNode, SessionExpired, ZkError

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from anabranch import Consumer
 from anabranch.chaos.clients import CLIENT_FAILURES, TOPIC
+from anabranch.chaos.faults import Fired
 from anabranch.clients.clock import wall_clock_ms
 from anabranch.report.timeline import Moment
-
-if TYPE_CHECKING:
-    from anabranch.chaos.run import Fired
 
 FORGET_S: Final = 20.0
 KINDS: Final = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from anabranch.chaos import disk
@@ -31,6 +32,16 @@ EVERY_STEP: Final = tuple(step for step in STEPS if not step.startswith(NOT_BY_I
 
 Fault = Callable[[Scene], Awaitable[str | None]]
 FAULTS: Final[dict[str, Fault]] = {}
+
+
+@dataclass
+class Fired:
+    """One fault that happened; both times are of the event loop's clock, in seconds."""
+
+    name: str
+    what: str
+    begun_s: float
+    ended_s: float
 
 
 def fault(name: str) -> Callable[[Fault], Fault]:

@@ -25,7 +25,7 @@ from anabranch.chaos.archive import ClusterHistory
 from anabranch.chaos.clients import CLIENT_FAILURES, TOPIC, Operator, Reader, Record, Writer, watching
 from anabranch.chaos.cluster import ChaosCluster
 from anabranch.chaos.companion import Companion, moments
-from anabranch.chaos.faults import FAULTS
+from anabranch.chaos.faults import FAULTS, Fired
 from anabranch.chaos.history import Place
 from anabranch.chaos.scene import Scene
 from anabranch.controller.model import LeaderAndIsr
@@ -53,16 +53,6 @@ PROPERTIES: Final = {
     "log.segment.bytes": "65536",
 }
 Say = Callable[[str], None]
-
-
-@dataclass
-class Fired:
-    """One fault that happened, on the loop's clock."""
-
-    name: str
-    what: str
-    begun_s: float
-    ended_s: float
 
 
 @dataclass

@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from anabranch.clients.network import Network
+    from anabranch.clients.metadata import ClusterMetadata
+
+Result = TypeVar("Result")
 
 _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})
 """Look again who it is. One whose followers did not confirm a commit in time may be cut off (ConsumerCoordinator)."""
 
 
+class Nodes(Protocol):
+    """The nodes of a cluster, as far as it takes to find a coordinator among them: a `Network`."""
+
+    @property
+    def metadata(self) -> ClusterMetadata:
+        """What is known of the cluster now."""
+
+    async def refresh(self) -> ClusterMetadata:
+        """Ask for newer metadata, and wait for it. `ConnectionError` when no node answers."""
+
+    async def call(self, node_id: int, request: Any, *, timeout_ms: float | None, channel: int) -> Any:
+        """Send a request to one node and wait for its response."""
+
+    async def call_any(self, request: Any) -> Any:
+        """The response of the first node that answers."""
+
+    async def retry(self, operation: Callable[[], Awaitable[Result]]) -> Result:
+        """Run `operation` until it neither loses its connection nor fails with a retriable `KafkaError`."""
+
+
 class Coordinators:
     """The coordinators that one client knows, by key and key type (0 a group, 1 a transactional id)."""
 
-    def __init__(self, network: Network) -> None:
-        self._network = network
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
         self._known: dict[tuple[str, int], int] = {}
 
     async def find(self, key: str, key_type: int) -> int:
         """The coordinator's node id. Raises KafkaError or ConnectionError when no node has named it in time."""
         known = self._known.get((key, key_type))
-        if known is not None and known in self._network.metadata.nodes:
+        if known is not None and known in self._nodes.metadata.nodes:
             return known
-        node_id = await self._network.retry(lambda: self._look_up(key, key_type))
+        node_id = await self._nodes.retry(lambda: self._look_up(key, key_type))
         self._known[key, key_type] = node_id
         return node_id
 
@@ -49,7 +71,7 @@ class Coordinators:
         async def once() -> Any:
             node_id = await self.find(key, key_type)
             try:
-                response = await self._network.call(node_id, request, timeout_ms=timeout_ms, channel=channel)
+                response = await self._nodes.call(node_id, request, timeout_ms=timeout_ms, channel=channel)
             except (ConnectionError, TimeoutError):
                 self.forget(key, key_type)
                 raise
@@ -61,14 +83,14 @@ class Coordinators:
                 raise KafkaError(code, f"coordinator of {key!r}")
             return response
 
-        return await self._network.retry(once)
+        return await self._nodes.retry(once)
 
     async def _look_up(self, key: str, key_type: int) -> int:
         from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
-        network = self._network
+        nodes = self._nodes
         request = FindCoordinatorRequest(key=key, key_type=key_type, coordinator_keys=[key])
-        response: FindCoordinatorResponse = await network.call_any(request)
+        response: FindCoordinatorResponse = await nodes.call_any(request)
         if response.coordinators:
             found = response.coordinators[0]
             code, node_id = ErrorCode(found.error_code), found.node_id
@@ -76,8 +98,8 @@ class Coordinators:
             code, node_id = ErrorCode(response.error_code), response.node_id
         if code != ErrorCode.NONE:
             raise KafkaError(code, f"coordinator of {key!r}")
-        if node_id not in network.metadata.nodes:
-            await network.refresh()
-            if node_id not in network.metadata.nodes:
+        if node_id not in nodes.metadata.nodes:
+            await nodes.refresh()
+            if node_id not in nodes.metadata.nodes:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"node {node_id} is not known yet")
         return node_id

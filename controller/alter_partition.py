@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from anabranch.controller import effects, partitions, stamps
-from anabranch.controller.effects import Effect, IsrChange, PartitionWrite
+from anabranch.controller.effects import Effect, PartitionWrite
 from anabranch.controller.events import AlterPartitionAsked
+from anabranch.controller.follow_ups import IsrChange
 from anabranch.controller.model import Partition, TopicPartition
 from anabranch.controller.requests import RequestBatch
 from anabranch.controller.state import ClusterState

@@ -16,6 +16,7 @@ from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
     from anabranch.controller.events import Event
+    from anabranch.controller.follow_ups import Then
     from anabranch.protocol.errors import ErrorCode
 
 
@@ -26,39 +27,6 @@ class PartitionWrite:
     partition: TopicPartition
     state: LeaderAndIsr
     expected_epoch: int | None
-
-
-@value
-class IsrChange:
-    """What is to be answered when the ISR changes of an AlterPartition are written."""
-
-    token: int
-    refusals: Mapping[TopicPartition, int]
-    """Partition -> error code, for those that were not even tried."""
-    asked: tuple[tuple[bytes, str, tuple[TopicPartition, ...]], ...]
-    """(topic id, topic name, partitions) in the order of the request."""
-
-
-@value
-class Shutdown:
-    """What is to be answered when leadership has been moved off a broker."""
-
-    token: int
-    broker_id: int
-
-
-@value
-class Election:
-    """What is to be answered when an admin's elections are written."""
-
-    token: int
-    results: Mapping[TopicPartition, tuple[int, str]]
-    """Partition -> (error code, message), for those that needed or allowed no election."""
-    asked: tuple[TopicPartition, ...]
-    """In the order of the request."""
-
-
-Then = IsrChange | Shutdown | Election
 
 
 @value

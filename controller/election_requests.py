@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 from anabranch.controller import effects, elections, partitions
-from anabranch.controller.effects import Effect, Election, PartitionWrite
+from anabranch.controller.effects import Effect, PartitionWrite
 from anabranch.controller.events import ElectionAsked, PartitionsWritten
+from anabranch.controller.follow_ups import Election
 from anabranch.controller.model import TopicPartition
 from anabranch.controller.state import ClusterState
 from anabranch.protocol.apis.elect_leaders import (

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.controller.features import Features
-from anabranch.controller.model import Broker, Partition, Topic, TopicBody, TopicPartition
+from anabranch.controller.model import Broker, Features, Partition, Topic, TopicBody, TopicPartition
 from anabranch.protocol.values import value
 from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
-    from anabranch.controller.effects import Then
+    from anabranch.controller.follow_ups import Then
     from anabranch.controller.settings import ControllerSettings
     from anabranch.protocol.apis.alter_partition import AlterPartitionRequest
     from anabranch.protocol.apis.alter_partition_reassignments import AlterPartitionReassignmentsRequest

@@ -8,13 +8,10 @@ feature that is not finalized may be used by nobody. Kafka's ZooKeeper mode know
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from anabranch.controller import effects
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
     from anabranch.controller.effects import Effect
@@ -31,14 +28,6 @@ SUPPORTED: Final[dict[str, tuple[int, int]]] = {RESHARD: (1, 1)}
 UPGRADE: Final = 1
 SAFE_DOWNGRADE: Final = 2
 UNSAFE_DOWNGRADE: Final = 3
-
-
-@value
-class Features:
-    """The finalized levels, and the version of the znode that holds them; -1 if there is none."""
-
-    levels: Mapping[str, int] = field(default_factory=dict)
-    epoch: int = -1
 
 
 def supported_by(broker: Broker, name: str, level: int) -> bool:

@@ -54,7 +54,7 @@ from anabranch.controller.events import (
     TopicWriteRefused,
     TopicWritten,
 )
-from anabranch.controller.model import ReplicaPhase, TopicPartition
+from anabranch.controller.model import Features, ReplicaPhase, TopicPartition
 from anabranch.controller.requests import RequestBatch
 from anabranch.controller.state import ClusterState
 from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
@@ -133,7 +133,7 @@ def on_taken_over(state: ClusterState, event: TakenOver) -> list[Effect]:
     for snapshot in event.topics:
         topics.load(state, snapshot)
         decided += topics.complete(snapshot)
-    state.features = event.features or features.Features()
+    state.features = event.features or Features()
     if event.features is None:
         decided += features.bootstrap(state)
     state.deleting |= event.deletions & state.topics.keys()

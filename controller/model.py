@@ -180,6 +180,15 @@ class Topic:
         return self.config.get("enable.ordered.delivery", "true").lower() != "false"
 
 
+@value
+class Features:
+    """The finalized features of the cluster (KIP-584), and the version of the znode that holds them; -1 without one."""
+
+    levels: Mapping[str, int] = field(default_factory=dict)
+    """Feature -> finalized level."""
+    epoch: int = -1
+
+
 class PartitionPhase(enum.Enum):
     """Where a partition is in its life (`partitions.LEGAL`)."""
 

@@ -23,7 +23,7 @@ from anabranch.controller import (
     stamps,
     topics,
 )
-from anabranch.controller.effects import Effect, Election, IsrChange, Shutdown
+from anabranch.controller.effects import Effect
 from anabranch.controller.events import (
     PartitionsWritten,
     Settle,
@@ -32,6 +32,7 @@ from anabranch.controller.events import (
     TopicWriteRefused,
     TopicWritten,
 )
+from anabranch.controller.follow_ups import Election, IsrChange, Shutdown
 from anabranch.controller.model import Partition, TopicPartition
 from anabranch.controller.state import ClusterState
 from anabranch.controller.topic_size import too_large

@@ -19,6 +19,7 @@ from typing import Final
 
 from anabranch.controller import effects, elections, replicas
 from anabranch.controller.effects import Effect, PartitionWrite
+from anabranch.controller.follow_ups import Shutdown
 from anabranch.controller.model import LeaderAndIsr, Partition, PartitionPhase, Topic, TopicPartition
 from anabranch.controller.requests import RequestBatch, being_removed
 from anabranch.controller.state import Adoption, ClusterState
@@ -233,7 +234,7 @@ def shut_down(state: ClusterState, broker: int, token: int) -> list[Effect]:
             batch.stop(partition, [broker], delete=False)
         if elected is not None and (elected.leader, elected.isr) != (committed.state.leader, committed.state.isr):
             writes.append(PartitionWrite(partition, led(committed, elected, state.controller_epoch), committed.epoch))
-    write = effects.WritePartitions(tuple(writes), "shut-down", then=effects.Shutdown(token, broker))
+    write = effects.WritePartitions(tuple(writes), "shut-down", then=Shutdown(token, broker))
     return [*batch.flush(), write]
 
 

@@ -7,8 +7,9 @@ A broker asks again while some remain, so nothing is remembered but that it is a
 from __future__ import annotations
 
 from anabranch.controller import effects, partitions
-from anabranch.controller.effects import Effect, Shutdown
+from anabranch.controller.effects import Effect
 from anabranch.controller.events import ShutdownAsked
+from anabranch.controller.follow_ups import Shutdown
 from anabranch.controller.state import ClusterState
 from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownResponse, RemainingPartition
 from anabranch.protocol.errors import ErrorCode

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from anabranch.controller.features import Features
-from anabranch.controller.model import Broker, Partition, PartitionPhase, ReplicaPhase, Topic, TopicPartition
+from anabranch.controller.model import Broker, Features, Partition, PartitionPhase, ReplicaPhase, Topic, TopicPartition
 from anabranch.controller.settings import ControllerSettings
 from anabranch.protocol.apis.create_partitions import CreatePartitionsTopic, CreatePartitionsTopicResult
 from anabranch.protocol.wire import ZERO_UUID

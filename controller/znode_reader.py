@@ -15,8 +15,7 @@ from typing import Literal, TypeVar
 
 from anabranch.controller.candidacy import persistently
 from anabranch.controller.events import TopicSnapshot
-from anabranch.controller.features import Features
-from anabranch.controller.model import Broker, Partition, Topic
+from anabranch.controller.model import Broker, Features, Partition, Topic
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.body import MalformedZnode
 from anabranch.controller.zk.session import NoNode, WatchCallback, ZkSession

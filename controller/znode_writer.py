@@ -13,9 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from anabranch.controller import events
 from anabranch.controller.effects import PartitionWrite, WriteFeatures, WritePartitions, WriteTopic
-from anabranch.controller.features import Features
 from anabranch.controller.fenced_writes import FencedWrites
-from anabranch.controller.model import Partition, TopicPartition
+from anabranch.controller.model import Features, Partition, TopicPartition
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.session import (
     BadVersion,

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from anabranch.chaos.audited import AuditCompanion, Comparison
 from anabranch.chaos.companion import moments
-from anabranch.chaos.faults import FAULTS
-from anabranch.chaos.run import Fired
+from anabranch.chaos.faults import FAULTS, Fired
 from anabranch.clients.clock import wall_clock_ms
 
 VERDICT = {"verdict": {"delivered": 3, "redelivered": 1}, "rows": [{"generation": 0}], "hand_offs": [], "clean": True}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from anabranch.chaos.cluster import ChaosCluster
-from anabranch.chaos.faults import FAULTS
-from anabranch.chaos.run import ChaosRun, Fired, Plan, chaos, report
+from anabranch.chaos.faults import FAULTS, Fired
+from anabranch.chaos.run import ChaosRun, Plan, chaos, report
 from anabranch.chaos.scene import Scene
 
 log = logging.getLogger(__name__)

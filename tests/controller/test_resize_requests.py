@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from anabranch.controller import events
-from anabranch.controller.features import RESHARD, SAFE_DOWNGRADE, Features
+from anabranch.controller.features import RESHARD, SAFE_DOWNGRADE
+from anabranch.controller.model import Features
 from anabranch.protocol.apis.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,

@@ -15,8 +15,8 @@ from typing import Any
 
 from anabranch.broker.metadata_cache import ClusterImage, applied
 from anabranch.controller import effects, events, machine
-from anabranch.controller.features import RESHARD, Features
-from anabranch.controller.model import Broker, Endpoint, LeaderAndIsr, Partition, Topic, TopicPartition
+from anabranch.controller.features import RESHARD
+from anabranch.controller.model import Broker, Endpoint, Features, LeaderAndIsr, Partition, Topic, TopicPartition
 from anabranch.controller.settings import ControllerSettings
 from anabranch.controller.state import ClusterState
 from anabranch.controller.topic_admin import new_topic
