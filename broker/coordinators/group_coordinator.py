@@ -1,8 +1,8 @@
 """The group coordinator: takes the requests about groups, runs what their machines decide, looks again when it is time.
 
-The decisions are made by `groups`, `offsets` and `positions`; `group_table` finds a group, `group_offsets` stores
-offsets, `leadership` loads and closes partitions of `__consumer_offsets`. Requests that must wait are futures inside
-the machines: nothing polls and no request gets a task of its own.
+The decisions are made by `group_machine`, `committed_offsets` and `group_positions`; `group_table` finds a group,
+`group_offsets` stores offsets, `leadership` loads and closes partitions of `__consumer_offsets`. Requests that must
+wait are futures inside the machines: nothing polls and no request gets a task of its own.
 
 Invariant: a commit is answered, and seen by others, only after all in-sync replicas have its record; the same holds for
 the assignment of a generation. Source: kafka.coordinator.group.GroupCoordinator and GroupMetadataManager.
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 from anabranch.broker.coordinators import group_positions
 from anabranch.broker.coordinators import group_responses as responses
 from anabranch.broker.coordinators.background import Alarm, Background
+from anabranch.broker.coordinators.group import Group
 from anabranch.broker.coordinators.group_events import (
     Answer,
     Close,
@@ -28,16 +29,18 @@ from anabranch.broker.coordinators.group_events import (
     Heartbeat,
     Join,
     Leave,
+    Observe,
     Persist,
     Persisted,
     Sync,
     Tick,
+    Verdict,
 )
+from anabranch.broker.coordinators.group_machine import apply
 from anabranch.broker.coordinators.group_offsets import GroupOffsets
 from anabranch.broker.coordinators.group_state import EMPTY, GroupLimits
 from anabranch.broker.coordinators.group_table import GroupTable
 from anabranch.broker.coordinators.group_transactions import GroupTransactions
-from anabranch.broker.coordinators.groups import Group
 from anabranch.broker.coordinators.replicated_journal import GROUP_ERRORS, Journal
 from anabranch.broker.coordinators.shards import Slot
 from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositionRequest, ConsumerGroupPositionResponse
@@ -103,7 +106,7 @@ class GroupCoordinator:
             close=self._close,
         )
         self.transactions = GroupTransactions(
-            self.table, self._journal, replicas, answer=_answer, look_again=self._look_again
+            self.table, self._journal, replicas, clock_ms=clock_ms, answer=_answer, look_again=self._look_again
         )
         self.alarm.set(RETENTION, clock_ms() + settings.offsets_retention_check_interval_ms)
         replicas.on_leader(self.on_leader)
@@ -188,7 +191,7 @@ class GroupCoordinator:
     def _apply(self, slot: Slot, event: Event) -> None:
         """Let the machine react and run its effects."""
         before, generation = slot.group.state, slot.group.generation
-        for effect in slot.group.apply(event, self._clock_ms()):
+        for effect in apply(slot.group, event, self._clock_ms()):
             self._run(slot, effect)
         if slot.group.state is not before or slot.group.generation != generation:
             log.debug("%s: %s", slot.group.describe(), responses.why(event))
@@ -204,6 +207,8 @@ class GroupCoordinator:
             case Disturbed(error=error):
                 for answer in slot.positions.interrupt(error):
                     _answer(answer)
+            case Verdict():
+                raise AssertionError(f"{effect} is for `Slot.authorize`, which asked for it")
             case _:
                 assert_never(effect)
 
@@ -256,7 +261,7 @@ class GroupCoordinator:
             if request.group_id == "":
                 raise KafkaError(ErrorCode.INVALID_GROUP_ID)
             slot = self.table.find_or_create(request.group_id)
-            slot.group.authorize_watch(request.member_id, request.generation_id)
+            slot.authorize(Observe(member_id=request.member_id, generation=request.generation_id), self._clock_ms())
         except KafkaError as error:
             if slot is not None:
                 self._look_again(slot)

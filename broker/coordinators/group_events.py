@@ -56,6 +56,25 @@ class Leave:
 
 
 @value(kw_only=True)
+class Commit:
+    """Somebody wants to commit offsets in the name of the group, at once or as part of a transaction."""
+
+    member_id: str
+    instance_id: str | None
+    generation: int
+    """-1: the sender is no member, and uses the group only to keep its offsets."""
+    transactional: bool = False
+
+
+@value(kw_only=True)
+class Observe:
+    """Somebody wants to wait for the group's progress (KIP-253)."""
+
+    member_id: str
+    generation: int
+
+
+@value(kw_only=True)
 class Persisted:
     """The journal took, or refused, what a `Persist` asked it to write."""
 
@@ -77,7 +96,7 @@ class Close:
     error: ErrorCode
 
 
-Event = Join | Sync | Heartbeat | Leave | Persisted | Tick | Close
+Event = Join | Sync | Heartbeat | Leave | Commit | Observe | Persisted | Tick | Close
 
 
 @value
@@ -116,4 +135,12 @@ class Disturbed:
     error: ErrorCode
 
 
-Effect = Answer | Persist | Disturbed
+@value
+class Verdict:
+    """Whether a `Commit` or `Observe` is allowed: `error` is NONE, or says why not. The only effect of either."""
+
+    error: ErrorCode
+    reason: str
+
+
+Effect = Answer | Persist | Disturbed | Verdict

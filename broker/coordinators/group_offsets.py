@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset, Offsets, TopicPartition, records_of
-from anabranch.broker.coordinators.group_events import Answer
+from anabranch.broker.coordinators.group import CONSUMER_PROTOCOL_TYPE
+from anabranch.broker.coordinators.group_events import Answer, Commit
 from anabranch.broker.coordinators.group_state import EMPTY, STABLE
-from anabranch.broker.coordinators.groups import CONSUMER_PROTOCOL_TYPE
 from anabranch.broker.coordinators.replicated_journal import COMMIT_ERRORS, GROUP_ERRORS, Journal
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_key
@@ -74,7 +74,8 @@ class GroupOffsets:
         else:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {request.group_id!r}")
         try:
-            slot.group.authorize_commit(request.member_id, request.group_instance_id, generation, self._clock_ms())
+            sender = Commit(member_id=request.member_id, instance_id=request.group_instance_id, generation=generation)
+            slot.authorize(sender, self._clock_ms())
             too_long = {one for one, value in values.items() if utf16_length(value.metadata) > self._metadata_max}
             await self._commit(slot, {one: value for one, value in values.items() if one not in too_long})
             return too_long

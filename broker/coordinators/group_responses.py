@@ -7,39 +7,34 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import Any, assert_never
 
+from anabranch.broker.coordinators.group import Group
 from anabranch.broker.coordinators.group_events import (
     Answer,
     Close,
+    Commit,
     Event,
     Heartbeat,
     Join,
     Leave,
+    Observe,
     Persisted,
     Sync,
     Tick,
 )
 from anabranch.broker.coordinators.group_state import GroupLimits
-from anabranch.broker.coordinators.members import Member, Protocols
+from anabranch.broker.coordinators.members import Member
 from anabranch.protocol.apis.describe_groups import DescribedGroup, DescribedGroupMember
 from anabranch.protocol.apis.heartbeat import HeartbeatResponse
-from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from anabranch.protocol.apis.join_group import JoinGroupResponse, JoinGroupResponseMember
 from anabranch.protocol.apis.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
 from anabranch.protocol.apis.sync_group import SyncGroupResponse
 from anabranch.protocol.errors import ErrorCode
 
-if TYPE_CHECKING:
-    from anabranch.broker.coordinators.groups import Group
-
 FIRST_VERSION_WITHOUT_PROTOCOL_NAME = 7
 FIRST_VERSION_THAT_SKIPS_ASSIGNMENT = 9
 FIRST_VERSION_WITH_SEVERAL_LEAVING = 3
-
-
-def protocols_of(request: JoinGroupRequest) -> Protocols:
-    """The protocols a client offers, most wanted first. Copied out of the frame, because members outlive it."""
-    return tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
 
 
 def refusal(event: Event, error: ErrorCode) -> Answer:
@@ -53,8 +48,8 @@ def refusal(event: Event, error: ErrorCode) -> Answer:
             return Answer(event.ticket, heartbeat(error))
         case Leave():
             return Answer(event.ticket, LeaveGroupResponse(error_code=error))
-        case Persisted() | Tick() | Close():
-            raise AssertionError(f"{event} is not a request and cannot be refused")
+        case Commit() | Observe() | Persisted() | Tick() | Close():
+            raise AssertionError(f"{event} has no ticket and cannot be answered")
         case _:
             assert_never(event)
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Final
 
 from anabranch.broker.coordinators.background import Background
+from anabranch.broker.coordinators.group import Group
 from anabranch.broker.coordinators.group_state import GroupLimits
-from anabranch.broker.coordinators.groups import Group
 from anabranch.broker.coordinators.leadership import Leadership
 from anabranch.broker.coordinators.replicated_journal import Journal
 from anabranch.broker.coordinators.shards import Shard, Slot

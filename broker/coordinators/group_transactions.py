@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset, TopicPartition, records_of
-from anabranch.broker.coordinators.group_events import Answer
+from anabranch.broker.coordinators.group_events import Answer, Commit
 from anabranch.broker.coordinators.replicated_journal import COMMIT_ERRORS, Journal, Part
 from anabranch.broker.replication.verification import Transaction
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -45,6 +45,7 @@ class GroupTransactions:
         journal: Journal,
         replicas: ReplicaManager,
         *,
+        clock_ms: Callable[[], int],
         answer: Callable[[Answer], None],
         look_again: Callable[[Slot], None],
     ) -> None:
@@ -52,6 +53,7 @@ class GroupTransactions:
         self._table = table
         self._journal = journal
         self._replicas = replicas
+        self._clock_ms = clock_ms
         self._answer = answer
         self._look_again = look_again
 
@@ -65,9 +67,13 @@ class GroupTransactions:
         verification = await self._verify(request, partition, abortable)
         slot = self._table.find_or_create(request.group_id)
         try:
-            slot.group.authorize_transactional_commit(
-                request.member_id, request.group_instance_id, request.generation_id
+            sender = Commit(
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                generation=request.generation_id,
+                transactional=True,
             )
+            slot.authorize(sender, self._clock_ms())
             if values:
                 await self._stage(slot, request, values, verification)
         finally:

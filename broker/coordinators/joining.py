@@ -9,20 +9,14 @@ Source: Kafka's GroupCoordinator.scala (doNewMemberJoinGroup, doCurrentMemberJoi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
 from anabranch.broker.coordinators import group_responses as responses
 from anabranch.broker.coordinators import rebalance
+from anabranch.broker.coordinators.group import Group
 from anabranch.broker.coordinators.group_events import Answer, Join, Persisted, Replaced
 from anabranch.broker.coordinators.group_state import COMPLETING, DEAD, EMPTY, PREPARING, STABLE
-from anabranch.broker.coordinators.members import Member
+from anabranch.broker.coordinators.members import Member, protocols_of
+from anabranch.broker.coordinators.parking import drop, park_join, release
 from anabranch.protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from anabranch.broker.coordinators.groups import Group
-
-NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
-"""How long a first join may be parked before its member is given up (kafka NewMemberJoinTimeoutMs)."""
 
 
 def join(group: Group, event: Join, now_ms: int) -> None:
@@ -31,10 +25,10 @@ def join(group: Group, event: Join, now_ms: int) -> None:
     if not group.limits.admits(request.session_timeout_ms):
         raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
     if not has_room(group, request.member_id):
-        group.members.pending.pop(request.member_id, None)
-        group.answer(event, responses.join_refusal(event, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=""))
+        group.members.expect_no_longer(request.member_id)
+        group.answer(event.ticket, responses.join_refusal(event, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=""))
         if request.member_id in group.members.by_id:  # the last to rejoin a group that had become too large
-            group.drop(group.members.by_id[request.member_id])
+            drop(group, group.members.by_id[request.member_id])
         rebalance.end_join_phase_if_complete(group, now_ms)
         return
     group.check_alive()
@@ -78,8 +72,8 @@ def join_unknown(group: Group, event: Join, now_ms: int) -> None:
         else:
             admit(group, event, member_id, now_ms)
     elif event.version >= 4:
-        group.members.pending[member_id] = now_ms + event.request.session_timeout_ms
-        group.answer(event, responses.join_refusal(event, ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
+        group.members.expect(member_id, now_ms + event.request.session_timeout_ms)
+        group.answer(event.ticket, responses.join_refusal(event, ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
     else:
         admit(group, event, member_id, now_ms)
 
@@ -93,8 +87,6 @@ def draw_uuid(group: Group) -> str:
 
 def admit(group: Group, event: Join, member_id: str, now_ms: int) -> None:
     """Let a new member in."""
-    if not len(group.members):
-        group.protocol_type = event.request.protocol_type
     member = Member(
         member_id=member_id,
         instance_id=event.request.group_instance_id,
@@ -105,10 +97,10 @@ def admit(group: Group, event: Join, member_id: str, now_ms: int) -> None:
         protocols=(),
         is_new=True,
     )
-    group.members.add(member)
-    park(group, member, event, now_ms)
+    group.let_in(member, event.request.protocol_type)
+    park_join(group, member, event, now_ms)
     if group.state is PREPARING and group.generation == 0:
-        group.joined_meanwhile = True
+        group.join_phase.note_company()
     rebalance.start(group, now_ms)
 
 
@@ -116,15 +108,15 @@ def rejoin(group: Group, event: Join, now_ms: int) -> None:
     """Somebody with a member id. It may have missed an answer, want something else, or have to take part again."""
     request = event.request
     member = group.members.check(request.member_id, request.group_instance_id)
-    unchanged = member.protocols == responses.protocols_of(request)
+    unchanged = member.protocols == protocols_of(request)
     if group.state is COMPLETING and unchanged:
-        group.answer(event, responses.joined(group, member))  # the answer to its last join got lost
-        group.touch(member, now_ms)
+        group.answer(event.ticket, responses.joined(group, member))  # the answer to its last join got lost
+        member.touch(now_ms)
     elif group.state is STABLE and unchanged and member.member_id != group.members.leader_id:
-        group.answer(event, responses.joined(group, member))
-        group.touch(member, now_ms)
+        group.answer(event.ticket, responses.joined(group, member))
+        member.touch(now_ms)
     elif group.state in (PREPARING, COMPLETING, STABLE):
-        park(group, member, event, now_ms)
+        park_join(group, member, event, now_ms)
         rebalance.start(group, now_ms)
     else:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -135,9 +127,8 @@ def replace_static(group: Group, event: Join, member_id: str, now_ms: int) -> No
     old_leader = group.members.leader_id or ""
     old_id = group.members.static[event.request.group_instance_id or ""]
     member = group.members.by_id[old_id]
-    group.release(member, ErrorCode.FENCED_INSTANCE_ID)
-    if old_id in group.unsynced:
-        group.unsynced = (group.unsynced - {old_id}) | {member_id}
+    release(group, member, ErrorCode.FENCED_INSTANCE_ID)
+    group.assignment_phase.rename(old_id, member_id)
     group.members.replace_static(member, member_id)
     before = Replaced(
         instance_id=member.instance_id or "",
@@ -146,14 +137,14 @@ def replace_static(group: Group, event: Join, member_id: str, now_ms: int) -> No
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         protocols=member.protocols,
     )
-    adopt(member, event)
+    member.adopt(event)
     if group.state is STABLE and group.members.choose_protocol() == group.protocol:
-        group.touch(member, now_ms)
+        member.touch(now_ms)
         response = responses.joined_without_rebalance(group, member, event, old_leader)
         assignments = {one.member_id: one.assignment for one in group.members}
         group.persist(assignments, Answer(event.ticket, response), before)
         return
-    park(group, member, event, now_ms)
+    park_join(group, member, event, now_ms)
     rebalance.start(group, now_ms)
 
 
@@ -162,33 +153,13 @@ def replaced(group: Group, event: Persisted, now_ms: int) -> None:
     answer, before = event.answer, event.replaced
     assert answer is not None and before is not None
     if event.error is ErrorCode.NONE:
-        group.effects.append(answer)
+        group.answer(answer.ticket, answer.response)
         return
-    group.effects.append(Answer(answer.ticket, responses.with_error(answer.response, event.error)))
+    group.answer(answer.ticket, responses.with_error(answer.response, event.error))
     current = group.members.static.get(before.instance_id)
     if current is not None and current == answer.response.member_id:
         member = group.members.by_id[current]
-        group.release(member, event.error)
+        release(group, member, event.error)
         group.members.replace_static(member, before.old_id)
-        member.session_timeout_ms = before.session_timeout_ms
-        member.rebalance_timeout_ms = before.rebalance_timeout_ms
-        member.protocols = before.protocols
-        group.touch(member, now_ms)
-
-
-def adopt(member: Member, event: Join) -> None:
-    """Take over what the client says of itself."""
-    request = event.request
-    member.client_id, member.client_host = event.client_id, event.client_host
-    member.session_timeout_ms = request.session_timeout_ms
-    known = request.rebalance_timeout_ms >= 0
-    member.rebalance_timeout_ms = request.rebalance_timeout_ms if known else request.session_timeout_ms  # v0
-    member.protocols = responses.protocols_of(request)
-
-
-def park(group: Group, member: Member, event: Join, now_ms: int) -> None:
-    """Let the join wait for the end of the join phase."""
-    group.release(member, ErrorCode.REBALANCE_IN_PROGRESS)
-    adopt(member, event)
-    member.joining = event
-    member.session_deadline_ms = now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else None
+        member.give_back(before)
+        member.touch(now_ms)

@@ -1,7 +1,8 @@
 """The members of one classic consumer group: who they are, which protocols they share, who leads.
 
 Kept here: members in the order in which they joined, the instance ids of static ones (KIP-345), and the ids that were
-handed out but whose owners have not come back with them yet (KIP-394). No states and no timers: `groups` has those.
+handed out but whose owners have not come back with them yet (KIP-394). A member is *parked* while its Join or Sync
+waits for the others: it cannot send heartbeats then, so it has no session. The group's state and phases are in `group`.
 
 Invariant: the leader is a member (or nobody is), and every instance id names a member that carries it.
 Source: kafka.coordinator.group.GroupMetadata and MemberMetadata.
@@ -12,17 +13,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
-from anabranch.broker.coordinators.group_events import Join, Ticket
+from anabranch.broker.coordinators.group_events import Join, Replaced, Ticket
+from anabranch.protocol.apis.join_group import JoinGroupRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 Protocols = tuple[tuple[str, bytes], ...]
 """(name, metadata) in the order of the member's preference."""
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
+"""How long a first join may be parked before its member is given up (kafka NewMemberJoinTimeoutMs)."""
+
+
+def protocols_of(request: JoinGroupRequest) -> Protocols:
+    """The protocols a client offers, most wanted first. Copied out of the frame, because members outlive it."""
+    return tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
 
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """One member. It is `parked` while its Join or Sync waits for the others."""
+    """One member."""
 
     member_id: str
     instance_id: str | None
@@ -51,6 +61,55 @@ class Member:
         """The first of the member's protocols that everybody supports."""
         common = set(candidates)
         return next(name for name, _ in self.protocols if name in common)
+
+    def touch(self, now_ms: int) -> None:
+        """Begin the session anew, unless the member is parked."""
+        if self.joining is None and self.syncing is None:
+            self.session_deadline_ms = now_ms + self.session_timeout_ms
+
+    def is_late(self, now_ms: int) -> bool:
+        """Whether the session, or the time for a first join, is over."""
+        return self.session_deadline_ms is not None and self.session_deadline_ms <= now_ms
+
+    def adopt(self, event: Join) -> None:
+        """Take over what the client says of itself when it joins."""
+        request = event.request
+        self.client_id, self.client_host = event.client_id, event.client_host
+        self.session_timeout_ms = request.session_timeout_ms
+        known = request.rebalance_timeout_ms >= 0
+        self.rebalance_timeout_ms = request.rebalance_timeout_ms if known else request.session_timeout_ms  # v0
+        self.protocols = protocols_of(request)
+
+    def give_back(self, before: Replaced) -> None:
+        """Make the member what it was before another life of its instance took its place."""
+        self.session_timeout_ms = before.session_timeout_ms
+        self.rebalance_timeout_ms = before.rebalance_timeout_ms
+        self.protocols = before.protocols
+
+    def park_join(self, event: Join, now_ms: int) -> None:
+        """The member's join waits for the end of the join phase."""
+        self.joining = event
+        self.session_deadline_ms = now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS if self.is_new else None
+
+    def park_sync(self, ticket: Ticket) -> None:
+        """The member waits for its assignment."""
+        self.syncing = ticket
+        self.session_deadline_ms = None
+
+    def unpark_join(self) -> Join | None:
+        """The join that waits, which is to be answered now; None if none does."""
+        event, self.joining = self.joining, None
+        return event
+
+    def finish_join(self) -> Join | None:
+        """The join phase is over: the member is new no longer. The join that waited, if one did, is to be answered."""
+        self.is_new = False
+        return self.unpark_join()
+
+    def unpark_sync(self) -> Ticket | None:
+        """The ticket of the sync that waits, which is to be answered now; None if none does."""
+        ticket, self.syncing = self.syncing, None
+        return ticket
 
 
 @dataclass(slots=True)
@@ -97,6 +156,18 @@ class Members:
         if leads:
             self.leader_id = member_id
 
+    def expect(self, member_id: str, until_ms: int) -> None:
+        """An id was handed out: its owner has until then to come back with it."""
+        self.pending[member_id] = until_ms
+
+    def expect_no_longer(self, member_id: str) -> bool:
+        """The owner of an id that was handed out will not come; whether there was such an id."""
+        return self.pending.pop(member_id, None) is not None
+
+    def lapse(self, now_ms: int) -> None:
+        """Forget the ids whose owners have not come back with them in time."""
+        self.pending = {member_id: due_ms for member_id, due_ms in self.pending.items() if due_ms > now_ms}
+
     def check(self, member_id: str, instance_id: str | None) -> Member:
         """The member behind an id, or the reason why the sender is not it: UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
         if instance_id is not None:
@@ -123,6 +194,16 @@ class Members:
         assert common, "a member was let in that shares no protocol with the others"
         votes = Counter(member.vote(common) for member in self)
         return max(votes, key=votes.__getitem__)
+
+    def elect_joined_leader(self) -> bool:
+        """Keep the leader if it has joined, else let the first member lead that has; False when nobody has."""
+        leader = self.by_id.get(self.leader_id or "")
+        if leader is None or leader.joining is None:
+            joined = next((member for member in self if member.joining is not None), None)
+            if joined is None:
+                return False
+            self.leader_id = joined.member_id
+        return True
 
     @property
     def joining_count(self) -> int:

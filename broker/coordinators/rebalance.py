@@ -10,16 +10,12 @@ Source: GroupCoordinator.scala of Kafka (prepareRebalance, onCompleteJoin, Initi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from anabranch.broker.coordinators import group_responses as responses
-from anabranch.broker.coordinators.group_events import Answer, Disturbed, Persisted, Sync
+from anabranch.broker.coordinators.group import Group
+from anabranch.broker.coordinators.group_events import Persisted, Sync
 from anabranch.broker.coordinators.group_state import COMPLETING, EMPTY, PREPARING, STABLE
+from anabranch.broker.coordinators.parking import answer_joins, answer_syncs, drop, park_sync
 from anabranch.protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from anabranch.broker.coordinators.groups import Group
-    from anabranch.broker.coordinators.members import Member
 
 
 def start(group: Group, now_ms: int) -> None:
@@ -28,21 +24,16 @@ def start(group: Group, now_ms: int) -> None:
         return
     if group.state is COMPLETING:
         answer_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
-        for member in group.members:
-            member.assignment = b""
-    group.sync_deadline_ms = None
-    group.unsynced.clear()
-    group.proposed.clear()
-    rebalance_timeout_ms = group.members.rebalance_timeout_ms
+        group.withdraw_assignments()
+    group.assignment_phase.end()
     if group.state is EMPTY:
-        delay_ms = group.limits.initial_rebalance_delay_ms
-        group.initial_delay_left_ms = max(rebalance_timeout_ms - delay_ms, 0)
-        group.join_deadline_ms = now_ms + delay_ms
+        group.join_phase.begin_delayed(
+            now_ms, group.members.rebalance_timeout_ms, group.limits.initial_rebalance_delay_ms
+        )
     else:
-        group.join_deadline_ms = now_ms + rebalance_timeout_ms
-    group.joined_meanwhile = False
+        group.join_phase.begin(now_ms, group.members.rebalance_timeout_ms)
     group.move(PREPARING, now_ms)
-    group.effects.append(Disturbed(ErrorCode.REBALANCE_IN_PROGRESS))
+    group.disturb(ErrorCode.REBALANCE_IN_PROGRESS)
     end_join_phase_if_complete(group, now_ms)
 
 
@@ -57,63 +48,29 @@ def end_join_phase_if_complete(group: Group, now_ms: int) -> None:
     """End the phase once everybody is there. The very first one lasts until its delay is over."""
     if group.state is not PREPARING:
         return
-    if group.initial_delay_left_ms is not None:
-        if group.join_deadline_ms is not None and now_ms >= group.join_deadline_ms:
-            end_initial_delay(group, now_ms)
+    phase = group.join_phase
+    if phase.delayed:
+        if phase.is_due(now_ms) and not phase.prolong(now_ms, group.limits.initial_rebalance_delay_ms):
+            end_join_phase(group, now_ms)
     elif group.members.joining_count == len(group.members) and not group.members.pending:
         end_join_phase(group, now_ms)
 
 
-def end_initial_delay(group: Group, now_ms: int) -> None:
-    """The delay is over: wait another one if somebody came meanwhile, within the rebalance timeout."""
-    left_ms = group.initial_delay_left_ms or 0
-    if group.joined_meanwhile and left_ms > 0:
-        delay_ms = min(group.limits.initial_rebalance_delay_ms, left_ms)
-        group.joined_meanwhile = False
-        group.initial_delay_left_ms = left_ms - delay_ms
-        group.join_deadline_ms = now_ms + delay_ms
-        return
-    group.initial_delay_left_ms = None
-    end_join_phase(group, now_ms)
-
-
 def end_join_phase(group: Group, now_ms: int) -> None:
-    """Whoever has joined makes up the next generation."""
+    """Whoever has joined makes up the next generation, with the static members that are still silent."""
     for member in [one for one in group.members if one.joining is None and one.instance_id is None]:
-        group.drop(member)
-    if len(group.members) and not elect_joined_leader(group):
-        group.join_deadline_ms = now_ms + group.members.rebalance_timeout_ms  # only silent static members are left
+        drop(group, member)
+    if len(group.members) and not group.members.elect_joined_leader():
+        group.join_phase.begin(now_ms, group.members.rebalance_timeout_ms)  # only silent static members are left
         return
-    group.initial_delay_left_ms = group.join_deadline_ms = None
-    group.generation += 1
-    group.subscriptions = ()
+    group.begin_generation()
     if not len(group.members):
-        group.protocol = None
         group.move(EMPTY, now_ms)
         group.persist({})
         return
-    group.protocol = group.members.choose_protocol()
-    group.subscriptions = tuple(member.metadata(group.protocol) for member in group.members)
     group.move(COMPLETING, now_ms)
-    group.sync_deadline_ms = now_ms + group.members.rebalance_timeout_ms
-    group.unsynced = set(group.members.by_id)
-    for member in group.members:
-        member.is_new = False
-        if member.joining is not None:
-            event, member.joining = member.joining, None
-            group.answer(event, responses.joined(group, member))
-        group.touch(member, now_ms)
-
-
-def elect_joined_leader(group: Group) -> bool:
-    """Keep the leader if it has joined, else let the first member lead that has; False when nobody has."""
-    leader = group.members.by_id.get(group.members.leader_id or "")
-    if leader is None or leader.joining is None:
-        joined = next((member for member in group.members if member.joining is not None), None)
-        if joined is None:
-            return False
-        group.members.leader_id = joined.member_id
-    return True
+    group.assignment_phase.begin(group.members.by_id, now_ms + group.members.rebalance_timeout_ms)
+    answer_joins(group, now_ms)
 
 
 # --- the assignment ----------------------------------------------------------------------------------------------
@@ -128,49 +85,26 @@ def sync(group: Group, event: Sync, now_ms: int) -> None:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if group.state is PREPARING:
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
-    note_synced(group, member)
+    group.assignment_phase.asked(member.member_id)
     if group.state is STABLE:
-        group.touch(member, now_ms)
-        group.answer(event, responses.synced(group, member))
+        member.touch(now_ms)
+        group.answer(event.ticket, responses.synced(group, member))
         return
     assert group.state is COMPLETING, f"{group.describe()}: a member in a group without members"
-    group.release(member, ErrorCode.REBALANCE_IN_PROGRESS)
-    member.syncing = event.ticket
-    member.session_deadline_ms = None
+    park_sync(group, member, event.ticket)
     if member.member_id == group.members.leader_id:
         given = {row.member_id: bytes(row.assignment) for row in request.assignments}
-        group.proposed = {member_id: given.get(member_id, b"") for member_id in group.members.by_id}
-        group.persist(group.proposed)
-
-
-def note_synced(group: Group, member: Member) -> None:
-    """One member less to wait for."""
-    group.unsynced.discard(member.member_id)
-    if not group.unsynced:
-        group.sync_deadline_ms = None
+        group.persist(group.assignment_phase.propose(group.members.by_id, given))
 
 
 def persisted(group: Group, event: Persisted, now_ms: int) -> None:
     """The journal took the assignment, or refused it."""
-    if group.state is not COMPLETING or event.generation != group.generation or not group.proposed:
+    proposed = group.assignment_phase.proposed
+    if group.state is not COMPLETING or event.generation != group.generation or not proposed:
         return  # the group has moved on; a newer record follows
     if event.error is not ErrorCode.NONE:
         answer_syncs(group, event.error, now_ms)
         start(group, now_ms)
         return
-    for member in group.members:
-        member.assignment = group.proposed.get(member.member_id, b"")
-    group.proposed = {}
-    group.move(STABLE, now_ms)
+    group.become_stable(now_ms)
     answer_syncs(group, ErrorCode.NONE, now_ms)
-
-
-def answer_syncs(group: Group, error: ErrorCode, now_ms: int) -> None:
-    """Tell everybody who waits for the assignment what it is, or why there is none."""
-    for member in group.members:
-        if member.syncing is not None:
-            ticket, member.syncing = member.syncing, None
-            refused = error is not ErrorCode.NONE
-            response = responses.sync_refusal(error) if refused else responses.synced(group, member)
-            group.effects.append(Answer(ticket, response))
-            group.touch(member, now_ms)

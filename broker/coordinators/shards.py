@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset, Offsets
+from anabranch.broker.coordinators.group import Group
+from anabranch.broker.coordinators.group_events import Commit, Observe, Verdict
+from anabranch.broker.coordinators.group_machine import apply, restored
 from anabranch.broker.coordinators.group_positions import Positions
 from anabranch.broker.coordinators.group_state import EMPTY, GroupLimits
-from anabranch.broker.coordinators.groups import Group
 from anabranch.broker.coordinators.replicated_journal import Journal, Part, Put, Settle
-from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -47,6 +49,13 @@ class Slot:
         """When the slot has to be looked at."""
         deadlines = (self.group.next_deadline(), self.positions.next_deadline())
         return min((due for due in deadlines if due is not None), default=None)
+
+    def authorize(self, event: Commit | Observe, now_ms: int) -> None:
+        """Raise the KafkaError with which the group refuses the event."""
+        (verdict,) = apply(self.group, event, now_ms)
+        assert isinstance(verdict, Verdict)
+        if verdict.error is not ErrorCode.NONE:
+            raise KafkaError(verdict.error, verdict.reason)
 
     async def write(
         self,
@@ -98,7 +107,7 @@ class Replay:
     def slots(self, partition: int, limits: GroupLimits, rng: random.Random, now_ms: int) -> dict[str, Slot]:
         """The groups that the journal knows: with a generation, or with offsets only."""
         slots = {
-            group_id: Slot(Group.restore(group_id, value, limits, rng, now_ms), partition)
+            group_id: Slot(restored(group_id, value, limits, rng, now_ms), partition)
             for group_id, value in self.groups.items()
         }
         for group_id, offsets in self.offsets.items():

@@ -90,11 +90,13 @@ def abort_commits_offsets(planter: Planter) -> None:
     aim="a copier sleeps in a transaction while another takes its partitions",
 )
 def old_generations_accepted(planter: Planter) -> None:
-    from anabranch.broker.coordinators.groups import Group
+    from anabranch.broker.coordinators import group_machine
 
-    planter.replace(
-        Group, "authorize_transactional_commit", lambda group, member_id, instance_id, generation: group.check_alive()
-    )
+    def authorize(group: Any, event: Any, now_ms: int) -> None:
+        if not event.transactional:
+            original(group, event, now_ms)
+
+    original = planter.replace(group_machine, "authorize_commit", authorize)
 
 
 @plant("transactions: a new coordinator forgets what was decided")

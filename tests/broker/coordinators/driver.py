@@ -6,21 +6,25 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+from anabranch.broker.coordinators.group import Group
 from anabranch.broker.coordinators.group_events import (
     Answer,
     Close,
+    Commit,
     Disturbed,
     Event,
     Heartbeat,
     Join,
     Leave,
+    Observe,
     Persist,
     Persisted,
     Sync,
+    Verdict,
 )
 from anabranch.broker.coordinators.group_events import Tick as TickEvent
+from anabranch.broker.coordinators.group_machine import apply
 from anabranch.broker.coordinators.group_state import STABLE, GroupLimits
-from anabranch.broker.coordinators.groups import Group
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest
 from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
@@ -42,10 +46,12 @@ class Driver:
     answers: dict[int, Any] = field(default_factory=dict)
     persists: list[Persist] = field(default_factory=list)
     disturbed: int = 0
+    verdict: ErrorCode = ErrorCode.NONE
+    """What the last commit or observer was told."""
     _ticket: int = 0
 
     def apply(self, event: Event) -> None:
-        for effect in self.group.apply(event, self.now_ms):
+        for effect in apply(self.group, event, self.now_ms):
             match effect:
                 case Answer(ticket=ticket, response=response):
                     assert ticket not in self.answers, f"ticket {ticket} was answered twice"
@@ -54,6 +60,8 @@ class Driver:
                     self.persists.append(effect)
                 case Disturbed():
                     self.disturbed += 1
+                case Verdict(error=error):
+                    self.verdict = error
 
     def ticket(self) -> int:
         self._ticket += 1
@@ -128,6 +136,14 @@ class Driver:
         request = LeaveGroupRequest(group_id="g", member_id=members[0][0] if version < 3 else "", members=rows)
         self.apply(Leave(ticket=ticket, request=request, version=version))
         return self.answers[ticket]
+
+    def commit(self, member_id: str, generation: int, instance_id: str | None = None) -> ErrorCode:
+        self.apply(Commit(member_id=member_id, instance_id=instance_id, generation=generation))
+        return self.verdict
+
+    def observe(self, member_id: str, generation: int) -> ErrorCode:
+        self.apply(Observe(member_id=member_id, generation=generation))
+        return self.verdict
 
     def persisted(self, error: ErrorCode = ErrorCode.NONE) -> None:
         """The journal answers the oldest write."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset
+from anabranch.broker.coordinators.group import Group
 from anabranch.broker.coordinators.group_state import EMPTY, STABLE, GroupLimits
-from anabranch.broker.coordinators.groups import Group
 from anabranch.broker.coordinators.replicated_journal import Put, Settle
 from anabranch.broker.coordinators.shards import Replay, Slot
 from anabranch.protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_group, encode_offset

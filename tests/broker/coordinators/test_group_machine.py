@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
+from pathlib import Path
+from typing import Final
 
 import pytest
 
+from anabranch.broker.coordinators import group_machine, group_responses, joining, parking, rebalance
+from anabranch.broker.coordinators.group_machine import restored
 from anabranch.broker.coordinators.group_state import (
     COMPLETING,
     DEAD,
@@ -16,8 +21,7 @@ from anabranch.broker.coordinators.group_state import (
     GroupLimits,
     GroupState,
 )
-from anabranch.broker.coordinators.groups import Group
-from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode
 from tests.broker.coordinators.driver import SESSION_MS, Driver, new_group, static_pair
 
 PAIRS = list(itertools.product(GroupState, GroupState))
@@ -178,32 +182,24 @@ def test_closing_answers_everybody_who_waits() -> None:
 # --- commits and watchers ----------------------------------------------------------------------------------------
 
 
-def refused_commit(drive: Driver, member_id: str, generation: int, instance_id: str | None = None) -> ErrorCode:
-    try:
-        drive.group.authorize_commit(member_id, instance_id, generation, drive.now_ms)
-    except KafkaError as error:
-        return error.code
-    return ErrorCode.NONE
-
-
 def test_who_may_commit() -> None:
     drive = Driver()
-    assert refused_commit(drive, "", -1) is ErrorCode.NONE
-    assert refused_commit(drive, "who", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert drive.commit("", -1) is ErrorCode.NONE
+    assert drive.commit("who", 1) is ErrorCode.UNKNOWN_MEMBER_ID
     leader, follower = drive.stable(2)
     generation = drive.group.generation
-    assert refused_commit(drive, "", -1) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert refused_commit(drive, leader, generation) is ErrorCode.NONE
-    assert refused_commit(drive, leader, generation - 1) is ErrorCode.ILLEGAL_GENERATION
-    assert refused_commit(drive, leader, generation, "x") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert drive.commit("", -1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert drive.commit(leader, generation) is ErrorCode.NONE
+    assert drive.commit(leader, generation - 1) is ErrorCode.ILLEGAL_GENERATION
+    assert drive.commit(leader, generation, "x") is ErrorCode.UNKNOWN_MEMBER_ID
     drive.join(leader)
     assert drive.group.state is PREPARING
-    assert refused_commit(drive, leader, generation) is ErrorCode.NONE, "the last chance before partitions move"
+    assert drive.commit(leader, generation) is ErrorCode.NONE, "the last chance before partitions move"
     drive.join(follower)
     assert drive.group.state is COMPLETING
-    assert refused_commit(drive, leader, generation + 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert drive.commit(leader, generation + 1) is ErrorCode.REBALANCE_IN_PROGRESS
     drive.close()
-    assert refused_commit(drive, leader, generation + 1) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert drive.commit(leader, generation + 1) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def test_a_commit_keeps_the_session_alive() -> None:
@@ -211,25 +207,18 @@ def test_a_commit_keeps_the_session_alive() -> None:
     (member,) = drive.stable(1)
     for _ in range(4):
         drive.advance(SESSION_MS - 1)
-        assert refused_commit(drive, member, drive.group.generation) is ErrorCode.NONE
+        assert drive.commit(member, drive.group.generation) is ErrorCode.NONE
 
 
 def test_who_may_wait_for_progress() -> None:
     drive = Driver()
-    drive.group.authorize_watch("", -1)
+    assert drive.observe("", -1) is ErrorCode.NONE
     (member,) = drive.stable(1)
-    drive.group.authorize_watch(member, 1)
-    for member_id, generation, error in [
-        ("", -1, ErrorCode.UNKNOWN_MEMBER_ID),
-        (member, 0, ErrorCode.ILLEGAL_GENERATION),
-    ]:
-        with pytest.raises(KafkaError) as refused:
-            drive.group.authorize_watch(member_id, generation)
-        assert refused.value.code is error
+    assert drive.observe(member, 1) is ErrorCode.NONE
+    assert drive.observe("", -1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert drive.observe(member, 0) is ErrorCode.ILLEGAL_GENERATION
     drive.join(member)
-    with pytest.raises(KafkaError) as refused:
-        drive.group.authorize_watch(member, 2)
-    assert refused.value.code is ErrorCode.REBALANCE_IN_PROGRESS
+    assert drive.observe(member, 2) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 # --- failover ----------------------------------------------------------------------------------------------------
@@ -239,7 +228,7 @@ def test_a_restored_group_goes_on_where_it_was() -> None:
     drive = Driver()
     a_id, b_id = static_pair(drive)
     value = drive.group.snapshot({one.member_id: one.assignment for one in drive.group.members})
-    after = Driver(Group.restore("g", value, GroupLimits(), drive.group.rng, drive.now_ms), now_ms=drive.now_ms)
+    after = Driver(restored("g", value, GroupLimits(), drive.group.rng, drive.now_ms), now_ms=drive.now_ms)
     assert after.group.state is STABLE and after.group.generation == drive.group.generation
     assert after.heartbeat(a_id, instance_id="a") is after.heartbeat(b_id) is ErrorCode.NONE
     assert after.answers[after.sync(b_id)].assignment == b"B"
@@ -253,5 +242,31 @@ def test_a_group_restored_without_members_is_empty() -> None:
     (member,) = drive.stable(1)
     drive.leave((member, None))
     (write,) = drive.persists
-    group = Group.restore("g", write.value, GroupLimits(), drive.group.rng, 0)
+    group = restored("g", write.value, GroupLimits(), drive.group.rng, 0)
     assert (group.state, group.generation, group.protocol_type) == (EMPTY, 2, "consumer")
+
+
+# --- one door ----------------------------------------------------------------------------------------------------
+
+DECIDE: Final = (group_machine, joining, rebalance, parking, group_responses)
+"""The modules that decide about a group; what it knows is in `group`, `members` and `group_phases`."""
+
+
+def changed_attributes(source: str) -> set[str]:
+    """Every attribute, or item of one, that is assigned to or deleted."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        context = getattr(node, "ctx", None)
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(context, ast.Store | ast.Del):
+            found.add(ast.unparse(node))
+    return found
+
+
+def test_a_group_is_changed_by_its_own_methods_alone() -> None:
+    changes = {one.__name__: changed_attributes(Path(one.__file__ or "").read_text()) for one in DECIDE}
+    assert changes == {one.__name__: set() for one in DECIDE}
+    assert changed_attributes("group.state = 5; del member.waits[3]; a, group.x = b") == {
+        "group.state",
+        "member.waits[3]",
+        "group.x",
+    }

@@ -1,0 +1,65 @@
+"""The requests of a group's members that wait: parked until a phase ends, and each answered exactly once.
+
+A parked Join waits for the end of the join phase, a parked Sync for the assignment. A member has at most one of the
+two: whatever it asks next releases what it asked before.
+"""
+
+from __future__ import annotations
+
+from anabranch.broker.coordinators import group_responses as responses
+from anabranch.broker.coordinators.group import Group
+from anabranch.broker.coordinators.group_events import Join, Ticket
+from anabranch.broker.coordinators.members import Member
+from anabranch.protocol.errors import ErrorCode
+
+
+def park_join(group: Group, member: Member, event: Join, now_ms: int) -> None:
+    """Let a member's join wait, with what the client says of itself now."""
+    release(group, member, ErrorCode.REBALANCE_IN_PROGRESS)
+    member.adopt(event)
+    member.park_join(event, now_ms)
+
+
+def park_sync(group: Group, member: Member, ticket: Ticket) -> None:
+    """Let a member wait for its assignment."""
+    release(group, member, ErrorCode.REBALANCE_IN_PROGRESS)
+    member.park_sync(ticket)
+
+
+def release(group: Group, member: Member, error: ErrorCode) -> None:
+    """Refuse what the member waits for: it will not happen any more."""
+    join = member.unpark_join()
+    if join is not None:
+        group.answer(join.ticket, responses.join_refusal(join, error, member_id=join.request.member_id))
+    sync = member.unpark_sync()
+    if sync is not None:
+        group.answer(sync, responses.sync_refusal(error))
+
+
+def drop(group: Group, member: Member) -> None:
+    """Let a member go; what it waits for is refused, and it has to begin anew."""
+    join = member.unpark_join()
+    if join is not None:
+        group.answer(join.ticket, responses.join_refusal(join, ErrorCode.UNKNOWN_MEMBER_ID, member_id=""))
+    release(group, member, ErrorCode.UNKNOWN_MEMBER_ID)
+    group.members.remove(member)
+    group.assignment_phase.asked(member.member_id)
+
+
+def answer_joins(group: Group, now_ms: int) -> None:
+    """The join phase is over: everybody who waited learns of the new generation; all sessions begin anew."""
+    for member in group.members:
+        join = member.finish_join()
+        if join is not None:
+            group.answer(join.ticket, responses.joined(group, member))
+        member.touch(now_ms)
+
+
+def answer_syncs(group: Group, error: ErrorCode, now_ms: int) -> None:
+    """Tell everybody who waits for the assignment what it is, or why there is none."""
+    for member in group.members:
+        sync = member.unpark_sync()
+        if sync is not None:
+            refused = error is not ErrorCode.NONE
+            group.answer(sync, responses.sync_refusal(error) if refused else responses.synced(group, member))
+            member.touch(now_ms)
