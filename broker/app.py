@@ -30,7 +30,7 @@ from anabranch.broker.lasting import lasting
 from anabranch.broker.metadata_cache import ClusterImage
 from anabranch.broker.server import Server
 from anabranch.broker.services import Services
-from anabranch.controller.zk.session import ConnectionLoss, NobodyListens, SessionEvent, SessionExpired, ZkError
+from anabranch.controller.zk.session import ConnectionLoss, NoServerListens, SessionEvent, SessionExpired, ZkError
 from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class Node:
                 except BaseException:
                     await session.close()
                     raise
-            except NobodyListens:
+            except NoServerListens:
                 raise
             except (ConnectionLoss, SessionExpired) as error:
                 log.warning("node %d cannot start yet, ZooKeeper stalls: %s", self.settings.node_id, error)

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 SUSPECT_BYTES: Final = 64 * 1024
-"""What is smaller is read by every server."""
+"""Requests smaller than this are read by every server."""
 LOSSES_MAX: Final = 5
 
 
@@ -61,7 +61,7 @@ class Candidacy:
         self._now_ms = now_ms
 
     async def elect(self) -> Term | None:
-        """Try once; None when somebody else holds office."""
+        """Try once to be elected. Returns the term, or None when another node holds office."""
         epoch, version = await self._newest_epoch()
         settings = self._settings
         body = znodes.ControllerBody(settings.node_id, settings.host, settings.port, self._now_ms())
@@ -88,15 +88,15 @@ class Candidacy:
         return await persistently(lambda: self._session.exists(paths.CONTROLLER, watch))
 
     async def resign(self, term: Term) -> None:
-        """Leave office, so that the next one need not wait for the session to expire; quietly if it is lost already."""
+        """Leave office, so that the next controller need not wait for the session to expire; nothing if it is lost."""
         with contextlib.suppress(ZkError):
             await self._session.multi([Check(paths.CONTROLLER_EPOCH, term.fence), Delete(paths.CONTROLLER)])
 
     async def vacate(self) -> None:
         """Remove a /controller of this session that no term of ours belongs to any more; never another's.
 
-        An attempt whose answer was lost may have succeeded, and somebody may have won since. So each attempt looks
-        whose it is, and is guarded by the epoch, which whoever wins raises.
+        An attempt whose answer was lost may have succeeded, and another node may have been elected since. So each
+        attempt looks which session owns the znode, and is conditional on the epoch, which every election raises.
         """
         while True:
             _, version = await self._newest_epoch()
@@ -117,10 +117,10 @@ class Candidacy:
 
 
 async def persistently(ask: Callable[[], Awaitable[T]], *, size_bytes: int = 0) -> T:
-    """Repeat what may be repeated until the connection holds: the session makes each attempt wait for it.
+    """Ask again after each lost connection, until there is an answer; the session lets each attempt wait for one.
 
-    TooLarge when a request of this size was lost again and again, each time with a connection that had come back: then
-    the server hangs up because of it, having been told a smaller limit than others have.
+    For what may be carried out twice. Raises TooLarge when a request of this size was lost again and again, each time
+    with a connection that had come back: then the server closes it because of the request, as its limit is smaller.
     """
     losses = 0
     while True:

@@ -3,9 +3,9 @@
     follower --/controller is free--> candidate --won--> active --deposed, or a bug of ours--> follower
                                                                   --session over--> stopped
 
-A controller belongs to one ZooKeeper session. While that is suspended nobody can know whether the term is over: the
-controller rests, that is, it decides nothing and answers as if it held no office, until it is in touch again. When the
-session expires the term ends at once, and the owner of the session makes a new controller with the new one.
+A controller belongs to one ZooKeeper session. While the session is suspended, the controller cannot know whether its
+term is over: it rests, that is, it decides nothing and answers as if it held no office, until it is connected again.
+When the session expires the term ends at once, and the node makes a new controller with its next session.
 """
 
 from __future__ import annotations
@@ -122,12 +122,12 @@ class Controller:
             self._runner.adopt(settings)
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        """A leader proposes ISR changes (KIP-497)."""
+        """Carry out the ISR changes that a leader asks for (KIP-497). Like all requests here, raises NOT_CONTROLLER."""
         answer = await self._ask(lambda token: events.AlterPartitionAsked(token, request))
         return answer or AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER, topics=[])
 
     async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
-        """A broker wants to stop."""
+        """Move the leaderships of a broker that wants to stop; the answer names those that remain."""
         answer = await self._ask(lambda token: events.ShutdownAsked(token, request))
         return answer or ControlledShutdownResponse(error_code=ErrorCode.NOT_CONTROLLER, remaining_partitions=[])
 
@@ -162,7 +162,7 @@ class Controller:
     async def list_partition_reassignments(
         self, request: ListPartitionReassignmentsRequest
     ) -> ListPartitionReassignmentsResponse:
-        """What is being moved."""
+        """The replicas that are being moved."""
         answer: ListPartitionReassignmentsResponse | None = await self._ask(
             lambda token: events.ReassignmentsListed(token, request)
         )
@@ -202,7 +202,7 @@ class Controller:
         except Deposed as error:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from None
         except ZkError as error:
-            # Kafka says UNKNOWN_SERVER_ERROR; but this is no bug, and whoever asks may find another controller.
+            # Kafka says UNKNOWN_SERVER_ERROR; but this is no bug, and the broker that asks may find another controller.
             raise KafkaError(ErrorCode.NOT_CONTROLLER, f"ZooKeeper cannot be asked: {error}") from None
 
     def describe(self) -> str:
@@ -212,7 +212,7 @@ class Controller:
         return describe.state(self._runner.state)
 
     async def _ask(self, make_event: Callable[[int], events.Event]) -> Any:
-        """The active runner's answer, None when there is none, or none any more."""
+        """The active runner's answer; None when this controller is not active, or its term ends before the answer."""
         runner = self._runner
         if runner is None or not self.active:
             return None
@@ -265,12 +265,12 @@ class Controller:
             await asyncio.sleep(self._settings.retry_backoff_ms / 1000)
         finally:
             self._runner = None
-            if self._in_touch.is_set():  # otherwise nobody hears it, and the end of the session says the same
+            if self._in_touch.is_set():  # otherwise no server hears it, and the end of the session does the same
                 await candidacy.resign(term)
                 self._reached("resign")
 
     def _on_session(self, event: SessionEvent) -> None:
-        """Out of touch, somebody else may be elected: rest. When the session is over so is the term, at once."""
+        """Rest while the session is suspended: another node may be elected. When it is over, end the term at once."""
         if event is SessionEvent.SUSPENDED:
             self._in_touch.clear()
         elif event is SessionEvent.CONNECTED:

@@ -22,7 +22,7 @@ END: Final = "<!-- drawn by python -m anabranch.controller.describe: end -->"
 
 
 def state(cluster: ClusterState) -> str:
-    """Everything."""
+    """All that the controller believes, as lines."""
     settings = cluster.settings
     lines = [f"controller {settings.node_id} at epoch {cluster.controller_epoch}: {len(cluster.topics)} topics"]
     for broker in sorted(cluster.brokers.values(), key=lambda one: one.id):

@@ -71,7 +71,10 @@ class RemoveDeletion:
 
 @value
 class WriteFeatures:
-    """Replace what is finalized if its epoch is this (-1: there is none); `results` go to whoever asked for it."""
+    """Replace the finalized levels if their epoch is `expected_epoch` (-1: none are written yet).
+
+    `results` are what the admin who asked is answered once this is written.
+    """
 
     levels: Mapping[str, int]
     expected_epoch: int
@@ -120,7 +123,7 @@ class SetReplyTimer:
 
 @value
 class Reply:
-    """Answer a call."""
+    """Answer the call of this token."""
 
     token: int
     response: Any
@@ -135,7 +138,7 @@ class Post:
 
 @value
 class Announce:
-    """Something worth a line on the timeline."""
+    """Add a line to the timeline and the log: `kind` in words, and what it is about."""
 
     kind: str
     detail: Mapping[str, Any] = field(default_factory=dict)

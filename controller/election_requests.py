@@ -1,8 +1,8 @@
 """ElectLeaders as the controller answers it (KIP-183, KIP-460): preferred leaders back, or leaders at any price.
 
-Every partition is judged on its own, in Kafka's order: unknown, being deleted, led as it should be already, nobody to
-elect. An unclean election by request needs no configuration: the request is the permission, and it is used only where
-nobody in sync is alive. What is answered is what was committed.
+Every partition is judged on its own, in Kafka's order: unknown, being deleted, led as it should be already, without a
+replica to elect. An unclean election by request needs no configuration: the request is the permission, and it is used
+only where no replica in sync is alive. The answer says what was committed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def ask(state: ClusterState, event: ElectionAsked) -> list[Effect]:
             writes.append(write(state, partition, request.election_type))
         except KafkaError as error:
             results[partition] = (error.code, error.message)
-    if request.topic_partitions is None:  # whoever asks for all wants to hear of those that were not in order
+    if request.topic_partitions is None:  # a request for all partitions is answered with those that were not in order
         asked = tuple(one for one in asked if results.get(one, (0, ""))[0] != ErrorCode.ELECTION_NOT_NEEDED)
     label = "elect-preferred" if request.election_type == PREFERRED else "elect-unclean"
     return [effects.WritePartitions(tuple(writes), label, then=Election(event.token, results, asked))]
@@ -71,12 +71,12 @@ def write(state: ClusterState, partition: TopicPartition, election_type: int) ->
     elif committed is not None:
         elected = elections.offline(assignment, committed.state.isr, state.live, unclean=True)
     if elected is None or committed is None:
-        raise nobody(assignment, election_type)
+        raise no_candidate(assignment, election_type)
     return PartitionWrite(partition, partitions.led(committed, elected, state.controller_epoch), committed.epoch)
 
 
-def nobody(assignment: tuple[int, ...], election_type: int) -> KafkaError:
-    """Why nobody can be elected."""
+def no_candidate(assignment: tuple[int, ...], election_type: int) -> KafkaError:
+    """The error that says why none of these replicas can be elected."""
     if election_type == PREFERRED:
         return KafkaError(
             ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
@@ -91,7 +91,7 @@ def reply(then: Election, event: PartitionsWritten) -> Effect:
     for partition in then.asked:
         code, message = then.results.get(partition, (int(ErrorCode.NONE), ""))
         if partition in event.lost:
-            code, message = int(ErrorCode.INVALID_UPDATE_VERSION), "Somebody else changed the partition; ask again."
+            code, message = int(ErrorCode.INVALID_UPDATE_VERSION), "The partition was changed meanwhile; ask again."
         topic = topics.setdefault(partition.topic, ReplicaElectionResult(topic=partition.topic, partition_result=[]))
         topic.partition_result.append(
             PartitionResult(partition_id=partition.partition, error_code=code, error_message=message or None)

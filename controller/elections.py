@@ -1,10 +1,10 @@
-"""Who leads a partition, as pure functions of its assignment, its ISR and who is alive.
+"""Elects the leader of a partition, by pure functions of its assignment, its ISR and the live brokers.
 
 Kafka's strategies (`PartitionLeaderElectionAlgorithms`): offline, reassignment, preferred, controlled shutdown. None
 means that the strategy has no answer and nothing may be changed.
 
 Invariant: a leader is a member of its ISR, and an ISR never becomes empty: when none of its members is alive it stays
-as it was, because each of them, and nobody else, is known to have every committed record.
+as it was, because its members, and no other replicas, are known to have every committed record.
 """
 
 from __future__ import annotations

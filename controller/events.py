@@ -46,7 +46,7 @@ class TakenOver:
     topics: tuple[TopicSnapshot, ...]
     deletions: frozenset[str]
     features: Features | None = field(default_factory=Features)
-    """What is finalized; None if nobody ever wrote that."""
+    """The finalized levels; None if there is no such znode yet."""
 
 
 @value
@@ -87,7 +87,7 @@ class TopicRead:
 
 @value
 class TopicWriteLost:
-    """A `WriteTopic` found that somebody else had written the znode, which holds this now; None if it is gone.
+    """A `WriteTopic` was lost: another writer had changed the znode, which holds `topic` now, None if it is gone.
 
     `states` are those that it would have written, as they are.
     """
@@ -121,7 +121,7 @@ class DeletionsRead:
 
 @value
 class PartitionsWritten:
-    """The outcome of a `WritePartitions`: what is committed now, ours where `written`, somebody else's where `lost`."""
+    """The outcome of a `WritePartitions`: states that are committed, and for those that were lost what is there."""
 
     written: Mapping[TopicPartition, Partition]
     lost: Mapping[TopicPartition, Partition | None]
@@ -176,7 +176,7 @@ class TimerFired:
 
 @value
 class FeaturesAsked:
-    """Somebody wants features finalized, or withdrawn."""
+    """An admin wants levels of features finalized, or withdrawn."""
 
     token: int
     request: UpdateFeaturesRequest
@@ -184,7 +184,7 @@ class FeaturesAsked:
 
 @value
 class FeaturesWritten:
-    """The outcome of a `WriteFeatures`: what is finalized now, ours if it is what was wanted."""
+    """The outcome of a `WriteFeatures`: the levels that are finalized now; the write was lost if these are others."""
 
     features: Features
     wanted: Mapping[str, int]
@@ -252,7 +252,7 @@ class ReassignmentBegun:
 
 @value
 class ReassignmentsListed:
-    """Somebody asks what is being moved."""
+    """An admin asks which replicas are being moved."""
 
     token: int
     request: ListPartitionReassignmentsRequest

@@ -39,7 +39,7 @@ STEPS: Final[Mapping[str, str]] = {
     "resign": "/controller given back",
     "make-room": "the parent of a topic's partitions",
     "first-features": "/feature of a new cluster",
-    "update-features": "/feature, because somebody asked for other levels",
+    "update-features": "/feature, because an admin asked for other levels",
     "allocate-producer-ids": "a block of producer ids, which a broker asked for",
     "vacate": "/controller of a term that had ended given back",
 }

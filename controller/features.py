@@ -2,7 +2,7 @@
 
 A broker registers which levels of a feature it supports. An administrator finalizes one level, and the controller
 writes it if every live broker supports it; the znode's version is the epoch by which nodes tell newer from older. A
-feature that is not finalized may be used by nobody. Kafka's ZooKeeper mode knows no feature; the rules are those of its
+feature that is not finalized must not be used. Kafka's ZooKeeper mode knows no feature; the rules are those of its
 `KafkaController.validateFeatureUpdate`.
 """
 
@@ -80,7 +80,7 @@ def ask(state: ClusterState, event: FeaturesAsked) -> list[Effect]:
 
 
 def written(state: ClusterState, event: FeaturesWritten) -> list[Effect]:
-    """Believe what the znode holds; whoever asked for something else is told that it failed."""
+    """Believe what the znode holds. An admin whose request was overtaken by another write is told that it failed."""
     state.features = event.features
     if event.token is None:
         return []
@@ -129,5 +129,5 @@ def judged(state: ClusterState, update: FeatureUpdateKey) -> int | None:
 
 
 def refused(reason: str) -> KafkaError:
-    """What is wrong with an update."""
+    """The error for an update that is not allowed: INVALID_REQUEST with the reason."""
     return KafkaError(ErrorCode.INVALID_REQUEST, reason)

@@ -1,8 +1,8 @@
 """Every write of a term: fenced by its controller epoch, and named as a step at which the controller can die.
 
-There is no other way to ZooKeeper for what a controller decides in office, so no write is without a fence, and none is
-left out of "killed after each step". Winning and leaving office are `candidacy`'s, which has no term to check yet, or
-no more.
+All that a controller decides in office is written through here, so no write is without a fence, and tests that kill the
+controller after each step leave none out. `candidacy` writes by itself to win and to leave office, because it then has
+no term yet, or no more.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FencedWrites:
         return answers
 
     def taken(self, point: str) -> None:
-        """A point of a step that is more than one transaction, or none."""
+        """Report a point of a step that is no single transaction: it has several of them, or none."""
         failpoints.step_of(point)
         if self._acted is not None:
             self._acted(point)

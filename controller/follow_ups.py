@@ -14,7 +14,7 @@ from anabranch.protocol.values import value
 
 @value
 class IsrChange:
-    """What is to be answered when the ISR changes of an AlterPartition are written."""
+    """What the leader that sent an AlterPartition is answered when its ISR changes are written."""
 
     token: int
     refusals: Mapping[TopicPartition, int]
@@ -25,7 +25,7 @@ class IsrChange:
 
 @value
 class Shutdown:
-    """What is to be answered when leadership has been moved off a broker."""
+    """What a broker that wants to stop is answered when its leaderships have been moved."""
 
     token: int
     broker_id: int
@@ -33,7 +33,7 @@ class Shutdown:
 
 @value
 class Election:
-    """What is to be answered when an admin's elections are written."""
+    """What an admin is answered when the elections they asked for are written."""
 
     token: int
     results: Mapping[TopicPartition, tuple[int, str]]

@@ -128,7 +128,7 @@ def on_taken_over(state: ClusterState, event: TakenOver) -> list[Effect]:
     decided: list[Effect] = [effects.Announce("elected")]
     decided += [effects.Connect(broker) for broker in event.brokers.values()]
     first = RequestBatch(state)
-    first.tell_brokers()  # brokers must know who is alive before they follow anybody
+    first.tell_brokers()  # brokers must know which others are alive before they are told to follow one
     decided += first.flush()
     for snapshot in event.topics:
         topics.load(state, snapshot)
@@ -227,7 +227,7 @@ def on_brokers_joined(state: ClusterState, event: BrokersJoined) -> list[Effect]
     metadata.tell_brokers(existing)
     metadata.tell_everything(joined)
     for partition in state.hosted_by(joined):
-        state.removals.pop(partition, None)  # whoever comes back while a removal is under way is told of it, too
+        state.removals.pop(partition, None)  # a broker that returns during a removal is told to delete its replica, too
         for replica in state.assignment(partition):
             if replica in joined and partition in state.partitions:
                 replicas.seen(state, partition, replica)
@@ -249,7 +249,7 @@ def on_settings_changed(state: ClusterState, event: SettingsChanged) -> list[Eff
 
 
 def on_topics_read(state: ClusterState, event: TopicsRead) -> list[Effect]:
-    """Topics appeared, or somebody removed some by hand."""
+    """Topics appeared, or some were removed by hand."""
     missing = state.topics.keys() - event.names
     return [*topics.vanished(state, missing), *topics.discovered(state, event.found), effects.Post(Settle())]
 
@@ -276,9 +276,9 @@ def on_leadership_confirmed(
 
     STALE_CONTROLLER_EPOCH of a partition means "I have this epoch, or a later one, already": it confirms as well.
     KAFKA_STORAGE_ERROR means that the replica has lost something, or cannot be opened or written: it leaves the ISR if
-    somebody alive remains in it, and is told again later.
-    INCONSISTENT_TOPIC_ID is said by a broker that has missed, while it was away, that it should delete a replica of the
-    topic that had this name before: it is told to, and then of its partition again.
+    a live replica remains in it, and is told again later.
+    INCONSISTENT_TOPIC_ID is the answer of a broker that was away when it should have deleted a replica of an earlier
+    topic of this name: it is told to delete that, and then of its partition again.
     """
     if response.error_code != ErrorCode.NONE:
         return []
@@ -388,4 +388,4 @@ def on_timer(state: ClusterState, event: TimerFired) -> list[Effect]:
             return remind(state)
         case events.RETRY_TIMER | events.NEXT_TIMER:
             return [effects.Post(Settle())]
-    raise AssertionError(f"nobody sets a timer {event.timer!r}")
+    raise AssertionError(f"no timer is called {event.timer!r}")

@@ -116,7 +116,7 @@ class TopicBody:
     plan: Plan | None = None
     retired: Mapping[int, Retired] = field(default_factory=dict)
     stamped: bool = False
-    """Whether anybody ever wrote a batch stamped with a generation: never taken back (R16)."""
+    """Whether a producer ever wrote a batch stamped with a generation; once True it stays (R16)."""
 
     @property
     def lineage(self) -> Lineage:

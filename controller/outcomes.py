@@ -1,8 +1,8 @@
-"""What follows from a write: committed, or lost to somebody who wrote first.
+"""What the controller does about the outcome of a write: committed, or lost to a writer that came first.
 
-A decision is believed when it is committed, never before. Then the brokers are told, the answer that waited for it goes
-out, and whatever the write was a step of (a resize, a move, an election) takes its next step. A write that is lost
-brings what stands there instead: that is believed, and everything is looked at anew (`Settle`).
+The controller believes a decision when it is committed, never before. Then it tells the brokers, sends the answer that
+waited for the write, and takes the next step of the resize, move or election that the write was a step of. The outcome
+of a lost write is what the znode holds instead: the controller believes that, and looks at everything anew (`Settle`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from anabranch.protocol.errors import ErrorCode
 
 
 def partitions_written(state: ClusterState, event: PartitionsWritten) -> list[Effect]:
-    """States are committed, or somebody else's are: believe what there is, tell the brokers, and go on from there."""
+    """Believe the states that are committed, ours or another writer's, tell the brokers, and take the next steps."""
     believe(state, event.lost)
     decided: list[Effect]
     if isinstance(event.then, IsrChange):
@@ -54,7 +54,7 @@ def partitions_written(state: ClusterState, event: PartitionsWritten) -> list[Ef
         decided.append(election_requests.reply(event.then, event))
     if event.lost:
         return [*decided, effects.Post(Settle())]
-    if len(event.written) >= resize.PARTITIONS_AT_ONCE:  # the rest of a large step, after whoever waits
+    if len(event.written) >= resize.PARTITIONS_AT_ONCE:  # the rest of a large step, after the events that wait
         return [*decided, effects.SetTimer(events.NEXT_TIMER, 0)]
     for name in sorted({partition.topic for partition in event.written}):
         decided += resize.advance(state, name)
@@ -64,7 +64,7 @@ def partitions_written(state: ClusterState, event: PartitionsWritten) -> list[Ef
 
 
 def believe(state: ClusterState, actual: Mapping[TopicPartition, Partition | None]) -> None:
-    """Somebody else's states stand where ours should: take them for what they are."""
+    """Take the states that another writer has put in place of ours for what they are."""
     for partition, committed in actual.items():
         if committed is not None and partition.topic in state.topics:
             partitions.adopt(state, partition, committed)
@@ -119,7 +119,7 @@ def topic_written(state: ClusterState, event: TopicWritten) -> list[Effect]:
 
 
 def topic_write_lost(state: ClusterState, event: TopicWriteLost) -> list[Effect]:
-    """Somebody else wrote the topic's znode: start again from what it holds now."""
+    """Another writer changed the topic's znode first: start again from what it holds now."""
     believe(state, event.states)
     queue = state.waiting.get(event.name)
     if queue and event.label in (resize_requests.PLAN, resize_requests.GROW_PLAIN):
@@ -130,7 +130,7 @@ def topic_write_lost(state: ClusterState, event: TopicWriteLost) -> list[Effect]
 
 
 def topic_write_refused(state: ClusterState, event: TopicWriteRefused) -> list[Effect]:
-    """ZooKeeper does not take a topic's znode: whoever asked for it hears so; a later step waits, and others go on.
+    """A topic's znode is too large for ZooKeeper: refuse the request that it was for, or try a later step again later.
 
     What is asked for is measured before it is begun, so this is met where a server has a smaller limit than ours.
     """

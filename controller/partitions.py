@@ -44,7 +44,7 @@ def move(state: ClusterState, partition: TopicPartition, to: PartitionPhase) -> 
 
 
 def add_new(state: ClusterState, name: str) -> list[TopicPartition]:
-    """Take up the partitions that a topic's assignment names and nobody has created yet."""
+    """Take up the partitions that a topic's assignment names and that have no state yet. Returns them."""
     added = []
     for partition in state.partitions_of(name):
         if state.phase(partition) is NON_EXISTENT:
@@ -171,12 +171,12 @@ def imbalanced(state: ClusterState, percentage: int) -> list[TopicPartition]:
 def lose(state: ClusterState, gone: frozenset[int], *, quiet: bool = False) -> list[Effect]:
     """These brokers vanished: elect where they led, and take them out of every ISR, in one write per partition.
 
-    `quiet`: nobody is told yet, because everybody is about to be told everything.
+    `quiet`: no broker is told of the outcome, because the caller is about to tell all brokers everything.
     """
     writes = []
     for partition in state.hosted_by(gone):
         for replica in gone.intersection(state.assignment(partition)):
-            # What somebody else has added to an assignment is not taken up here, and has no phase.
+            # A replica that a stock tool has added to an assignment is not taken up here, and has no phase.
             if state.replica_phase(partition, replica) is not replicas.NON_EXISTENT:
                 replicas.move(state, partition, replica, replicas.OFFLINE)
         committed = state.partitions.get(partition)
@@ -198,9 +198,10 @@ def lose(state: ClusterState, gone: frozenset[int], *, quiet: bool = False) -> l
 
 
 def take_out(state: ClusterState, partition: TopicPartition, replica: int) -> PartitionWrite | None:
-    """A live replica does not have what the ISR promises, or cannot take more: drop it, and elect another if it led.
+    """The write that drops a live replica from the ISR, and elects another leader if it led.
 
-    None if it is out already, or nobody else is in sync and alive: then what it has is all there is.
+    For a replica that does not have what the ISR promises, or whose disk takes no more. None if it is not in the ISR,
+    or if no other replica is in sync and alive: then what it has is all there is.
     """
     committed = state.partitions.get(partition)
     if committed is None or replica not in committed.state.isr or removed_soon(state, partition):
@@ -218,7 +219,7 @@ def take_out(state: ClusterState, partition: TopicPartition, replica: int) -> Pa
 def shut_down(state: ClusterState, broker: int, token: int) -> list[Effect]:
     """Move leadership off a broker that is about to stop, and it out of its ISRs, while it still answers.
 
-    Partitions with a single replica stay: there is nobody else, and they go down with it.
+    Partitions with a single replica stay with the broker, and go offline with it.
     """
     writes, batch = [], RequestBatch(state)
     for partition in state.hosted_by([broker]):
@@ -290,7 +291,7 @@ def moving(state: ClusterState, partition: TopicPartition) -> bool:
 
 
 def removed_soon(state: ClusterState, partition: TopicPartition) -> bool:
-    """Whether the partition is on its way out, so that nobody should lead it any more."""
+    """Whether the partition is about to be removed, so that it gets no leader any more."""
     committed, topic = state.partitions.get(partition), state.topics[partition.topic]
     return committed is not None and being_removed(topic, partition.partition, committed)
 

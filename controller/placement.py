@@ -1,4 +1,4 @@
-"""Which brokers hold the replicas of new partitions.
+"""Chooses the brokers that hold the replicas of new partitions.
 
 The deterministic part is Kafka's (`AdminUtils.assignReplicasToBrokers`): leaders go round robin from `start_index`,
 the j-th further replica is placed at a growing distance, and the distance grows by one each time the round is

@@ -10,9 +10,9 @@ Cancelling is moving back to where the replicas were, and a new target replaces 
 runs stands in the topic's znode, and the two writes are whole, so a new controller has nothing to repair: it only asks
 `advance` for every topic.
 
-Invariant: no begin takes the last live in-sync replica away. Where a cancelled or replaced target would leave nobody
-else in sync, those that are stay until the new target is (Kafka drops them, and with them what they alone have).
-Resizes and moves exclude each other per topic: a plan counts on the replicas it was made with.
+Invariant: no begin takes the last live in-sync replica away. Where a cancelled or replaced target would leave no
+replica in sync, those that are in sync stay until the new target is (Kafka drops them, and with them what they alone
+have). Resizes and moves exclude each other per topic: a plan counts on the replicas it was made with.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def begin(state: ClusterState, topic: Topic, targets: Mapping[int, tuple[int, ..
             continue
         partition = TopicPartition(topic.name, index)
         committed = state.partitions.get(partition)
-        if committed is None:  # nobody has anything yet
+        if committed is None:  # no replica has a log yet
             moves[index] = Move(target)
             continue
         kept = last_in_sync(state, committed, {*target, *body.origin(index)})
@@ -144,7 +144,7 @@ def at_once(indices: Iterable[int], writes: Mapping[int, PartitionWrite]) -> Ite
 
 
 def last_in_sync(state: ClusterState, committed: Partition, staying: set[int]) -> tuple[int, ...]:
-    """The in-sync replicas that have to be kept although nobody wants them: no live one would be left."""
+    """The in-sync replicas that the target does not name and that have to stay, as no live one would be left."""
     isr = committed.state.isr
     if any(replica in staying and replica in state.brokers for replica in isr):
         return ()
@@ -244,7 +244,7 @@ def written(state: ClusterState, event: TopicWritten, before: TopicBody) -> list
 
 
 def answer(state: ClusterState, event: ReassignmentBegun) -> list[Effect]:
-    """What became of a request, judged by what the znodes say now."""
+    """Answer a reassignment request by what the znodes hold once its writes have their outcomes."""
     from anabranch.protocol.apis.alter_partition_reassignments import (
         AlterPartitionReassignmentsResponse,
         ReassignablePartitionResponse,
@@ -258,7 +258,7 @@ def answer(state: ClusterState, event: ReassignmentBegun) -> list[Effect]:
             reached = topic is not None and topic.body.target(partition.partition) == event.targets[partition]
             if not reached:
                 code = ErrorCode.INVALID_UPDATE_VERSION
-                message = "Somebody else changed the topic at the same moment; ask again."
+                message = "The topic was changed at the same moment; ask again."
         return ReassignablePartitionResponse(
             partition_index=partition.partition, error_code=code, error_message=message or None
         )
@@ -272,7 +272,7 @@ def answer(state: ClusterState, event: ReassignmentBegun) -> list[Effect]:
 
 
 def listed(state: ClusterState, event: ReassignmentsListed) -> list[Effect]:
-    """What is being moved, of these partitions or of all."""
+    """Answer which partitions are being moved, of those in the request or of all."""
     from anabranch.protocol.apis.list_partition_reassignments import (
         ListPartitionReassignmentsResponse,
         OngoingTopicReassignment,

@@ -175,7 +175,7 @@ def _leadership(topic: Topic, index: int, committed: Partition, is_new: bool) ->
 
 
 def update_metadata_topics(state: ClusterState, told: Iterable[TopicPartition]) -> list[meta.UpdateMetadataTopicState]:
-    """What UpdateMetadata says about these partitions, to whomever."""
+    """The rows of UpdateMetadata about these partitions, which are the same for every broker."""
     topics: dict[str, meta.UpdateMetadataTopicState] = {}
     for partition in told:
         topic = state.topics.get(partition.topic)

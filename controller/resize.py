@@ -2,7 +2,7 @@
 R14).
 
     plan      one write of the topic's znode: {generation g+1, from, to}, and the replicas of new partitions (R3)
-    grow      create the children, or wake partitions marked for deletion; they serve g+1 only, which nobody knows yet;
+    grow      create the children, or wake partitions marked for deletion; they serve g+1 only, unknown to all clients;
               then bump the affected parents: next leader epoch, generation g+1 and where it begins, in one write (R2)
     shrink    seal the victims first (R6), then bump the affected survivors
     publish   when every affected leader confirmed its state, or is dead, or was superseded by one that did (R4, K308):
@@ -67,7 +67,7 @@ def published(body: TopicBody) -> TopicBody:
 
 
 def phases(body: TopicBody) -> Iterator[Phase]:
-    """Who goes to the new generation, in which order (R4): only those whose residue class changes (I13)."""
+    """The partitions that go to the new generation, in order (R4): only those whose residue class changes (I13)."""
     plan = body.plan
     assert plan is not None
     affected = linear_hashing.affected(body.base, plan.before, plan.after)
@@ -115,7 +115,7 @@ def serves(state: ClusterState, partition: TopicPartition, generation: int) -> b
 def adopted(state: ClusterState, partition: TopicPartition, generation: int) -> bool:
     """Whether no leader can serve an older generation: confirmed, or there is no leader alive (K308).
 
-    A leader that nobody can reach any more may still append, but below its own cut or to a log that will be truncated.
+    A dead leader may still append if it is only cut off, but below its own cut or to a log that will be truncated.
     """
     committed = state.partitions.get(partition)
     if committed is None or committed.state.generation < generation:

@@ -1,7 +1,7 @@
 """ControlledShutdown as the controller answers it: a broker's leaderships move away before it stops.
 
-What is answered is what was committed: the partitions that the broker still leads although another replica could.
-A broker asks again while some remain, so nothing is remembered but that it is about to stop.
+The controller answers what was committed: the partitions that the broker still leads although they have other replicas.
+The broker asks again while some remain, so the controller remembers only that it is about to stop.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def ask(state: ClusterState, event: ShutdownAsked) -> list[Effect]:
 
 
 def reply(state: ClusterState, then: Shutdown) -> Effect:
-    """Which partitions the broker still leads although somebody else could."""
+    """The answer to the broker: which partitions it still leads although they have other replicas."""
     remaining = [
         RemainingPartition(topic_name=partition.topic, partition_index=partition.partition)
         for partition in state.hosted_by([then.broker_id])

@@ -1,9 +1,10 @@
-"""Which topics hold batches stamped with generations: a fact of the topic, written down before the first one (R16).
+"""The mark of topics that hold batches stamped with generations, written before the first such batch is stored (R16).
 
-Somebody who stamps batches asks for order, so from then on a resize keeps producers without generations out. The leader
-that meets the first stamped batch of a topic asks with AlterPartition and appends nothing of it before the answer. The
-fact stands in the topic's znode, in one conditional write, and is never taken back: a controller that plans a resize
-afterwards knows it, and the LeaderAndIsr that takes a leader to the new generation says it.
+A producer that stamps its batches asks for order, so from then on a resize keeps producers without generations out. The
+leader that receives the first stamped batch of a topic asks the controller for the mark with AlterPartition, and
+appends nothing of the batch before the answer. The mark stands in the topic's znode, in one conditional write, and is
+never taken back: a controller that plans a resize afterwards knows it, and the LeaderAndIsr that takes a leader to the
+new generation carries it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ STAMP: Final = "stamp"
 
 
 def write(state: ClusterState, names: Iterable[str]) -> list[Effect]:
-    """Write it down for those of these topics that exist, are to stay, and have nothing written yet."""
+    """Mark those of these topics that exist, are not being deleted, and have no mark yet."""
     topics = [state.topics[name] for name in names if name in state.topics and name not in state.deleting]
     return [
         effects.WriteTopic(topic.name, replace(topic.body, stamped=True), topic.version, STAMP)
@@ -31,7 +32,7 @@ def write(state: ClusterState, names: Iterable[str]) -> list[Effect]:
 
 
 def written(state: ClusterState, name: str) -> list[Effect]:
-    """All brokers learn it; what an UpdateMetadata says of a topic holds for partitions that it leaves out, too."""
+    """Tell all brokers of a mark that is committed, with one partition: the mark of a topic holds for all of them."""
     batch = RequestBatch(state)
     for partition in state.partitions_of(name):
         if partition in state.partitions:
@@ -41,7 +42,7 @@ def written(state: ClusterState, name: str) -> list[Effect]:
 
 
 def stands(state: ClusterState, name: str, topic_id: bytes) -> bool:
-    """Whether it is written down for the topic of this name, and of this id if one is named."""
+    """Whether the topic of this name, and of this id unless that is zero, has the mark."""
     topic = state.topics.get(name)
     if topic is None or name in state.deleting or (any(topic_id) and topic.body.topic_id != topic_id):
         return False

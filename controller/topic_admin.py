@@ -94,9 +94,10 @@ async def delete_topic(session: ZkSession, name: str) -> None:
 
 @contextlib.contextmanager
 def _in_a_session() -> Iterator[None]:
-    """What ZooKeeper's own refusals mean to whoever asked.
+    """Turn ZooKeeper's refusals in this block into the Kafka errors that a client understands.
 
-    A node whose session is over is no controller any more, whatever became of the last write: ask another.
+    A node whose session is over is no controller any more, whatever became of its last write: NOT_CONTROLLER lets the
+    client ask another one.
     """
     try:
         yield

@@ -18,7 +18,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 PARTITION_BYTES_MIN: Final = len('"0":[1],')
 PARTITIONS_MAX: Final = ZNODE_BYTES_MAX // PARTITION_BYTES_MIN
-"""More than fit, whatever their replicas: a count that is refused before a list of that length is made."""
+"""More than fit in any case: such a count is refused before a list of that length is made."""
 LONGEST: Final = (1 << 63) - 1
 
 
@@ -48,7 +48,7 @@ def check_merged(state: ClusterState, name: str, planned: TopicBody, count: int)
 
 
 def too_large(name: str, size_bytes: int) -> str:
-    """Why a topic cannot be made what was asked for."""
+    """The message of an error for a topic whose znode would be too large."""
     return (
         f"The topic '{name}' would need {size_bytes:,} bytes for its partitions and their replicas; ZooKeeper takes "
         f"{ZNODE_BYTES_MAX:,} of one topic (three quarters of jute.maxbuffer). Use fewer partitions, or several topics."

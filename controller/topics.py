@@ -141,7 +141,7 @@ def replica_stopped(state: ClusterState, partition: TopicPartition, replica: int
 
 
 def vanished(state: ClusterState, names: Iterable[str]) -> list[Effect]:
-    """Topics whose znodes somebody removed by hand: clients and replicas must forget them too."""
+    """Topics whose znodes were removed by hand: clients and replicas must forget them too."""
     decided: list[Effect] = []
     for name in sorted(names):
         state.delete_from_now_on(name)

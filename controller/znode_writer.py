@@ -1,7 +1,7 @@
-"""Acts the writes that the machine decides, each in a transaction fenced by the term, and reports what is committed.
+"""Carries out the writes that the machine decides, each in a transaction fenced by the term, and reports the outcome.
 
-A write is lost when somebody else's is there instead. Finding our own content counts as success: after a lost
-connection the transaction is sent again, and the first attempt may have been carried out.
+A write is lost when the znode holds another writer's content instead. Finding the content of the write itself counts as
+success: after a lost connection the transaction is sent again, and the first attempt may have been carried out.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ TopicOutcome = events.TopicWritten | events.TopicWriteLost | events.TopicWriteRe
 
 
 class ZnodeWriter:
-    """All that the controller decides to write; each transaction is a step, for failure injection.
+    """Writes for the controller; each transaction is a step, for failure injection.
 
-    `in_turn`: one state in each, so that a controller can be made to die between any two.
+    `in_turn`: write one partition's state per transaction, so that a controller can be made to die between any two.
     """
 
     def __init__(self, writes: FencedWrites, reader: ZnodeReader, *, in_turn: bool) -> None:
@@ -95,7 +95,7 @@ class ZnodeWriter:
         return events.TopicWritten(effect.name, effect.body, version, effect.label, effect.removed, states)
 
     async def features(self, effect: WriteFeatures) -> events.FeaturesWritten:
-        """Write what is finalized, unless somebody else has meanwhile."""
+        """Write the finalized levels, unless another writer has replaced them meanwhile."""
         data = znodes.encode_feature(effect.levels)
         try:
             if effect.expected_epoch < 0:
@@ -113,8 +113,8 @@ class ZnodeWriter:
     async def remove_topic(self, name: str) -> events.TopicRemoved:
         """Remove a topic's znodes: its partitions in as many transactions as they need, then in one what names it.
 
-        Its configuration and the request to delete it go with the topic's own znode, so whoever is killed on the way
-        leaves a topic that is still to be deleted.
+        Its configuration and the request to delete it go with the topic's own znode, so a controller that is killed on
+        the way leaves a topic that is still to be deleted.
         """
         listed = False
         while True:

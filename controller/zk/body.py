@@ -1,7 +1,6 @@
 """Reading the JSON body of a znode with typed fields: a failure says which path, which field, and what is there.
 
-A body that is not what it should be was written by somebody else: the reader of the znode decides whether it can go on
-without it.
+A malformed body was written by another program: the reader of the znode decides whether it can go on without it.
 """
 
 from __future__ import annotations

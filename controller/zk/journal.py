@@ -1,5 +1,4 @@
-"""The in-process ZooKeeper with a memory: every transaction is appended to a file before anybody hears of its
-outcome.
+"""The in-process ZooKeeper with a file: every transaction is appended to it before a client hears of the outcome.
 
 One line per changed znode: its path and, unless it is gone or ephemeral, all of it. Reading the lines in order gives
 the tree back, with every version and transaction number going on where it was, so that no broker or leader epoch is
@@ -57,7 +56,7 @@ class JournaledZooKeeper(MemoryZooKeeper):
 
 
 def line(tree: ZnodeTree, path: str) -> str:
-    """What there is to know of a path now; ephemerals do not outlive the process, so they count as gone."""
+    """The line of a path as it is now; an ephemeral counts as gone, because it does not outlive the process."""
     node = tree.nodes.get(path)
     row: list[object] = [tree.zxid, path]
     if node is not None and not node.owner:

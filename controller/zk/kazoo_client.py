@@ -24,7 +24,7 @@ class PostTo:
         self._loop = loop
 
     def put(self, call: Callable[[], object]) -> None:
-        """Post; a loop that is gone has no one left to tell."""
+        """Post the call to the loop; drop it if the loop is closed."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call)
 

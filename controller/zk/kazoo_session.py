@@ -144,12 +144,12 @@ class KazooSession:
         except TimeoutError:
             await self.close()
             text = f"no ZooKeeper answered at {self._servers} within {timeout_s:g} s"
-            raise (zk.ConnectionLoss if await self._somebody_listens() else zk.NobodyListens)(text) from None
+            raise (zk.ConnectionLoss if await self._a_server_listens() else zk.NoServerListens)(text) from None
         except BaseException:
             await self.close()
             raise
 
-    async def _somebody_listens(self) -> bool:
+    async def _a_server_listens(self) -> bool:
         """Whether any server takes connections: one that stalls does, for its operating system takes them."""
         for host, port in collect_hosts(self._servers)[0]:
             with contextlib.suppress(OSError, TimeoutError):
@@ -326,7 +326,7 @@ class KazooSession:
             callback(event)
 
     def deliver(self, callback: WatchCallback, event: WatchedEvent) -> None:
-        """A watch fired; after `close` nobody listens any more."""
+        """Hand a watch's event to its callback, unless the session was closed."""
         if self._over is not SessionEvent.CLOSED:
             path = None if event.path is None else self._shown(event.path)
             callback(WatchEvent(path, WATCH_KINDS[event.type]))

@@ -58,7 +58,7 @@ OVER = (Link.EXPIRED, Link.CLOSED)
 
 @dataclass(slots=True)
 class Watches:
-    """Who waits on one path. Dicts keep the order of registration, and each callback at most once."""
+    """The callbacks that wait on one path. Dicts keep the order of registration, and each callback at most once."""
 
     data: dict[tuple[MemorySession, WatchCallback], None] = field(default_factory=dict)
     children: dict[tuple[MemorySession, WatchCallback], None] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class MemoryZooKeeper:
         return result
 
     def watches(self, path: str) -> Watches:
-        """Who waits on the path."""
+        """The callbacks that wait on the path."""
         return self._watches.setdefault(path, Watches())
 
     def drop_watches(self, session: MemorySession) -> list[WatchCallback]:

@@ -1,8 +1,8 @@
 """Blocks of producer ids, claimed in ZooKeeper.
 
-`/latest_producer_id_block` names the last claimed block; the next one is claimed with a write conditional on the
-version that was read, so no id is ever given twice, whoever claims. A block whose claim was carried out and not heard
-of is nobody's. Source: ZkProducerIdManager of Kafka; the controller fences the write, too.
+`/latest_producer_id_block` names the last claimed block. A broker or controller claims the next one with a write that
+is conditional on the version it has read, so no id is ever given twice. When the answer to a claim is lost, the block
+may have been claimed: it is left unused. Source: ZkProducerIdManager of Kafka; the controller fences the write, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BLOCK_SIZE: Final = 1000
 async def claim_block(
     session: ZkSession, broker_id: int, commit: Callable[[list[Op]], Awaitable[object]]
 ) -> znodes.ProducerIdBlock:
-    """The next block, now the broker's. Raises ZkError, and whatever `commit` raises of its own."""
+    """Claim the next block of ids for a broker. Raises ZkError, and the errors of `commit`."""
     path = paths.LATEST_PRODUCER_ID_BLOCK
     while True:
         claimed, version = await _last_claimed(session)
@@ -32,12 +32,12 @@ async def claim_block(
         try:
             await commit([Create(path, data) if version is None else Set(path, data, version)])
         except (BadVersion, NodeExists, NoNode):
-            continue  # somebody else took this block
+            continue  # another node has claimed this block
         return block
 
 
 async def _last_claimed(session: ZkSession) -> tuple[znodes.ProducerIdBlock | None, int | None]:
-    """What the znode says, and its version; None if there is no such znode."""
+    """The last claimed block, None if none was; and the version of the znode, None if there is no znode."""
     path = paths.LATEST_PRODUCER_ID_BLOCK
     try:
         data, stat = await session.get(path)

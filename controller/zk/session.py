@@ -65,7 +65,7 @@ class NodeExists(ZkError):
 
 
 class BadVersion(ZkError):
-    """The znode's data version is not the expected one: somebody else wrote it."""
+    """The znode's data version is not the expected one: another writer has changed it."""
 
 
 class NotEmpty(ZkError):
@@ -84,7 +84,7 @@ class ConnectionLoss(ZkError):
     """The connection broke while the request was under way: it may or may not have been carried out."""
 
 
-class NobodyListens(ConnectionLoss):
+class NoServerListens(ConnectionLoss):
     """No server took a first connection within the time: there is none at these addresses, or none yet."""
 
 

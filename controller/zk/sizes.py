@@ -1,8 +1,8 @@
 """How large a request is on ZooKeeper's wire, and how work is cut into transactions that it takes.
 
-A server hangs up on a request of more than `jute.maxbuffer` bytes without a word: who sends it again loses the
-connection again. So no adapter sends one: it raises `TooLarge`, and whoever has more to write than fits cuts it first.
-What a server says may be of any length. Source: ZooKeeper's `NIOServerCnxn` and `zookeeper.jute`.
+A server closes the connection without a reason when a request is larger than `jute.maxbuffer` bytes, and again when the
+request is repeated. So the adapters send no such request: they raise `TooLarge`, and a caller that has more to write
+than fits cuts it first. Answers may be of any length. Source: ZooKeeper's `NIOServerCnxn` and `zookeeper.jute`.
 """
 
 from __future__ import annotations

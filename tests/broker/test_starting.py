@@ -18,7 +18,7 @@ import pytest
 from anabranch.broker.app import Node
 from anabranch.cluster import Cluster
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
-from anabranch.controller.zk.session import NobodyListens
+from anabranch.controller.zk.session import NoServerListens
 from anabranch.zookeeper import LocalZooKeeper
 from tests.broker.test_sessions import Ensemble
 
@@ -137,5 +137,5 @@ async def test_a_start_waits_for_a_zookeeper_that_stalls() -> None:
 async def test_nobody_at_zookeepers_address_is_an_error() -> None:
     cluster = Cluster(1, properties={"zookeeper.session.timeout.ms": "300"})
     cluster.zookeeper = Ensemble("127.0.0.1:1")  # type: ignore[assignment]
-    with pytest.raises(NobodyListens, match=r"no ZooKeeper answered at 127\.0\.0\.1:1"):
+    with pytest.raises(NoServerListens, match=r"no ZooKeeper answered at 127\.0\.0\.1:1"):
         await cluster.start()
