@@ -1,10 +1,11 @@
 """Carries what tasks did into the cluster: output, changelogs, hand-overs and input offsets.
 
-`exactly_once`: one transaction of one producer per instance has all of it, and who lost its tasks meanwhile cannot end
-it, because the group refuses its offsets (KIP-447). `at_least_once`: everything is stored before the offsets are, and
-processed again after a crash in between; only hand-overs are transactions there too, because handing over twice could
-bring old state back over newer. Nothing fences the rest. So before each effect an instance makes sure that it still is
-a member: one that was stopped for long puts no old counts, and no old state, behind those of its successor.
+`exactly_once`: one transaction of one producer per instance has all of it, and an instance that lost its tasks
+meanwhile cannot end it, because the group refuses its offsets (KIP-447). `at_least_once`: everything is stored before
+the offsets are, and processed again after a crash in between; only hand-overs are transactions there too, because
+handing over twice could bring old state back over newer. Nothing fences the rest. So before each effect an instance
+makes sure that it still is a member: one that was stopped for long puts no old counts, and no old state, behind those
+of its successor.
 """
 
 from __future__ import annotations
@@ -13,21 +14,22 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from anabranch.clients.consumer.consumer import Consumer
+from anabranch.clients.group_metadata import ConsumerGroupMetadata
+from anabranch.clients.producer.producer import Producer
+from anabranch.clients.producer.queues import RecordMetadata
 from anabranch.clients.producer.transaction_verdicts import AbortableError, FatalError
 from anabranch.clients.streams import state_handover
 from anabranch.clients.streams.changelog import MARK_HEADERS, Marks, arrived_mark, changelog_topic, departed_mark
+from anabranch.clients.streams.internal_topic_manager import InternalTopicManager
+from anabranch.clients.streams.streams_errors import TasksMigrated
+from anabranch.clients.streams.task_effects import Commit, Departure
 from anabranch.clients.streams.tasks import Output, Task
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.hashing import murmur2
-from anabranch.protocol.lineage import Lineage, Segment
 from anabranch.protocol.topic_partition import TopicPartition
-
-if TYPE_CHECKING:
-    from anabranch.clients.group_metadata import ConsumerGroupMetadata
-    from anabranch.clients.producer.producer import Producer
-    from anabranch.clients.producer.queues import RecordMetadata
 
 log = logging.getLogger(__name__)
 
@@ -37,19 +39,6 @@ LOST_MEMBERSHIP: Final = frozenset(
 COMMIT_ATTEMPTS: Final = 10
 HANDOVER_KEYS: Final = 20_000
 """In one transaction: it has to end well before its timeout, and other keys wait for it."""
-
-
-class TasksMigrated(Exception):
-    """What was done since the last commit is void: others have the tasks, or will start again from there."""
-
-
-@dataclass(slots=True)
-class Departure:
-    """A hand-over that is due: the keys that leave a task where `opened` begins."""
-
-    task: Task
-    lineage: Lineage
-    opened: Segment
 
 
 @dataclass(slots=True)
@@ -86,36 +75,32 @@ class Moves:
     """That were copied from disk to disk, because they came to an instance that had them."""
 
 
-Connect = Callable[[str | None], Awaitable["Producer"]]
-"""Starts a producer, transactional if there is an id."""
-OffsetCommit = Callable[[Mapping[TopicPartition, int]], Awaitable[None]]
-MembershipCheck = Callable[[], Awaitable[None]]
-"""KafkaError when the group has gone on without this instance."""
+Connect = Callable[[str | None], Awaitable[Producer]]
+"""Starts a producer; it is transactional if a transactional id is given."""
+_Logged = Mapping[str, Sequence["asyncio.Future[RecordMetadata]"]]
+"""What one task has written to its changelogs, by store."""
 
 
 class Committer:
-    """See the module."""
+    """Carries out the commits of one instance, with one producer."""
 
     def __init__(
         self,
         application_id: str,
         transactional_id: str,
         connect: Connect,
+        consumer: Consumer,
+        topics: InternalTopicManager,
         *,
         exactly_once: bool,
-        prepare: Callable[[str, int], Awaitable[bool]],
-        group: Callable[[], ConsumerGroupMetadata],
-        commit_offsets: OffsetCommit,
-        check_membership: MembershipCheck,
     ) -> None:
+        """`consumer` is the member of the group in whose name offsets are committed."""
         self._application_id = application_id
         self._transactional_id = transactional_id
         self._connect = connect
+        self._consumer = consumer
+        self._topics = topics
         self.exactly_once = exactly_once
-        self._prepare = prepare
-        self._group = group
-        self._commit_offsets = commit_offsets
-        self._check_membership = check_membership
         self._producer: Producer | None = None
         self._begun = False
         self._sent: list[asyncio.Future[RecordMetadata]] = []
@@ -151,25 +136,19 @@ class Committer:
         except (AbortableError, FatalError) as error:
             await self.abort(error)
 
-    async def commit(
-        self,
-        tasks: Sequence[Task],
-        offsets: Mapping[TopicPartition, int],
-        departures: Sequence[Departure],
-        member: ConsumerGroupMetadata | None = None,
-    ) -> list[Delivery]:
-        """All that the tasks did since the last commit, up to these offsets; what was handed over.
+    async def commit(self, commit: Commit) -> list[Delivery]:
+        """Store all that the tasks did since the last commit; returns what was handed over.
 
-        `TasksMigrated` when it is void. Nothing else may use the tasks meanwhile. With a `member` it counts only if the
-        group still has that generation, and is asked when all is stored; otherwise whoever this instance is by then.
+        Nothing else may change the tasks meanwhile. Raises `TasksMigrated` when the work since the last commit is void.
         """
+        tasks, offsets = commit.tasks, commit.offsets
         try:
             producer = await self._begin()
             if self.exactly_once:
-                deliveries = await self._hand_over(producer, departures)
+                deliveries = await self._hand_over(producer, commit.departures)
                 written = await self._log_changes(producer, tasks)
                 if offsets:
-                    await self._send_offsets(producer, offsets, member)
+                    await self._send_offsets(producer, offsets, commit.member)
                 await self._end(producer)
                 self._settle(tasks, written, transactional=True)
             else:
@@ -180,9 +159,9 @@ class Committer:
                     receipt.result()
                 self._sent.clear()
                 self._settle(tasks, written, transactional=False)
-                deliveries = await self._hand_over_apart(tasks, offsets, departures, member)
+                deliveries = await self._hand_over_apart(commit)
                 if offsets:
-                    await self._commit_offsets(offsets)
+                    await self._consumer.commit(offsets)
         except (AbortableError, FatalError) as error:
             await self.abort(error)
         except KafkaError as error:
@@ -191,7 +170,7 @@ class Committer:
             raise TasksMigrated(str(error)) from error
         self._begun = False
         self.commits += 1
-        if departures:
+        if commit.departures:
             moved = sum(len(delivery.rows) for delivery in deliveries)
             self.moves.deliveries += sum(bool(one.mark) for one in deliveries)
             self.moves.keys += moved
@@ -226,7 +205,7 @@ class Committer:
     async def _must_be_member(self) -> None:
         """`TasksMigrated` if the group has gone on without this instance."""
         try:
-            await self._check_membership()
+            await self._consumer.check_membership()
         except KafkaError as error:
             if error.code not in LOST_MEMBERSHIP:
                 raise
@@ -256,7 +235,7 @@ class Committer:
     ) -> None:
         if member is not None:
             await producer.flush()
-        await producer.send_offsets_to_transaction(offsets, member or self._group())
+        await producer.send_offsets_to_transaction(offsets, member or self._consumer.group_metadata())
 
     async def _log_changes(self, producer: Producer, tasks: Sequence[Task]) -> list[_Logged]:
         """Write what has changed to the changelogs: the last value of each key."""
@@ -298,7 +277,7 @@ class Committer:
         task, opened, store = departure.task, departure.opened, departure.task.stores[name]
         targets = state_handover.receivers(departure.lineage, opened)
         topic = changelog_topic(self._application_id, name)
-        await self._prepare(topic, 1 + max(targets))
+        await self._topics.prepare(topic, 1 + max(targets))
         await producer.wait_for_partitions(topic, 1 + max(targets))
         ways, kept = state_handover.leaving(departure.lineage, opened, store.items(), murmur2, room)
         deliveries = [Delivery(name, task.id.subtopology, target, rows) for target, rows in ways.items()]
@@ -317,26 +296,20 @@ class Committer:
             deliveries[0].stayed = kept
         return deliveries
 
-    async def _hand_over_apart(
-        self,
-        tasks: Sequence[Task],
-        offsets: Mapping[TopicPartition, int],
-        departures: Sequence[Departure],
-        member: ConsumerGroupMetadata | None,
-    ) -> list[Delivery]:
+    async def _hand_over_apart(self, commit: Commit) -> list[Delivery]:
         """Where commits are not transactions, hand-overs still are."""
-        if not departures:
+        if not commit.departures:
             return []
         producer = await self._connect(f"{self._transactional_id}-handover")
         try:
             await producer.begin_transaction()
-            deliveries = await self._hand_over(producer, departures)
-            written = await self._log_changes(producer, tasks)
-            await self._send_offsets(producer, offsets, member)
+            deliveries = await self._hand_over(producer, commit.departures)
+            written = await self._log_changes(producer, commit.tasks)
+            await self._send_offsets(producer, commit.offsets, commit.member)
             await self._end(producer)
         finally:
             await producer.stop()
-        self._settle(tasks, written, transactional=True)
+        self._settle(commit.tasks, written, transactional=True)
         return deliveries
 
     def _settle(self, tasks: Sequence[Task], logged: Sequence[_Logged], *, transactional: bool) -> None:
@@ -344,6 +317,3 @@ class Committer:
             if receipts:
                 offsets = {name: [row.result().offset for row in rows] for name, rows in receipts.items()}
                 task.committed(offsets, transactional=transactional)
-
-
-_Logged = Mapping[str, Sequence["asyncio.Future[RecordMetadata]"]]

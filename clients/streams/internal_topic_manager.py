@@ -12,8 +12,8 @@ import logging
 from anabranch.clients.admin import Admin, NewTopic
 from anabranch.clients.metadata import Topic
 from anabranch.clients.streams.changelog import CONFIGS, changelog_topic
-from anabranch.clients.streams.inputs import StreamsError
 from anabranch.clients.streams.partition_grouper import TopicsInfo, repartition_counts
+from anabranch.clients.streams.streams_errors import StreamsError
 from anabranch.clients.streams.topology import Built, Subtopology
 from anabranch.protocol.errors import ErrorCode, KafkaError
 

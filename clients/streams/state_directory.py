@@ -14,6 +14,7 @@ from pathlib import Path
 from anabranch.clients.directory_lock import DirectoryLock
 from anabranch.clients.streams.task_disk import TaskDisk, checkpoints_on_disk
 from anabranch.clients.streams.task_id import TaskId
+from anabranch.clients.streams.topology import Built
 
 
 class StateDirectory:
@@ -36,9 +37,14 @@ class StateDirectory:
         """Every task that has left something here."""
         return sorted(TaskId.parse(one.name) for one in self.path.iterdir() if one.is_dir())
 
-    def checkpoints(self, task: TaskId, stores: tuple[str, ...]) -> dict[str, int]:
-        """How far the stores of a task that is not open are."""
-        return checkpoints_on_disk(self.path / str(task), stores)
+    def parked(self, built: Built) -> dict[TaskId, int]:
+        """Every task of this topology that has left state here, with the sum of its stores' checkpoints. None of them
+        may be open."""
+        return {
+            task: sum(checkpoints_on_disk(self.path / str(task), built.subtopologies[task.subtopology].stores).values())
+            for task in self.tasks()
+            if task.subtopology < len(built.subtopologies)
+        }
 
     def forget(self, task: TaskId) -> None:
         """Delete the stores of a task that is not open."""

@@ -14,26 +14,31 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
 
 from anabranch.clients.admin import Admin
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.consumer import Consumer
+from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener
 from anabranch.clients.producer.producer import Producer
 from anabranch.clients.streams.changelog_reader import ChangelogReader
-from anabranch.clients.streams.committer import Committer, Moves, TasksMigrated
+from anabranch.clients.streams.committer import Committer, Moves
 from anabranch.clients.streams.config import StreamsConfig
 from anabranch.clients.streams.group_member import Leading, make_assignor
 from anabranch.clients.streams.internal_topic_manager import InternalTopicManager
 from anabranch.clients.streams.restorer import Restorer
 from anabranch.clients.streams.state_directory import StateDirectory
+from anabranch.clients.streams.streams_errors import TasksMigrated
 from anabranch.clients.streams.task_id import TaskId
+from anabranch.clients.streams.task_machine import TaskMachine
 from anabranch.clients.streams.task_manager import TaskManager
-from anabranch.clients.streams.tasks import Progress, Task
+from anabranch.clients.streams.tasks import Output, Progress, Task
 from anabranch.clients.streams.topology import Topology
 from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -88,51 +93,53 @@ class Streams:
         if config.errors_dead_letter_queue_topic_name:
             await topics.must_exist(config.errors_dead_letter_queue_topic_name)
         await topics.prepare_repartition()
-        self._manager = manager = TaskManager(config, self.built, self._directory)
+        news = asyncio.Event()
         network = NetworkConfig(
             bootstrap_servers=parse_servers(config.bootstrap_servers), client_id=f"{config.client_id}-restore"
         )
-        reader = ChangelogReader(network, self._rng, lambda: self._restorer.wake(), admin.network)
-        self._restorer = manager.restorer = Restorer(
-            config.application_id,
-            manager.tasks,
+        reader = ChangelogReader(network, self._rng, news.set, admin.network)
+        machine = TaskMachine(config, self.built, self._directory.parked(self.built), self._loop.time())
+        leading = Leading(topics, reader)
+        self._manager = manager = TaskManager(
+            config,
+            self.built,
+            machine,
+            self._directory,
             reader,
-            look=manager.look,
-            positions_known=manager.positions_known,
-            arrived=manager.arrived,
-            run=manager.begin,
-            task=manager.task,
-            prepare=topics.prepare,
-            warm_lag=config.acceptable_recovery_lag,
-            on_warm=lambda: self._consumer.enforce_rebalance(),
+            news,
+            make_consumer=lambda listener: self._make_consumer(machine, leading, listener),
+            make_committer=lambda consumer: self._make_committer(consumer, topics),
         )
+        self._consumer, self._committer = manager.consumer, manager.committer
+        self._restorer = Restorer(machine, manager.runner, self._consumer, reader, topics, news)
         await reader.start()
         self._exit.push_async_callback(reader.stop)
-        self._consumer = self._make_consumer(manager, Leading(topics, reader))
-        manager.consumer = manager.removed.consumer = manager.inputs.consumer = self._consumer
-        self._committer = manager.committer = Committer(
-            config.application_id,
-            f"{config.application_id}-{self._directory.process_id.hex()}",
-            self._producer,
-            exactly_once=config.exactly_once,
-            prepare=topics.prepare,
-            group=self._consumer.group_metadata,
-            commit_offsets=self._consumer.commit,
-            check_membership=self._consumer.check_membership,
-        )
         await self._committer.start()
         self._exit.push_async_callback(self._committer.stop)
         await self._consumer.start()
 
-    def _make_consumer(self, manager: TaskManager, leading: Leading) -> Consumer:
+    def _make_committer(self, consumer: Consumer, topics: InternalTopicManager) -> Committer:
+        config = self.config
+        return Committer(
+            config.application_id,
+            f"{config.application_id}-{self._directory.process_id.hex()}",
+            self._producer,
+            consumer,
+            topics,
+            exactly_once=config.exactly_once,
+        )
+
+    def _make_consumer(
+        self, machine: TaskMachine, leading: Leading, listener: PartitionKeyRebalanceListener
+    ) -> Consumer:
         config = self.config
         assignor = make_assignor(
             config,
             self.built,
             self._directory.process_id,
             leading,
-            offset_sums=manager.offset_sums,
-            on_tasks=manager.on_tasks,
+            offset_sums=machine.offset_sums,
+            on_tasks=machine.on_tasks,
             clock_ms=self._clock_ms,
         )
         return Consumer(
@@ -150,7 +157,7 @@ class Streams:
             heartbeat_interval_ms=config.heartbeat_interval_ms,
             max_poll_records=config.max_poll_records,
             partition_assignment_strategy=[assignor],
-            listener=manager,
+            listener=listener,
             clock_ms=self._clock_ms,
             rng=self._rng,
         )
@@ -211,7 +218,7 @@ class Streams:
     @property
     def tasks(self) -> Mapping[TaskId, Task]:
         """The tasks of this instance, standbys included."""
-        return self._manager.tasks
+        return self._manager.machine.tasks
 
     def progress(self) -> list[Progress]:
         """Every task, and how far its stores are from the ends of their changelogs."""
@@ -245,18 +252,25 @@ class Streams:
     # processing
 
     async def _run(self) -> None:
-        manager = self._manager
+        manager, machine = self._manager, self._manager.machine
         while not self._stopping:
             try:
-                patience_s = min(max(manager.commit_due - self._loop.time(), 0.001), IDLE_S)
+                patience_s = min(max(machine.commit_due - self._loop.time(), 0.001), IDLE_S)
                 batches = await self._consumer.getmany(timeout_ms=int(1000 * patience_s) + 1)
-                for partition, records in batches.items():
-                    outputs = manager.task_of(partition).process(records)
-                    self._processed += len(records)
-                    await self._committer.send(outputs)
-                if self._loop.time() >= manager.commit_due:
+                if batches:
+                    await self._committer.send(self._process(batches))
+                if self._loop.time() >= machine.commit_due:
                     await manager.commit()
             except TasksMigrated as error:
                 await manager.recover(error)
             if self._restoring.done():
                 self._restoring.result()
+
+    def _process(self, batches: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> list[Output]:
+        """Have tasks process what the consumer has just handed out; what they send. Nothing is awaited in between, so
+        the tasks may still process all of it."""
+        outputs: list[Output] = []
+        for partition, records in batches.items():
+            outputs += self._manager.machine.task_of(partition).process(records)
+            self._processed += len(records)
+        return outputs

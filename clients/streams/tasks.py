@@ -156,6 +156,16 @@ class Task:
         self._application_id = application_id
         self._handlers = subtopology.bind(self)
 
+    @property
+    def checkpoint_sum(self) -> int:
+        """How much of its changelogs is in its stores: the sum of their checkpoints' offsets."""
+        return sum(store.checkpoint.offset for store in self.stores.values())
+
+    @property
+    def entries(self) -> int:
+        """How many keys its stores have on disk."""
+        return sum(self.disk.entries(name) for name in self.stores)
+
     # what steps of the topology ask for (Context)
 
     def store(self, name: str) -> StateStore:
@@ -318,8 +328,9 @@ class Task:
     @property
     def progress(self) -> Progress:
         """For people."""
-        position = sum(store.checkpoint.offset for store in self.stores.values())
-        return Progress(self.id, self.state, position, -1 if self.targets is None else sum(self.targets.values()))
+        return Progress(
+            self.id, self.state, self.checkpoint_sum, -1 if self.targets is None else sum(self.targets.values())
+        )
 
     def close(self) -> None:
         """Leave the stores on disk, as of the last commit."""

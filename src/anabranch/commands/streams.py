@@ -48,7 +48,7 @@ def command(
     from anabranch.clients.directory_lock import DirectoryInUse
     from anabranch.clients.streams.config import StreamsConfig
     from anabranch.clients.streams.failures import RecordFailed
-    from anabranch.clients.streams.inputs import StreamsError
+    from anabranch.clients.streams.streams_errors import StreamsError
     from anabranch.running import run
 
     if importlib.util.find_spec("lmdb") is None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.metadata import ClusterMetadata
-from anabranch.clients.streams.committer import TasksMigrated
 from anabranch.clients.streams.partition_grouper import TopicsInfo, removed_tasks
 from anabranch.clients.streams.removed_tasks import RemovedTasks
+from anabranch.clients.streams.streams_errors import TasksMigrated
 from anabranch.clients.streams.streams_partition_assignor import AssignedTasks
 from anabranch.clients.streams.task_id import TaskId
+from anabranch.clients.streams.task_inputs import ConsumerView
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.clients.streams.test_streams_partition_assignor import TOPOLOGY, Cluster, Thread, metadata
+from tests.clients.streams.views import View
 from tests.clients.streams.world import counts, streams_world, until
 from tests.sim.resizing import removals_soon
 
@@ -86,23 +87,13 @@ def test_a_task_waits_until_nobody_claims_its_partition_and_its_heir_has_an_owne
     assert {task.partition % 2 for task in tasks} == kept
 
 
-class Member:
-    """What a consumer tells of itself."""
-
-    generation = 7
-
-    def group_metadata(self) -> ConsumerGroupMetadata:
-        return ConsumerGroupMetadata("app", self.generation, "one", None)
-
-
 def test_tasks_are_finished_only_in_the_generation_in_which_they_were_given() -> None:
-    removed, consumer = RemovedTasks(counts().build("app")), Member()
-    removed.consumer = consumer  # type: ignore[assignment]
-    assert removed.member() is None, "nothing was given"
+    removed, consumer = RemovedTasks(counts().build("app")), View()
+    assert removed.member(consumer) is None, "nothing was given"
     removed.assign(AssignedTasks(removed={TaskId(0, 5)}, generation=7))
-    assert removed.member() == consumer.group_metadata()
+    assert removed.member(consumer) == consumer.group_metadata()
     consumer.generation = 8  # the group has agreed on it, and the tasks of it are not known here yet
-    assert removed.member() is None
+    assert removed.member(consumer) is None
 
 
 async def test_the_group_has_to_agree_when_state_of_a_removed_partition_is_handed_over(tmp_path: Path) -> None:
@@ -116,7 +107,7 @@ async def test_the_group_has_to_agree_when_state_of_a_removed_partition_is_hande
             await world.admin.create_partitions("in", 4, allow_shrink=True)
             await world.admin.wait_until(lambda known: len(known.topics["in"].partitions) == 4, "in")
             async with world.instance(counts()) as one:
-                removed, recover, refused = one._manager.removed, one._manager.recover, 0
+                removed, recover, refused = one._manager.machine.removed, one._manager.recover, 0
                 member = removed.member
 
                 async def count(error: TasksMigrated) -> None:
@@ -124,8 +115,8 @@ async def test_the_group_has_to_agree_when_state_of_a_removed_partition_is_hande
                     refused += 1
                     await recover(error)
 
-                def of_old() -> object:
-                    now = member()
+                def of_old(view: ConsumerView) -> object:
+                    now = member(view)
                     return now and now._replace(generation_id=now.generation_id - 1)
 
                 one._manager.recover = count  # type: ignore[method-assign]

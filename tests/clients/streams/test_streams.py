@@ -17,12 +17,11 @@ import pytest
 from anabranch import Consumer, Producer
 from anabranch.clients.directory_lock import DirectoryInUse
 from anabranch.clients.streams import committer as committer_module
-from anabranch.clients.streams.committer import TasksMigrated
 from anabranch.clients.streams.config import AT_LEAST_ONCE, StreamsConfig
 from anabranch.clients.streams.failures import DEAD_LETTER, FAIL, SKIP, RecordFailed
-from anabranch.clients.streams.inputs import StreamsError
 from anabranch.clients.streams.serdes import BYTES, JSON, TEXT
 from anabranch.clients.streams.streams import Streams
+from anabranch.clients.streams.streams_errors import StreamsError, TasksMigrated
 from anabranch.clients.streams.tasks import State
 from anabranch.clients.streams.topology import Topology
 from anabranch.protocol import linear_hashing
@@ -129,7 +128,8 @@ async def test_who_has_lost_its_tasks_hands_nothing_over(guarantee: str, tmp_pat
         async with world.instance(counts(), processing_guarantee=guarantee) as one:
             await world.counted(one)
             committer, manager, refused = one._committer, one._manager, 0
-            group, recover = committer._group, manager.recover
+            consumer, recover = one._consumer, manager.recover
+            group = consumer.group_metadata
 
             async def count(error: TasksMigrated) -> None:
                 nonlocal refused
@@ -139,11 +139,13 @@ async def test_who_has_lost_its_tasks_hands_nothing_over(guarantee: str, tmp_pat
             # All is committed, so nothing but the hand-over itself would have to be agreed to.
             await until(lambda: not committer.open, "the last commit")
             manager.recover = count  # type: ignore[method-assign]
-            committer._group = lambda: group()._replace(generation_id=group().generation_id - 1)
+            consumer.group_metadata = (  # type: ignore[method-assign]
+                lambda: group()._replace(generation_id=group().generation_id - 1)
+            )
             await world.admin.create_partitions("in", 8)
             await until(lambda: refused >= 2 or one.moves.keys > 0, "it tries to hand over")
             assert one.moves.keys == 0
-            committer._group, expected = group, moved(world, 4, 8)
+            consumer.group_metadata, expected = group, moved(world, 4, 8)  # type: ignore[method-assign]
             await world.feed(500)
             await world.counted(one)
             assert one.moves.keys == expected
@@ -198,10 +200,10 @@ async def test_a_commit_that_a_rebalance_puts_off_waits_for_its_end(guarantee: s
         await held.wait()
         consumer.enforce_rebalance()
         await until(lambda: consumer.rebalancing, "the group waits for the second instance")
-        manager.commit_due = asyncio.get_running_loop().time()
+        manager.machine.commit_due = asyncio.get_running_loop().time()
         consumer.getmany = count  # type: ignore[method-assign]
         await world.feed(100)
-        await until(lambda: manager._put_off, "a commit is due that has to wait")
+        await until(lambda: manager.machine.put_off, "a commit is due that has to wait")
         before = polls
         await asyncio.sleep(0.3)
         assert polls - before < 20, "it looks again and again whether the rebalance is over"
@@ -213,7 +215,9 @@ async def test_who_commits_rarely_commits_when_stopped(tmp_path: Path) -> None:
     async with streams_world(tmp_path) as world:
         loop = asyncio.get_running_loop()
         async with world.instance(counts(), commit_interval_ms=600_000, transaction_timeout_ms=600_000) as one:
-            await until(lambda: running(one) == 4 and one._manager.commit_due > loop.time(), "the next is far away")
+            await until(
+                lambda: running(one) == 4 and one._manager.machine.commit_due > loop.time(), "the next is far away"
+            )
             await world.feed(100)
             await until(lambda: one.processed == 100, "all is processed, and nothing committed")
         await world.counted()

@@ -1,0 +1,89 @@
+"""Carries out what `TaskMachine` decides: opens and closes stores, pauses and resumes input, steers the changelog
+reader.
+
+Nothing here waits, so the decisions still hold when they are carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from anabranch.clients.consumer.consumer import Consumer
+from anabranch.clients.streams.changelog_reader import ChangelogReader
+from anabranch.clients.streams.committer import Delivery
+from anabranch.clients.streams.failures import Failures
+from anabranch.clients.streams.state_directory import StateDirectory
+from anabranch.clients.streams.task_effects import Close, Effect, Follow, Open, Pause, Rejoin, Resume
+from anabranch.clients.streams.task_id import TaskId
+from anabranch.clients.streams.task_machine import TaskMachine
+from anabranch.clients.streams.tasks import State, Task
+from anabranch.clients.streams.topology import Built
+
+
+class TaskRunner:
+    """The hands of one instance."""
+
+    def __init__(
+        self,
+        application_id: str,
+        built: Built,
+        machine: TaskMachine,
+        directory: StateDirectory,
+        consumer: Consumer,
+        reader: ChangelogReader,
+        failures: Failures,
+        news: asyncio.Event,
+    ) -> None:
+        """`news` is set when there may be something to restore, or to look up for that."""
+        self._application_id = application_id
+        self._built = built
+        self._machine = machine
+        self._directory = directory
+        self._consumer = consumer
+        self._reader = reader
+        self._failures = failures
+        self._news = news
+
+    def carry_out(self, effects: Iterable[Effect]) -> None:
+        """Carry effects out, one after the other."""
+        for effect in effects:
+            match effect:
+                case Open(task_id, state):
+                    self._open(task_id, state)
+                case Close(task):
+                    task.close()
+                case Pause(partitions):
+                    self._consumer.pause(*partitions)
+                case Resume(partitions):
+                    self._consumer.resume(*partitions)
+                case Follow():
+                    self._reader.follow(self._machine.to_follow())
+                    self._news.set()
+                case Rejoin():
+                    self._consumer.enforce_rebalance()
+
+    def copy(self, deliveries: Iterable[Delivery]) -> int:
+        """Give what was handed over to the stores on this disk, which then need not read it; how many keys that were.
+
+        A task that is not here becomes a standby until tasks are assigned again, so the leader sees where the state is.
+        """
+        copied = 0
+        for delivery in deliveries:
+            task_id = TaskId(delivery.subtopology, delivery.target)
+            task = self._machine.tasks.get(task_id) or self._open(task_id, State.STANDBY)
+            if task.state is State.RUNNING:
+                continue
+            if task.take_over(delivery.store, delivery.rows, delivery.mark, delivery.offsets):
+                copied += len(delivery.rows)
+                end = task.stores[delivery.store].checkpoint.offset
+                self._reader.seek(self._machine.changelog(task, delivery.store), end)
+        self._news.set()
+        return copied
+
+    def _open(self, task_id: TaskId, state: State) -> Task:
+        subtopology = self._built.subtopologies[task_id.subtopology]
+        disk = self._directory.open(task_id, subtopology.stores)
+        task = Task(task_id, self._application_id, subtopology, disk, state=state, failures=self._failures)
+        self._machine.opened(task)
+        return task

@@ -1,0 +1,399 @@
+"""Goal: whether a task may process, commit or hand over follows from one state, and late answers change nothing in it.
+
+Method: the real machine and real stores on disk; what a consumer knows is set (`View`), and effects are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.clients.streams.assignment_info import AssignorError
+from anabranch.clients.streams.changelog import MARK_HEADERS, arrived_mark
+from anabranch.clients.streams.config import AT_LEAST_ONCE, StreamsConfig
+from anabranch.clients.streams.streams_errors import StreamsError
+from anabranch.clients.streams.streams_partition_assignor import AssignedTasks
+from anabranch.clients.streams.subscription_info import RUNNING
+from anabranch.clients.streams.task_disk import TaskDisk
+from anabranch.clients.streams.task_effects import Close, Commit, Effect, Follow, Open, Pause, Rejoin, Resume
+from anabranch.clients.streams.task_id import TaskId
+from anabranch.clients.streams.task_machine import TaskMachine
+from anabranch.clients.streams.tasks import State, Task
+from anabranch.clients.streams.topology import Topology
+from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.records.record import Record
+from anabranch.protocol.topic_partition import TopicPartition
+from tests.clients.streams.views import View
+from tests.clients.streams.world import counts
+
+GROWN = Lineage(2, [(0, 2), (1, 4)])
+"""Keys go from 0 to 2, and from 1 to 3."""
+SHRUNK = GROWN.resized(2, 2)
+
+
+def place(partition: int, topic: str = "in") -> TopicPartition:
+    return TopicPartition(topic, partition)
+
+
+def counted(partition: int) -> TopicPartition:
+    return place(partition, "app-counts-changelog")
+
+
+def joining() -> Topology:
+    topology = Topology()
+    topology.stream("in").join(topology.table("other"), lambda row, other: row).to("out")
+    return topology
+
+
+class Instance:
+    """A machine, and a shell around it that reads and writes nothing but stores."""
+
+    def __init__(self, directory: Path, topology: Topology | None = None, **settings: Any) -> None:
+        config = StreamsConfig(application_id="app", bootstrap_servers="nowhere:1", state_dir=directory, **settings)
+        self.directory, self.built = directory, (topology or counts()).build("app")
+        self.machine = TaskMachine(config, self.built, {}, 0.0)
+        self.view = View()
+
+    def carry_out(self, effects: Iterable[Effect]) -> list[Effect]:
+        done = list(effects)
+        for effect in done:
+            if isinstance(effect, Open):
+                part = self.built.subtopologies[effect.task_id.subtopology]
+                disk = TaskDisk(self.directory / str(effect.task_id), part.stores)
+                self.machine.opened(Task(effect.task_id, "app", part, disk, state=effect.state))
+            elif isinstance(effect, Close):
+                effect.task.close()
+        return done
+
+    def assign(self, *active: int, standby: Sequence[int] = (), removed: Sequence[int] = ()) -> list[Effect]:
+        self.machine.on_tasks(
+            AssignedTasks(
+                active={TaskId(0, one): [place(one)] for one in active},
+                standby={TaskId(0, one): [place(one)] for one in standby},
+                removed={TaskId(0, one) for one in removed},
+                generation=self.view.generation,
+            )
+        )
+        for topic in self.built.sources:
+            for one in active:
+                self.view.positions.setdefault(place(one, topic), -1)
+        return self.carry_out(self.machine.take_tasks(self.view))
+
+    def reads(self, partition: int, position: int, segment: Segment | None = None, topic: str = "in") -> None:
+        self.view.positions[place(partition, topic)] = position
+        if segment is not None:
+            self.view.read_to[place(partition, topic)] = (self.view.lineages[topic], segment)
+
+    def aim(self) -> None:
+        """All changelogs end where the stores are."""
+        tasks = self.machine.aimless(self.view)
+        ends = {self.machine.changelog(one, name): one.checkpoint_sum for one in tasks for name in one.stores}
+        self.carry_out(self.machine.aim(self.view, tasks, ends))
+
+    def runs(self, *partitions: int) -> None:
+        """Have tasks that process, on topics in which nothing was read."""
+        self.assign(*partitions)
+        for one in partitions:
+            for topic in self.built.sources:
+                lineage = self.view.lineages.get(topic)
+                self.reads(one, 0, lineage.segments(one)[0] if lineage else None, topic)
+        self.aim()
+        self.release()
+        assert all(self[one].state is State.RUNNING for one in partitions)
+
+    def release(self) -> list[Effect]:
+        return self.carry_out(self.machine.release(self.view))
+
+    def arrives(self, source: int, target: int, generation: int) -> None:
+        """The mark of a partition that has handed over, in the changelog of another."""
+        key, value = arrived_mark(source, generation)
+        end = self[target].checkpoint_sum
+        self[target].restore("counts", [Record(end, 0, key, value, MARK_HEADERS)], end + 1)
+
+    def commit(self, now: float = 1.0, *, sent: bool = False) -> Commit | None:
+        assert self.machine.may_commit(self.view, now)
+        self.carry_out(self.machine.before_commit(self.view))
+        return self.machine.commit(self.view, now, sent=sent)
+
+    def __getitem__(self, partition: int) -> Task:
+        return self.machine.tasks[TaskId(0, partition)]
+
+    def close(self) -> None:
+        for task in self.machine.tasks.values():
+            task.close()
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Iterator[Instance]:
+    made = Instance(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def joins(tmp_path: Path) -> Iterator[Instance]:
+    made = Instance(tmp_path, joining())
+    yield made
+    made.close()
+
+
+# processing
+
+
+def test_a_task_processes_when_its_positions_are_known_and_its_stores_complete(one: Instance) -> None:
+    assert one.assign(0) == [Open(TaskId(0, 0), State.CATCHING_UP), Pause([place(0)]), Follow()]
+    assert not one.machine.aimless(one.view), "an earlier owner may have a transaction open"
+    one.reads(0, 5)
+    (task,) = one.machine.aimless(one.view)
+    one.carry_out(one.machine.aim(one.view, [task], {counted(0): 2}))
+    assert one.release() == []
+    task.restore("counts", [Record(0, 0, b"a", b"1", ()), Record(1, 0, b"b", b"1", ())], 2)
+    assert one.release() == [Resume([place(0)]), Follow()]
+    assert one.machine.task_of(place(0)) is task
+    assert counted(0) not in one.machine.to_follow(), "it writes its changelog itself now"
+
+
+def test_ends_that_were_asked_for_an_earlier_ownership_are_not_believed(one: Instance) -> None:
+    one.assign(0)
+    one.reads(0, 5)
+    asked = one.machine.aimless(one.view)
+    one.machine.give_back([place(0)], lost=False)
+    del one.view.positions[place(0)]
+    one.assign(0)
+    one.carry_out(one.machine.aim(one.view, asked, {counted(0): 0}))
+    assert one[0].targets is None, "its new positions are not known"
+    one.reads(0, 9)
+    one.carry_out(one.machine.aim(one.view, asked, {counted(0): 0}))
+    assert one[0].targets == {"counts": 0}
+
+
+def test_a_task_to_which_keys_come_waits_for_their_state(one: Instance) -> None:
+    one.view.lineages["in"] = GROWN
+    one.assign(2)
+    one.reads(2, 0, Segment(2, 1))
+    one.aim()
+    assert one[2].restored
+    assert one.release() == []
+    one.arrives(0, 2, 1)
+    assert one.release() == [Resume([place(2)]), Follow()]
+
+
+def test_a_running_task_stops_when_keys_are_to_come_and_catches_up_when_its_changes_are_committed(
+    one: Instance,
+) -> None:
+    one.view.lineages["in"] = SHRUNK
+    one.runs(0)
+    one[0].stores["counts"].put(b"k", b"1")
+    one.reads(0, 3, Segment(0, 2))
+    assert one.machine.expect_arrivals(one.view) == [Pause([place(0)])]
+    assert one.machine.catch_up_expected() == [], "it has something to commit"
+    one[0].committed({"counts": [0]}, transactional=True)
+    assert one.machine.catch_up_expected() == [Follow()]
+    assert one[0].state is State.CATCHING_UP
+
+
+def test_records_for_a_task_that_does_not_run_are_a_mistake_of_ours(one: Instance) -> None:
+    one.assign(0)
+    with pytest.raises(AssertionError, match="0_0 is catching up and was given records"):
+        one.machine.task_of(place(0))
+
+
+def test_of_joined_topics_the_one_that_is_ahead_waits(joins: Instance) -> None:
+    joins.view.lineages = {"in": GROWN.until(0), "other": GROWN.until(0)}
+    joins.runs(0)
+    joins.view.lineages["in"] = GROWN
+    joins.reads(0, 4, Segment(0, 1), "in")
+    assert joins.machine.holds_back(joins.view, place(0), 1)
+    assert not joins.machine.holds_back(joins.view, place(0), 0)
+    joins.view.lineages["other"] = GROWN
+    joins.reads(0, 4, Segment(0, 1), "other")
+    assert not joins.machine.holds_back(joins.view, place(0), 1)
+    joins.view.lineages["other"] = Lineage(2, [(0, 2), (1, 6)])
+    with pytest.raises(StreamsError, match="were not resized alike"):
+        joins.machine.holds_back(joins.view, place(0), 1)
+
+
+# commits
+
+
+def test_a_commit_has_what_changed_and_there_is_none_of_nothing(one: Instance) -> None:
+    one.runs(0, 1)
+    assert one.commit() is None
+    one.reads(0, 7)
+    commit = one.commit()
+    assert commit is not None
+    assert commit.offsets == {place(0): 7}
+    one.machine.committed(commit, 1.0, handed_over=False)
+    assert one.commit() is None, "that is committed"
+    assert one.commit(sent=True) is not None, "output was sent for records that changed nothing else"
+
+
+def test_while_a_commit_is_under_way_nothing_else_touches_the_tasks(one: Instance) -> None:
+    one.runs(0)
+    one.assign(0, 1)
+    one.reads(0, 7)
+    one.reads(1, 0)
+    one.aim()
+    commit = one.commit()
+    assert commit is not None
+    assert not one.machine.may_commit(one.view, 2.0)
+    assert one.machine.restoring(counted(1)) is None
+    assert one.release() == []
+    one.machine.committed(commit, 1.0, handed_over=False)
+    assert one.machine.restoring(counted(1)) == (one[1], "counts")
+    assert one.release() == [Resume([place(1)]), Follow()]
+
+
+def test_a_commit_that_failed_is_taken_up_from_the_last_one(one: Instance) -> None:
+    one.runs(0)
+    one.reads(0, 7)
+    one[0].stores["counts"].put(b"k", b"1")
+    assert one.commit() is not None
+    one.machine.commit_failed()
+    assert Pause([place(0)]) in one.machine.aborted(one.view)
+    assert not one[0].changed
+    assert one[0].state is State.CATCHING_UP
+    assert one.machine.last_committed(place(0), None) == 0, "where reading began"
+    assert one.machine.last_committed(place(0), 3) == 3
+    assert one.machine.may_commit(one.view, 2.0)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", AT_LEAST_ONCE])
+def test_while_the_group_rebalances_a_commit_waits_but_no_transaction_until_it_times_out(
+    guarantee: str, tmp_path: Path
+) -> None:
+    one = Instance(tmp_path, transaction_timeout_ms=10_000, processing_guarantee=guarantee)
+    one.view.rebalancing = True
+    assert not one.machine.may_commit(one.view, 1.0)
+    assert one.machine.put_off
+    assert one.machine.commit_due == 1.1
+    assert one.machine.may_commit(one.view, 5.1) == (guarantee != AT_LEAST_ONCE)
+    one.view.rebalancing = False
+    assert one.machine.may_commit(one.view, 5.2)
+    assert not one.machine.put_off
+
+
+def test_who_gave_up_commits_nothing(one: Instance) -> None:
+    one.runs(0)
+    one.machine.give_up()
+    assert not one.machine.may_commit(one.view, 1.0)
+
+
+# hand-overs
+
+
+def test_keys_are_handed_over_when_everything_before_the_cut_is_read(one: Instance) -> None:
+    one.view.lineages["in"] = GROWN
+    one.runs(0, 1)
+    one.reads(0, 4)
+    commit = one.commit()
+    assert commit is not None
+    assert not commit.departures
+    one.machine.committed(commit, 1.0, handed_over=False)
+    one.reads(0, 5, Segment(0, 1))
+    commit = one.commit()
+    assert commit is not None
+    assert [(due.task.id, due.opened) for due in commit.departures] == [(TaskId(0, 0), Segment(0, 1))]
+    assert commit.offsets == {place(0): 5}
+    assert commit.member is None, "the partition has an owner, and the group refuses another"
+    one.machine.committed(commit, 3.0, handed_over=True)
+    assert one.machine.commit_due == 3.0, "one transaction takes only so many keys"
+
+
+def test_a_hand_over_has_the_group_agree_though_its_offset_is_committed(one: Instance) -> None:
+    one.view.lineages["in"] = GROWN
+    one.runs(0)
+    one.reads(0, 5)
+    commit = one.commit()
+    assert commit is not None
+    one.machine.committed(commit, 1.0, handed_over=False)
+    one.reads(0, 5, Segment(0, 1))
+    commit = one.commit()
+    assert commit is not None
+    assert commit.offsets == {place(0): 5}
+
+
+def test_what_has_not_arrived_is_not_handed_on(one: Instance) -> None:
+    grown_again = GROWN.resized(2, 8)
+    one.view.lineages["in"] = grown_again
+    one.assign(2)
+    one.reads(2, 3, Segment(2, 2))
+    one.aim()
+    commit = one.commit()
+    assert commit is None or not commit.departures
+    one.arrives(0, 2, 1)
+    commit = one.commit()
+    assert commit is not None
+    assert [due.opened for due in commit.departures] == [Segment(2, 2)]
+
+
+def test_a_removed_partition_is_finished_in_the_generation_in_which_it_was_given(one: Instance) -> None:
+    one.view.lineages["in"] = SHRUNK
+    one.runs(0)
+    one.reads(0, 4)
+    commit = one.commit()
+    assert commit is not None
+    one.machine.committed(commit, 1.0, handed_over=False)
+    assert one.assign(0, removed=[2])[0] == Open(TaskId(0, 2), State.CATCHING_UP)
+    removed, tasks = one.machine.removed, list(one.machine.tasks.values())
+    assert removed.undecided(tasks) == [place(2)]
+    removed.note_stable(tasks, [place(2)], one.view.generation - 1)
+    assert not one.machine.aimless(one.view), "that was an answer to an earlier question"
+    removed.note_stable(tasks, [place(2)], one.view.generation)
+    one.aim()
+    one.arrives(0, 2, 1)
+    assert one.release() == [], "it has nothing to process"
+    one.view.generation += 1
+    commit = one.commit(sent=True)
+    assert commit is not None
+    assert TaskId(0, 2) not in {due.task.id for due in commit.departures}, "others may have been given it"
+    one.machine.committed(commit, 1.0, handed_over=False)
+    one.view.generation -= 1
+    commit = one.commit()
+    assert commit is not None
+    assert TaskId(0, 2) in {due.task.id for due in commit.departures}
+    assert commit.member == one.view.group_metadata()
+    assert commit.offsets == {place(0): 4}, "something has to be committed for the group to be asked"
+
+
+# assignments
+
+
+def test_tasks_are_opened_kept_and_closed_as_the_leader_says(one: Instance) -> None:
+    one.runs(0, 1)
+    kept, closed = one[0], one[1]
+    del one.view.positions[place(1)]
+    assert one.assign(0, standby=[3]) == [Close(closed), Open(TaskId(0, 3), State.STANDBY), Pause([]), Follow()]
+    assert one[0] is kept
+    assert kept.state is State.RUNNING
+    one.assign(0, 3)
+    assert one[3].state is State.CATCHING_UP
+    with pytest.raises(StreamsError, match="ASSIGNMENT_ERROR"):
+        one.machine.on_tasks(AssignedTasks(error=AssignorError.ASSIGNMENT_ERROR))
+
+
+@pytest.mark.parametrize("protocol", ["eager", "cooperative"])
+def test_the_leader_is_told_what_runs_and_how_far_the_rest_is(protocol: str, tmp_path: Path) -> None:
+    one = Instance(tmp_path, rebalance_protocol=protocol)
+    one.runs(0, 1)
+    one.assign(0, 1, standby=[2])
+    one[2].restore("counts", [Record(0, 0, b"k", b"1", ())], 4)
+    assert one.machine.offset_sums() == {TaskId(0, 0): RUNNING, TaskId(0, 1): RUNNING, TaskId(0, 2): 4}
+    one.machine.give_back([place(0)], lost=False)
+    assert one.machine.offset_sums()[TaskId(0, 0)] == (RUNNING if protocol == "eager" else 0)
+    one.machine.give_back([place(1)], lost=True)
+    assert one.machine.offset_sums()[TaskId(0, 1)] == 0
+    one.assign(0)
+    assert one.machine.offset_sums()[TaskId(0, 2)] == 4, "closed, and still on this disk"
+    one.close()
+
+
+def test_the_group_is_asked_to_assign_anew_when_the_last_copy_is_complete(one: Instance) -> None:
+    one.assign(standby=[0, 1])
+    assert one.machine.note_lags({counted(0): 0}) == [], "the lag of one is not known"
+    assert one.machine.note_lags({counted(1): 10_001}) == []
+    assert one.machine.note_lags({counted(1): 10_000}) == [Rejoin()]
+    assert one.machine.note_lags({counted(1): 0}) == [], "once"
