@@ -71,7 +71,7 @@ async def order(path: Path, what: str, **details: Any) -> Answer:
     try:
         reader, writer = await asyncio.open_unix_connection(path)
     except OSError as error:
-        raise Refused(f"nobody listens at {path}: {error}") from None
+        raise Refused(f"no process listens at {path}: {error}") from None
     try:
         writer.write(json.dumps({"do": what, **details}).encode() + b"\n")
         line = await reader.readline()
@@ -80,7 +80,7 @@ async def order(path: Path, what: str, **details: Any) -> Answer:
         with contextlib.suppress(OSError):
             await writer.wait_closed()
     if not line:
-        raise Refused(f"whoever listened at {path} ended")
+        raise Refused(f"the process that listened at {path} ended without an answer")
     answer: Answer = json.loads(line)
     if "error" in answer:
         raise Refused(answer["error"])
@@ -88,17 +88,17 @@ async def order(path: Path, what: str, **details: Any) -> Answer:
 
 
 def own_door() -> Path:
-    """Where this process can be found by others of its user."""
+    """The path of this process's door, where other processes of the same user find it."""
     return doors_directory() / f"{os.getpid()}{SUFFIX}"
 
 
 def doors_directory() -> Path:
-    """The directory of this user's doors; nobody else may look into it."""
+    """The directory of this user's doors, which other users cannot read. Raises Refused if another user owns it."""
     directory = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"anabranch-{os.getuid()}"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise Refused(f"{directory} belongs to somebody else")
+        raise Refused(f"{directory} belongs to another user")
     return directory
 
 

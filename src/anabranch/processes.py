@@ -2,7 +2,7 @@
 tests.
 
 Every node is `anabranch node` in a process of its own, so killing it is killing it: `kill` is SIGKILL, nothing is
-flushed and nobody is told. A node keeps its port and data directory over restarts; what it says goes to a file.
+flushed and no other node is told. A node keeps its port and data directory over restarts; its log goes to a file.
 """
 
 from __future__ import annotations

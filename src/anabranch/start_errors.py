@@ -11,7 +11,7 @@ import socket
 from typing import Final
 
 ADDRESS_ADVICE: Final = {
-    errno.EADDRINUSE: "somebody listens there already: stop that process, or write another port (0: a free one)",
+    errno.EADDRINUSE: "another process listens there already: stop it, or write another port (0: a free one)",
     errno.EADDRNOTAVAIL: "this machine does not have that address: listen on one of its own, or on 0.0.0.0, and name "
     "with --advertise what clients shall connect to",
     errno.EACCES: "this user may not listen there: ports below 1024 are for root",

@@ -21,7 +21,7 @@ async def carry_out(asked: Answer) -> Answer:
 
 async def test_orders_and_what_becomes_of_them(tmp_path: Path) -> None:
     path = tmp_path / "d"
-    with pytest.raises(Refused, match="nobody listens at"):
+    with pytest.raises(Refused, match="no process listens at"):
         await order(path, "add", a=1, b=2)
     door = Door(carry_out)
     await door.listen(path)
@@ -59,5 +59,5 @@ def test_a_directory_of_somebody_else_is_not_believed(tmp_path: Path, monkeypatc
     doors_directory().rmdir()
     own_door_directory = tmp_path / f"anabranch-{os.getuid()}"
     own_door_directory.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Refused, match="belongs to somebody else"):
+    with pytest.raises(Refused, match="belongs to another user"):
         doors_directory()

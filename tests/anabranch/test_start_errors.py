@@ -30,7 +30,7 @@ def test_a_port_in_use(option: str) -> None:
         arguments = ["--port", "0", option, str(port)] if option != "--port" else ["--port", str(port)]
         line = refused(*arguments)
     assert f"('127.0.0.1', {port})" in line
-    assert "somebody listens there already: stop that process, or write another port" in line
+    assert "another process listens there already: stop it, or write another port" in line
 
 
 def test_an_address_of_another_machine() -> None:

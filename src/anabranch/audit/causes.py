@@ -1,7 +1,7 @@
-"""Why a group was not given what is stored: what the cluster knows of its gates and commits, one line per cause.
+"""Why a group was not given records that are stored: asked of the cluster, one line per cause.
 
-An audit sees that records of a partition were never delivered, and from which offset on. Why that is, stands in the
-cluster: a gate that waits for another partition, a commit beyond them, a group that nobody reads for.
+An audit sees that records of a partition were never delivered, and from which offset on. The cluster knows the reason:
+a gate that waits for another partition, a commit beyond the records, a group without members.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ ASK_MS = 10_000
 
 
 def in_lines(servers: str | None, unread: Sequence[Unread]) -> list[str]:
-    """A line for each group and cause. Without servers, or if they do not answer, the places alone."""
+    """The causes in words, a line for each group and cause.
+
+    `servers` is the cluster's address. Without it, or if the cluster does not answer, the lines name the places alone.
+    """
     causes: Mapping[Unread, str] = {}
     if servers is not None and unread:
         try:
@@ -33,7 +36,7 @@ def in_lines(servers: str | None, unread: Sequence[Unread]) -> list[str]:
 
 
 def lines_of(unread: Iterable[Unread], causes: Mapping[Unread, str]) -> list[str]:
-    """Places that one cause explains stand in one line."""
+    """The lines of these places; those of one group that have the same cause share a line."""
 
     def cause(one: Unread) -> tuple[str, str]:
         return one.group, causes.get(one, "")
@@ -44,7 +47,7 @@ def lines_of(unread: Iterable[Unread], causes: Mapping[Unread, str]) -> list[str
         places = ", ".join(f"{one.topic}-{one.partition} from {one.offset:,}" for one in its)
         records = sum(one.records for one in its)
         what = "1 record" if records == 1 else f"{records:,} records"
-        line = f"{what} that {f'group {group} was not given' if group else 'nobody was given'}: {places}"
+        line = f"{what} that {f'group {group}' if group else 'no group'} was {'not ' if group else ''}given: {places}"
         found.append(f"{line}: {reason}" if reason else line)
     return found
 

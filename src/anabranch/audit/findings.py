@@ -1,7 +1,8 @@
 """Everything that one audit has to tell, as plain data: what the report is drawn from.
 
-Counts and violations are the checks' (`spark_jobs.verdict`); times and hand-offs come from what was counted beside them
-(`spark_jobs.tallies`); what was done to the cluster meanwhile is told by whoever did it, in a file of events.
+Counts and violations are those of the checks (`spark_jobs.verdict`). Times and hand-offs come from what was counted
+beside them (`spark_jobs.tallies`). What was done to the cluster meanwhile comes from a file of events, which the user
+gives with `--events`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Story = Mapping[str, Any]
 
 
 class BadEvents(ValueError):
-    """A file of events that is none; the text says where."""
+    """A file of events that cannot be read; the message names the line."""
 
 
 @dataclass(slots=True)
@@ -36,14 +37,14 @@ class Findings:
     judgement: Mapping[str, int]
     rows: Sequence[Tally] = ()
     unread: Sequence[Unread] = ()
-    """Where records were lost, by group and partition; known where the audited topic is named."""
+    """Where records were lost, by group and partition; known if the audited topic was named with --expect."""
     causes: Sequence[str] = ()
-    """Why, as far as the cluster tells: a line for each cause, that names the places."""
+    """Why they were lost, as far as the cluster tells: a line for each cause, with the places."""
     counted: Tallies = field(default_factory=Tallies)
     lineages: Mapping[str, Lineage] = field(default_factory=dict)
-    """Of topics that were resized or could have been."""
+    """Topic -> lineage, of the ordered ones."""
     stories: Sequence[Story] = ()
-    """Of the first violations."""
+    """The stories of the first violations."""
     found: int = 0
     """How many violations there are."""
     paths: Sequence[Sequence[Story]] = ()
@@ -53,7 +54,7 @@ class Findings:
     how: str = "while it happened"
 
     def audiences(self) -> list[tuple[str, str]]:
-        """Each (group, topic), the one that got most first."""
+        """The pairs of group and topic, that with the most deliveries first."""
         delivered = {
             one: sum(handed.records for where, handed in self.counted.segments.items() if where[:2] == one)
             for one in self.counted.audiences()
@@ -61,7 +62,7 @@ class Findings:
         return sorted(delivered, key=lambda one: (-delivered[one], one))
 
     def hand_offs(self, group: str, topic: str) -> list[HandOff]:
-        """Those of one topic in one group."""
+        """The hand-offs of one topic in one group."""
         lineage = self.lineages.get(topic)
         return [] if lineage is None else self.counted.hand_offs(group, topic, lineage)
 
@@ -109,8 +110,10 @@ class Findings:
 
 
 def waiting(stored: Series, delivered: Series, began_ms: int) -> list[tuple[int, int]]:
-    """(end of a bin, how much was stored by then and not delivered) from the first delivery on; nothing where the times
-    of what is stored say nothing, because they are unknown or later than its delivery."""
+    """How many records were stored and not delivered, over time, from the first delivery on.
+
+    Returns (end of a bin in ms, count) pairs; none if the times of the stored records are unknown, or later than their
+    delivery."""
     changes: dict[int, int] = {}
     for sign, (bin_ms, partitions) in ((1, stored), (-1, delivered)):
         for t_ms, count in itertools.chain.from_iterable(partitions.values()):
@@ -168,7 +171,7 @@ def read_events(path: Path) -> list[Moment]:
 
 
 def write_events(path: Path, moments: Iterable[Moment]) -> None:
-    """For `read_events`."""
+    """Write a file of events that `read_events` reads."""
     lines = (json.dumps({"t_ms": one.t_ms, "kind": one.kind, "text": one.text, "label": one.label}) for one in moments)
     path.write_text("".join(f"{line}\n" for line in lines))
 

@@ -1,4 +1,4 @@
-"""Follows a query: what Spark says of its batches and what they wrote down becomes what is known of the audit now."""
+"""Follows a running query: makes the audit's present state of Spark's progress reports and the batches' files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anabranch.spark_jobs.tallies import Tallies
 
 ASK_PATIENCE_S: Final = 2.0
 WAITING: Final = "Waiting for"
-"""How Spark's words for a query begin that has nothing to do."""
+"""How Spark's status message of a query begins that has nothing to do."""
 
 
 class Follower:
@@ -25,7 +25,7 @@ class Follower:
     def __init__(
         self, target: audit.Target, query: Callable[[], Any], sight: Sight, clock_ms: Callable[[], int]
     ) -> None:
-        """`query` gives the one that does the audit now."""
+        """`query` returns the query that does the audit now: a failed one is replaced."""
         self._target = target
         self._query = query
         self._sight = sight
@@ -44,7 +44,7 @@ class Follower:
         return query.lastProgress is not None or str(query.status["message"]).startswith(WAITING)
 
     def look(self) -> None:
-        """Take in what happened since the last time."""
+        """Read what has happened since the last call."""
         last = self._query().lastProgress
         busy_ms = 0 if last is None else self._take(last)
         if busy_ms:
@@ -52,11 +52,11 @@ class Follower:
         self._measure({} if last is None else progress.reached(last))
 
     def settle(self) -> None:
-        """Take in what the last batches wrote, when the query has ended."""
+        """Read what the last batches wrote, when the query has ended."""
         self._read(0)
 
     def _take(self, last: Any) -> int:
-        """Note the batches that ended; how long they took."""
+        """Note the batches that have ended. Returns how long they took together, in ms."""
         newest = progress.of_query(last)
         if newest is None or (self._sight.progress and self._sight.progress[-1].batch >= newest.batch):
             return 0
@@ -98,13 +98,13 @@ class Follower:
         lineages.save(self._lineages_path, self._lineages)
 
     def _measure(self, reached: dict[tuple[str, int], int]) -> None:
-        """How much of the audit topic is not judged."""
+        """Count the records of the audit topic that no batch has read yet."""
         topic = self._target.topic
         try:
             with TopicReader(self._target.servers, patience_s=ASK_PATIENCE_S) as reader:
                 ends = reader.offsets(topic, LATEST)
         except (KafkaError, OSError):
             self._sight.silent = True
-            return  # a number that nobody can know now stays what it was
+            return  # a number that no broker can tell now stays what it was
         self._sight.silent, self._sight.answered_ms = False, self._clock_ms()
         self._sight.behind = sum(max(0, end - reached.get((topic, index), 0)) for index, end in ends.items())

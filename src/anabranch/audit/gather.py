@@ -22,11 +22,11 @@ PROGRESS = "progress.jsonl"
 VERDICT = "verdict.json"
 REPORT = "report.html"
 FOLLOWING = "following"
-"""Is there while a stream takes in what comes: not while Spark warms up, and not after the end."""
+"""A file that exists while a stream reads what comes: not while Spark warms up, and not after the end."""
 
 
 def of_stream(target: audit.Target, judgement: Mapping[str, int], moments: Sequence[Moment] = ()) -> Findings:
-    """What a query has written down."""
+    """The findings of an audit that ran as a stream, from its files."""
     return Findings(
         topic=target.topic,
         expect=target.expect,
@@ -49,7 +49,7 @@ def of_batch(
     known: Mapping[str, Lineage],
     moments: Sequence[Moment] = (),
 ) -> Findings:
-    """What a batch job has found."""
+    """The findings of an audit that ran as a batch job."""
     return Findings(
         topic=topic,
         expect=expect,
@@ -66,12 +66,12 @@ def of_batch(
 
 
 def topics(findings: Findings) -> set[str]:
-    """Those whose lineage matters."""
+    """The topics whose lineage the report needs."""
     return {topic for _, topic in findings.audiences()} | ({findings.expect} if findings.expect else set())
 
 
 def append_progress(path: Path, progress: Progress) -> None:
-    """One more batch."""
+    """Append a batch to the file of all batches."""
     with path.open("a") as lines:
         lines.write(json.dumps(progress) + "\n")
 
@@ -82,7 +82,7 @@ def read_progress(path: Path) -> list[Progress]:
 
 
 def write_verdict(path: Path, told: Mapping[str, Any]) -> None:
-    """For tools; in place when it is whole."""
+    """Write the verdict as JSON, for tools. The file appears when it is complete."""
     fresh = path.with_suffix(".new")
     fresh.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
     fresh.replace(path)

@@ -1,4 +1,4 @@
-"""The metrics of an audit: what each family of `--metrics-port` says, read from what is known when somebody asks."""
+"""The metrics of an audit behind `--metrics-port`: each family, and its value, read when Prometheus asks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Family:
 
     @property
     def full_name(self) -> str:
-        """As Prometheus knows it."""
+        """The metric's name with its prefix, as Prometheus stores it."""
         return f"anabranch_audit_{self.name}"
 
 
@@ -50,7 +50,7 @@ def hand_offs(sight: Sight) -> Iterator[tuple[Mapping[str, str], Histogram]]:
 
 
 def newest(hand_offs: Iterable[HandOff]) -> float:
-    """When the last of them ended, in seconds; 0 without any."""
+    """When the last of the hand-offs ended, in seconds since 1970; 0 without any."""
     return max((found.ended_ms / 1000 for found in hand_offs), default=0.0)
 
 
@@ -123,7 +123,7 @@ FAMILIES: Final = (
 
 
 def families(sight: Sight) -> Iterator[FamilySamples]:
-    """Everything there is to say now."""
+    """All families with their present values."""
     for family in FAMILIES:
         samples = (({"topic": sight.topic, **labels}, value) for labels, value in family.read(sight))
         yield family.full_name, family.kind, family.help, samples
@@ -131,9 +131,10 @@ def families(sight: Sight) -> Iterator[FamilySamples]:
 
 @contextlib.contextmanager
 def shown(sight: Sight, host: str, port: int) -> Iterator[str]:
-    """Answer Prometheus for as long as the block runs, on a thread with a loop of its own; where. Raises OSError.
+    """Answer Prometheus for as long as the block runs, on a thread with a loop of its own. Yields the URL.
 
-    The audit waits for Spark most of the time, so it has no loop; what is read was put there whole.
+    The audit waits for Spark most of the time, so it has no loop of its own. It replaces what this thread reads as a
+    whole. Raises OSError when the port is taken.
     """
     loop = asyncio.new_event_loop()
     endpoint = Endpoint(host, port, lambda: families(sight))

@@ -18,11 +18,11 @@ from anabranch.spark_jobs.verdict import COUNTED, KINDS, MEANINGS, clean
 
 STORIES_MAX: Final = 20
 STORIES_OPEN: Final = 5
-"""The others are folded: what happened over time should not be far down."""
+"""How many violations are shown open; the others are folded, so that what follows is not far down."""
 IN_HEADLINE: Final = {"wrong_payload": "with a wrong payload", "two_owners": "with two owners"}
-"""Kinds that cannot stand behind a number as they are."""
+"""Kind -> its words behind a number, for those whose name alone does not fit there."""
 PLOTTED_MAX: Final = 4
-"""Audiences with a timeline of their own: each plot costs a reader's patience."""
+"""How many pairs of group and topic get a timeline: a page with more of them would be too long."""
 EXPLAINED: Final = {
     "delivered": "records that were handed to the application for the first time",
     "redelivered": "read again after a member failed, with all that follows them in their partition; Kafka allows it",
@@ -38,7 +38,7 @@ _PLACES: Final = (("before", "handed out before"), ("delivered", "the delivery")
 
 
 def write(path: Path, findings: Findings) -> None:
-    """Write the report; everything in it is in this one file."""
+    """Write the report: one HTML file that needs no other and no network."""
     audiences = findings.audiences()
     parts = [_headline(findings), page.cards(_cards(findings))]
     if findings.found:
@@ -77,7 +77,7 @@ def _headline(findings: Findings) -> str:
 
 def _named(groups: Sequence[str]) -> str:
     if not groups:
-        return "nobody"
+        return "no group"
     more = f" and {len(groups) - 3} more" if len(groups) > 3 else ""
     return f"group{'s' if len(groups) > 1 else ''} {', '.join(groups[:3])}{more}"
 
@@ -112,7 +112,7 @@ def _cards(findings: Findings) -> Iterator[Card]:
 
 
 def _course(findings: Findings, group: str, topic: str, *, with_library: bool) -> str:
-    """One topic in one group over time."""
+    """The section on how one topic reached one group over time."""
     figure = plots.timeline(findings.timeline(group, topic))
     parts = [plots.embedded(figure, with_library=with_library)]
     if hand_offs := findings.hand_offs(group, topic):
@@ -163,7 +163,7 @@ def _violations(findings: Findings) -> str:
 
 
 def told(story: Story, path: Sequence[Story] = ()) -> str:
-    """A violation, with the deliveries of its key around it as far as they were read."""
+    """The HTML of a violation, with the deliveries of its key around it as far as they were read."""
     title = f"{str(story['kind']).replace('_', ' ')}: {in_words(story)} (group {story['group']})"
     known = [(label, story[name]) for name, label in _PLACES if name in story]
     columns = ("", "producer", "number", "partition", "offset", "generation", "owner", "group generation", "time (UTC)")
@@ -226,7 +226,7 @@ def _summary(findings: Findings) -> str:
 
 
 def _job(findings: Findings) -> Iterator[str]:
-    """How the audit itself kept up, if it was a stream."""
+    """The section on how the audit itself kept up, if it was a stream."""
     batches = [one for one in findings.progress if one.records]
     if not batches:
         return
@@ -264,7 +264,7 @@ def _at(t_ms: int) -> datetime.datetime:
 
 
 def as_json(findings: Findings) -> dict[str, Any]:
-    """The verdict, for tools that read no page."""
+    """The verdict as JSON, for tools."""
     return {
         "topic": findings.topic,
         "expect": findings.expect,

@@ -1,4 +1,4 @@
-"""What is known of a running audit at this moment: what the live view shows, and Prometheus is told."""
+"""The state of a running audit at this moment, for the live view and for Prometheus."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ SPEED_HOLDS_MS: Final = 10_000
 
 @dataclass(slots=True)
 class Sight:
-    """One audit."""
+    """The present state of one audit."""
 
     topic: str
     judgement: Mapping[str, int] = field(default_factory=dict)
-    """As things stand: what is lost now may come yet."""
+    """Kind of violation -> count at this moment; a record that counts as lost may still be delivered."""
     progress: list[Progress] = field(default_factory=list)
     behind: int = 0
     """Records of the audit topic that no batch has read yet."""
@@ -39,11 +39,11 @@ class Sight:
     """The newest violations."""
 
     def hear(self, story: Mapping[str, Any]) -> None:
-        """A violation was found."""
+        """Note a violation that was found."""
         self.heard.append(story)
 
     def take(self, batch: Progress) -> bool:
-        """A batch ended; whether that is news."""
+        """Note a batch that has ended. Returns False if it was noted before."""
         if self.progress and self.progress[-1].batch >= batch.batch:
             return False
         self.progress.append(batch)
@@ -51,11 +51,11 @@ class Sight:
 
     @property
     def records(self) -> int:
-        """Read in all batches since the audit was started."""
+        """How many records all batches since the start of the audit have read."""
         return sum(one.records for one in self.progress)
 
     def judge(self, judgement: Mapping[str, int], busy_ms: int) -> None:
-        """The verdict as batches that took so long have left it."""
+        """Note the verdict after batches that took `busy_ms` together."""
         events = judgement.get("events", 0) - self.judgement.get("events", 0)
         if busy_ms > 0 and events > 0:
             self.speeds = [*self.speeds, 1000 * events / busy_ms][-SPEEDS_KEPT:]

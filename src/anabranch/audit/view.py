@@ -22,14 +22,14 @@ PLACES: Final = (("before", "handed out before"), ("delivered", "then"), ("next"
 
 
 class View(Screen):
-    """Shows one audit."""
+    """The view of one audit."""
 
     def tick(self, sight: Sight, now_s: float) -> None:
-        """Show where things stand."""
+        """Show the present state."""
         self.show(now_s, whole=lambda: screen(sight, now_s), line=lambda: line(sight, now_s))
 
     def tell(self, story: Mapping[str, Any]) -> None:
-        """A violation, whole."""
+        """Show a violation with all that is known of it."""
         self.console.print(violation(story))
 
 
@@ -46,7 +46,7 @@ def line(sight: Sight, now_s: float) -> str:
 
 
 def silence(sight: Sight) -> str:
-    """What there is to say while the cluster is away."""
+    """What is shown while no broker answers; empty while one does."""
     since = datetime.datetime.fromtimestamp(sight.answered_ms / 1000, datetime.UTC)
     return f"no broker has answered since {since:%H:%M:%S} UTC"
 
@@ -74,7 +74,7 @@ def screen(sight: Sight, now_s: float) -> Panel:
 
 
 def hand_offs(sight: Sight) -> Table:
-    """The newest of them, and what is usual."""
+    """The newest hand-offs, and how long one usually takes."""
     took = [one.took_ms for one in sight.hand_offs]
     table = Table("hand-off", "from", "to", "ms", box=None, padding=(0, 2))
     for one in sight.hand_offs[-HAND_OFFS_SHOWN:]:

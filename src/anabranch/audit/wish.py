@@ -1,4 +1,4 @@
-"""What the user of `anabranch audit` wants, understood; what cannot go together is said in one line."""
+"""The options of `anabranch audit` as one value, and the check that they go together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOUR_MS: Final = 3600 * 1000
 
 
 class BadWish(ValueError):
-    """Options that make no sense together; the text says why."""
+    """Options that exclude one another; the message says which, and what to write instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,28 +46,28 @@ class Wish:
 
     @property
     def directory(self) -> Path:
-        """Where the output of the audit of the topic goes: a batch job writes beside the stream of the same topic."""
+        """The directory of this audit's output. A batch job has another one than the stream of the same topic."""
         assert self.topic is not None, "checked"
         return self.out / self.topic / ("backfill" if self.is_batch else "")
 
     @property
     def is_batch(self) -> bool:
-        """Whether what is finished is audited."""
+        """Whether the audit is a batch job over what the topics hold now, or a copy of them."""
         return self.backfill or self.replay is not None
 
     @property
     def scope(self) -> Scope:
-        """What is judged."""
+        """Which groups and records are judged."""
         groups = tuple(sorted(set(self.groups)))
         return Scope(self.expect, groups, self.forget_after * HOUR_MS, self.isolation_level)
 
     @property
     def topics(self) -> list[str | None]:
-        """What has to be in the cluster."""
+        """The topics that the cluster must have."""
         return [self.topic, self.expect, self.violations_to]
 
     def check(self) -> None:
-        """`BadWish`"""
+        """Raise BadWish if the options exclude one another."""
         if not self.topic and not self.serve and self.replay is None:
             raise BadWish("name the audit topic: --topic flights-audit")
         if self.follow and (self.is_batch or self.serve):
@@ -91,7 +91,7 @@ class Wish:
 
 
 def settings(pairs: Sequence[str]) -> dict[str, str]:
-    """NAME=VALUE of Spark's configuration."""
+    """Spark's configuration from words of the form NAME=VALUE. Raises BadWish."""
     found = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.5
 TOLD_MAX: Final = 20
-"""Violations on the terminal; all of them are in files."""
+"""How many violations are written to the terminal; the files have all of them."""
 COPY_FACTS: Final = "_audit.json"
-"""In the directory of a copy; Spark passes over such names."""
+"""The file in a copy's directory that says what was copied; Spark ignores names that begin with an underscore."""
 ALL: Final = "all"
 
 
@@ -112,7 +112,7 @@ def as_batch(session: SparkSession, wish: Wish, console: Console) -> Findings:
 
 
 def copy(records: DataFrame, wish: Wish, known: dict[str, Lineage]) -> None:
-    """Keep what a batch job has read, so that it can be audited again without the cluster."""
+    """Write what a batch job has read into a directory, so that it can be audited again without the cluster."""
     assert wish.copy is not None
     records.write.parquet(str(wish.copy))
     facts = {"topic": wish.topic, "expect": wish.expect, "groups": wish.groups, "forget_after": wish.forget_after}
@@ -121,7 +121,7 @@ def copy(records: DataFrame, wish: Wish, known: dict[str, Lineage]) -> None:
 
 
 def copied(wish: Wish) -> Wish:
-    """What to replay, as the copy says unless the user does."""
+    """The options of a replay: those that the user has not given are as the copy was made with."""
     assert wish.replay is not None
     path = wish.replay / COPY_FACTS
     if not path.exists():
@@ -136,7 +136,10 @@ def copied(wish: Wish) -> Wish:
 
 
 def conclude(findings: Findings, directory: Path, console: Console, *, allow_empty: bool = False) -> int:
-    """Write verdict and report, show the verdict; the exit status. `CannotAudit` if there was nothing to judge."""
+    """Write verdict and report, and show the verdict. Returns the exit status.
+
+    Raises CannotAudit if nothing was delivered, unless `allow_empty`.
+    """
     gather.write_verdict(directory / gather.VERDICT, report.as_json(findings))
     report.write(directory / gather.REPORT, findings)
     for line in findings.causes:
@@ -165,7 +168,7 @@ def verdict_table(findings: Findings) -> Table:
 
 @contextlib.contextmanager
 def until_interrupted() -> Iterator[threading.Event]:
-    """Ctrl-C sets the event."""
+    """An event that Ctrl-C sets while the block runs."""
     told = threading.Event()
     with handling(signal.SIGINT, lambda *_: told.set()):
         yield told
@@ -178,13 +181,13 @@ def _topic(stack: contextlib.ExitStack, wish: Wish) -> TopicWriter | None:
 
 
 def _with_causes(findings: Findings, wish: Wish) -> Findings:
-    """With what the cluster knows of what was lost; a copy that is replayed may be of one that is long gone."""
+    """The findings with the causes of losses, asked of the cluster; not for a replay, whose cluster may be gone."""
     servers = wish.bootstrap_servers if wish.replay is None else None
     return replace(findings, causes=causes.in_lines(servers, findings.unread))
 
 
 def _but_losses(tell: violations.Tell) -> violations.Tell:
-    """Pass on all but losses: a line for each cause is told instead of the story of each key."""
+    """A listener that passes on all violations but losses, which are summed up in a line for each cause."""
 
     def told(story: dict[str, Any]) -> None:
         if story["kind"] != LOST:
@@ -194,7 +197,7 @@ def _but_losses(tell: violations.Tell) -> violations.Tell:
 
 
 def _some(tell: violations.Tell) -> violations.Tell:
-    """Pass on the first few."""
+    """A listener that passes on the first few violations."""
     left = TOLD_MAX
 
     def told(story: dict[str, Any]) -> None:
@@ -232,7 +235,7 @@ def _topics(session: SparkSession, wish: Wish, topics: Sequence[str]) -> DataFra
 
 
 def _with_paths(findings: Findings, records: Callable[[], DataFrame]) -> Findings:
-    """With the ways of the keys that something was wrong with; without them if they cannot be read any more."""
+    """The findings with the deliveries of each key that has a violation, as far as they can still be read."""
     if not findings.stories:
         return findings
     try:

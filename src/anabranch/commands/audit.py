@@ -22,11 +22,11 @@ LOG_COLUMNS: Final = 120
 OF_SUBMISSION: Final = frozenset({"package", "master", "conf"})
 """Options that say how a packaged job is submitted; the others are the job's."""
 ALWAYS_TOLD: Final = frozenset({"bootstrap_servers", "out"})
-"""Those of the job whose defaults somebody may want to change in the command line that is printed."""
+"""Options of the job that the printed command line names even at their default, as a user may want to change them."""
 
 
 class CannotRun(click.ClickException):
-    """No verdict, for a reason that is said in one line."""
+    """The audit cannot run: the message is one line, the exit status 2."""
 
     exit_code = 2
 
@@ -77,8 +77,8 @@ is what Spark said.
     "groups",
     multiple=True,
     metavar="NAME",
-    help="A group that must get all that --expect stores; may be repeated. Without it, every group that is heard of: "
-    "for a stream, all from its beginning.",
+    help="A group that must be given all records of --expect; may be repeated. Default: every group in the audit topic "
+    "from the topic's beginning on.",
 )
 @click.option(
     "--forget-after",
@@ -86,39 +86,45 @@ is what Spark said.
     show_default=True,
     type=click.IntRange(min=1),
     metavar="HOURS",
-    help="A key of which nothing was delivered for so long begins anew when it comes back.",
+    help="After this time without a delivery a key is forgotten; its next record counts as its first.",
 )
 @click.option(
     "--isolation-level",
     default="read_committed",
     show_default=True,
     type=click.Choice(["read_committed", "read_uncommitted"]),
-    help="Which records count as stored: also those of open and aborted transactions?",
+    help="Whether records of open and aborted transactions count as stored.",
 )
 @click.option(
     "--out",
     default="out/audit",
     show_default=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="State, violations, report.",
+    help="The directory of the audit's state, its violations and the report.",
 )
-@click.option("--follow", is_flag=True, help="Go on until told to stop, with a live view.")
-@click.option("--backfill", is_flag=True, help="As a batch job over what the topics hold now.")
-@click.option("--copy", metavar="DIR", type=click.Path(path_type=Path), help="With --backfill: keep what was read.")
+@click.option("--follow", is_flag=True, help="Audit until Ctrl-C, with a live view.")
+@click.option("--backfill", is_flag=True, help="Audit what the topics hold now, as a batch job.")
+@click.option(
+    "--copy", metavar="DIR", type=click.Path(path_type=Path), help="With --backfill: copy what was read here."
+)
 @click.option(
     "--replay",
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Audit a copy again.",
+    help="Audit a copy that --copy has made, without the cluster.",
 )
-@click.option("--violations-to", metavar="TOPIC", help="Write violations into this topic, too. Keys tell repetitions.")
+@click.option(
+    "--violations-to", metavar="TOPIC", help="Also write violations into this topic; a repeated one has its key."
+)
 @click.option(
     "--events",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="What was done to the cluster, for the report: JSON lines with t_ms, kind (resize, kill, ...), text, label.",
+    help="What was done to the cluster, for the report: JSON lines with t_ms, kind (resize, kill ...), text, label.",
 )
-@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Tell Prometheus at /metrics. 0: a free port.")
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics at /metrics. 0: a free port."
+)
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address of --metrics-port.")
 @click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
 @click.option(
@@ -126,7 +132,7 @@ is what Spark said.
     default="anabranch",
     show_default=True,
     type=click.Choice(["anabranch", "kafka"]),
-    help="What reads the topics: our own, or Spark's Kafka connector, if it is on the class path.",
+    help="What reads the topics: anabranch's reader, or Spark's Kafka connector, if it is on the class path.",
 )
 @click.option(
     "--fail-on-data-loss/--no-fail-on-data-loss",
@@ -139,10 +145,10 @@ is what Spark said.
     "--package",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Write our archive and a script there, and print the command line of spark-submit.",
+    help="Write what spark-submit needs into this directory, and print its command line; audit nothing.",
 )
-@click.option("--allow-empty", is_flag=True, help="Exit with 0 when nothing was delivered, too.")
-@click.option("--serve", is_flag=True, help="Take commands from standard input.")
+@click.option("--allow-empty", is_flag=True, help="Exit with 0 also when nothing was delivered.")
+@click.option("--serve", is_flag=True, help="Read commands from standard input: see the examples.")
 def command(conf: tuple[str, ...], **options: Any) -> None:
     """Check with Spark that every key's records were delivered in order, none lost, none twice."""
     try:
@@ -162,7 +168,7 @@ def command(conf: tuple[str, ...], **options: Any) -> None:
 
 
 def run(wish: Wish) -> int:
-    """Audit; the exit status."""
+    """Run the audit. Returns the exit status."""
     from pyspark.errors import PySparkException
     from rich.console import Console
 
@@ -202,12 +208,12 @@ def run(wish: Wish) -> int:
 
 
 def stop_without_verdict() -> NoReturn:
-    """Ctrl-C where nothing has been judged yet."""
+    """End the process after Ctrl-C before anything was judged: exit status 2."""
     raise CannotRun("stopped before there was a verdict")
 
 
 def words(context: click.Context) -> list[str]:
-    """What the job is told: every option that was given here, but those of `spark-submit`."""
+    """The command line of the packaged job: every option that was given here, but those of `spark-submit`."""
     found: list[str] = []
     for option in context.command.params:
         assert isinstance(option, click.Option) and option.name is not None
@@ -224,7 +230,7 @@ def words(context: click.Context) -> list[str]:
 
 
 def package(wish: Wish, told: Sequence[str]) -> None:
-    """Write what a cluster needs, and say how to submit it."""
+    """Write what `spark-submit` needs into a directory, and print its command line."""
     from anabranch.spark_jobs import shipping
 
     assert wish.package is not None

@@ -1,4 +1,4 @@
-"""`anabranch demo`: the main job on real data, start to verdict."""
+"""`anabranch demo`: replays real data through a topic that is resized while nodes are killed, and audits it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def command(out: str, flights: int | None) -> None:
 
 
 def fresh(directory: Path) -> Path:
-    """The directory, empty: what an earlier demonstration left is removed, anything else is not touched."""
+    """The directory, emptied of what an earlier demonstration has left. Raises UsageError if it holds anything else."""
     if directory.exists() and any(directory.iterdir()):
         if not (directory / MARK).exists():
             raise click.UsageError(f"--out {directory}: holds something else; name a new or empty directory")

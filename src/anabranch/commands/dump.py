@@ -15,7 +15,9 @@ Examples:
 """,
 )
 @click.argument("hex_words", metavar="HEX...", nargs=-1, required=True)
-@click.option("--response", nargs=2, type=(str, str), metavar="API VERSION", help="It is the response to this.")
+@click.option(
+    "--response", nargs=2, type=(str, str), metavar="API VERSION", help="The frame is a response to this API."
+)
 def command(hex_words: tuple[str, ...], response: tuple[str, str] | None) -> None:
     """Explain a frame given in hex, in any grouping; a length in front is recognised."""
     from anabranch.protocol.__main__ import Misuse, explain

@@ -1,4 +1,4 @@
-"""`anabranch features`: what every broker of a cluster can rely on, and raising that after an upgrade (KIP-584)."""
+"""`anabranch features`: shows what every broker must support, and finalizes features after an upgrade (KIP-584)."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def downgrade(name: str, bootstrap: str) -> None:
 
 
 async def update(admin: Admin, name: str, level: int, kind: int) -> None:
-    """Ask the controller, and say what became of it."""
+    """Ask the controller for the changes, and print the outcome."""
     from anabranch.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 
     row = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)

@@ -1,4 +1,4 @@
-"""`anabranch groups`: who reads what, which gates are closed and why, and moving a group back."""
+"""`anabranch groups`: shows a group's members, offsets and closed gates, and resets its offsets."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ Examples:
 @click.argument("group")
 @bootstrap
 def describe(group: str, bootstrap: str) -> None:
-    """Show members, what they read and committed."""
+    """Show a group's members, the partitions each reads, and the committed offsets."""
 
     async def act(admin: Admin) -> None:
         from anabranch.clients.group_admin import committed_offsets, describe_group
@@ -72,7 +72,7 @@ def describe(group: str, bootstrap: str) -> None:
         click.echo(f"{group}: {known.state}, {len(known.members)} members, protocol {known.protocol or '-'}")
         for partition in sorted({*committed, *(one for member in known.members for one in member.partitions)}):
             offset = f"{committed[partition]:,}" if partition in committed else "-"
-            click.echo(f"  {partition!s:<32} committed {offset:>12}  {known.owner(partition) or 'nobody'}")
+            click.echo(f"  {partition!s:<32} committed {offset:>12}  {known.owner(partition) or 'no member'}")
 
     run(bootstrap, act)
 
@@ -85,8 +85,8 @@ Examples:
 """,
 )
 @click.argument("group")
-@click.option("--topic", "only", multiple=True, help="Only this topic; may be repeated. Otherwise all that it reads.")
-@click.option("--watch", is_flag=True, help="Again every second, until no gate is closed.")
+@click.option("--topic", "only", multiple=True, help="Only this topic; may be repeated. Default: all that it reads.")
+@click.option("--watch", is_flag=True, help="Show them again every second, until no gate is closed.")
 @bootstrap
 def gates(group: str, only: tuple[str, ...], watch: bool, bootstrap: str) -> None:
     """Show closed gates and what would open them.
@@ -117,18 +117,17 @@ def gates(group: str, only: tuple[str, ...], watch: bool, bootstrap: str) -> Non
 
 
 def gate_lines(gate: ClosedGate, *, now_ms: int) -> list[str]:
-    """A closed gate as a person reads it."""
+    """The lines that tell a person about a closed gate: the waiting partition, then what would open it."""
     since = "nothing behind it yet"
     if gate.waiting_since_ms >= 0:
         since = f"records behind it for {max(now_ms - gate.waiting_since_ms, 0) / 1000:,.1f} s"
-    head = (
-        f"{gate.partition} (generation {gate.generation}, {gate.owner or 'nobody'}) stops at {gate.offset:,}: {since}"
-    )
+    owner = gate.owner or "no member"
+    head = f"{gate.partition} (generation {gate.generation}, {owner}) stops at {gate.offset:,}: {since}"
     lines = [head]
     for one in gate.blockers:
-        owner = f"{one.owner} has to" if one.owner else "NOBODY reads it; someone has to"
+        reader = f"{one.owner} has to" if one.owner else "NO MEMBER reads it; one has to"
         todo = f"read and commit {one.remaining:,} more" if one.remaining else "commit its position"
-        lines.append(f"    opens when {one.partition} reaches {one.end:,}: {owner} {todo}")
+        lines.append(f"    opens when {one.partition} reaches {one.end:,}: {reader} {todo}")
     return lines
 
 
@@ -143,13 +142,13 @@ Examples:
 )
 @click.argument("group")
 @click.argument("topic")
-@click.option("--partition", type=click.IntRange(0), help="Only this one; all of the topic otherwise.")
-@click.option("--to", "to", required=True, metavar="earliest|latest|OFFSET", help="Where the group goes on reading.")
+@click.option("--partition", type=click.IntRange(0), help="Only this partition. Default: all of the topic.")
+@click.option("--to", "to", required=True, metavar="earliest|latest|OFFSET", help="Where the group is to go on.")
 @click.option(
     "--reset-lineage/--only-named",
     "reset_lineage",
     default=None,
-    help="Take along what holds later records of the same keys, or leave it: then older records come after newer ones.",
+    help="Also reset partitions that hold later records of the same keys. Without them, old records follow newer ones.",
 )
 @click.option("--create", is_flag=True, help="Also for a group that does not exist yet.")
 @click.option("--dry-run", is_flag=True, help="Show what would be committed; change nothing.")
@@ -164,7 +163,7 @@ def reset(
     dry_run: bool,
     bootstrap: str,
 ) -> None:
-    """Move a group that has no members.
+    """Change where a group goes on reading. It must have no members.
 
     Going back behind a resize in some partitions alone brings old records after newer ones of the same key. That is
     refused, unless --reset-lineage rewinds the partitions that took over the keys as well, or --only-named says that
@@ -210,7 +209,7 @@ Examples:
 @click.argument("groups", nargs=-1, required=True)
 @bootstrap
 def delete(groups: tuple[str, ...], bootstrap: str) -> None:
-    """Forget groups that have no members."""
+    """Delete groups and their committed offsets. They must have no members."""
 
     async def act(admin: Admin) -> None:
         from anabranch.clients.group_admin import delete_group

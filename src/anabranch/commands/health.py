@@ -32,14 +32,17 @@ def command(server: str, role: str) -> None:
 
 
 async def zookeeper_trouble(host: str, port: int) -> str:
-    """Why this ZooKeeper is not in service; empty if it is."""
+    """Why the ZooKeeper at this address is not in service, in words; empty if it is."""
     from anabranch.zookeeper import answers
 
     return "" if await answers(host, port) else "no ZooKeeper answers"
 
 
 async def node_trouble(host: str, port: int, role: str) -> str:
-    """Why this node is not in service; empty if it is. A broker must be among the brokers it tells clients of."""
+    """Why the node at this address is not in service, in words; empty if it is.
+
+    A broker is in service when it is among the brokers that it names to clients.
+    """
     from anabranch.clients.connection import Connection
     from anabranch.protocol.apis.metadata import MetadataRequest
 

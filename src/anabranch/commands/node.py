@@ -26,7 +26,7 @@ OPTIONS = {
     "advertised.listeners": "--advertise",
     "broker.rack": "--rack",
 }
-"""Properties that an option of this command says."""
+"""Properties that options of this command set instead."""
 
 
 @click.command(
@@ -42,20 +42,22 @@ Examples:
 )
 @click.option("--id", "node_id", required=True, type=click.IntRange(0), help="Unique in the cluster.")
 @click.option("--roles", default="broker,controller", show_default=True, help="broker, controller, or both.")
-@click.option("--zookeeper", required=True, metavar="HOST:PORT[,...][/CHROOT]", help="The ensemble.")
-@click.option("--listen", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT", help="Where to serve.")
-@click.option("--advertise", metavar="HOST[:PORT]", help="What clients are told to connect to, if it is another place.")
+@click.option("--zookeeper", required=True, metavar="HOST:PORT[,...][/CHROOT]", help="The ZooKeeper ensemble to join.")
+@click.option("--listen", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT", help="Where to listen.")
+@click.option("--advertise", metavar="HOST[:PORT]", help="What clients are told to connect to, if it differs.")
 @click.option(
     "--data-dir", type=click.Path(file_okay=False), help="For logs; a broker without one keeps them in memory."
 )
-@click.option("--rack", default="", help="Where the node stands; replicas are spread over racks.")
+@click.option("--rack", default="", help="The rack that the node stands in; replicas are spread over racks.")
 @click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A broker property; may be repeated.")
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
-    help="Tell Prometheus at http://HOST:PORT/metrics, on the host of --listen. 0: a free one.",
+    help="Serve Prometheus metrics at http://HOST:PORT/metrics, on the host of --listen. 0: a free port.",
 )
-@click.option("--log-level", default="info", show_default=True, type=click.Choice(LOG_LEVELS), help="To stderr.")
+@click.option(
+    "--log-level", default="info", show_default=True, type=click.Choice(LOG_LEVELS), help="What is logged to stderr."
+)
 def command(
     node_id: int,
     roles: str,
@@ -101,7 +103,7 @@ def command(
 
 
 def address(text: str, option: str = "--listen") -> tuple[str, int]:
-    """HOST:PORT in two parts; `option` is what the complaint calls it."""
+    """The two parts of HOST:PORT. Raises UsageError, whose message names `option`."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdigit() or int(port) > 65535:
         raise click.UsageError(f"{option} {text!r}: write HOST:PORT, for example 127.0.0.1:9092")
@@ -109,14 +111,14 @@ def address(text: str, option: str = "--listen") -> tuple[str, int]:
 
 
 def place(text: str) -> tuple[str, int]:
-    """HOST or HOST:PORT in two parts; 0 for no port. A bare IPv6 address is a host."""
+    """The two parts of HOST or HOST:PORT; 0 for no port. A bare IPv6 address is a host."""
     if text.count(":") == 1 or text.rpartition(":")[0].endswith("]"):
         return address(text, "--advertise")
     return text.strip("[]"), 0
 
 
 async def serve(settings: BrokerSettings, zookeeper: str, metrics_port: int | None = None) -> None:
-    """Run the node until told to stop."""
+    """Run the node until a signal."""
     from anabranch.broker.app import Node
     from anabranch.broker.registration import DuplicateBroker
     from anabranch.broker.storage.files import files_of

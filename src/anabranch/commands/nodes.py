@@ -1,4 +1,4 @@
-"""`anabranch nodes`: the nodes of `anabranch up --processes`, and starting again what has died."""
+"""`anabranch nodes`: shows the nodes of `anabranch up --processes`, and starts those again that have died."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Examples:
   anabranch nodes list --cluster ./data
 """,
 )
-@click.option("--cluster", default="", metavar="DIR|HOST:PORT", help="Only this one: its directory or its ZooKeeper.")
+@click.option("--cluster", default="", metavar="DIR|HOST:PORT", help="Only this cluster: its directory or ZooKeeper.")
 def list_nodes(cluster: str) -> None:
-    """Show who runs and who is down."""
+    """Show which nodes run and which are down."""
     from anabranch.launched import launched
 
     for one in asyncio.run(launched()):
@@ -50,7 +50,7 @@ Examples:
 """,
 )
 @click.argument("node", type=click.IntRange(0))
-@click.option("--cluster", default="", metavar="DIR|HOST:PORT", help="Its directory or its ZooKeeper.")
+@click.option("--cluster", default="", metavar="DIR|HOST:PORT", help="The node's cluster: its directory or ZooKeeper.")
 def start(node: int, cluster: str) -> None:
     """Start a node that has died.
 

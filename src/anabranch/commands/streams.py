@@ -32,8 +32,10 @@ Examples:
 )
 @click.argument("topology")
 @bootstrap
-@click.option("--application-id", required=True, help="Group, and prefix of the application's own topics.")
-@click.option("--state-dir", required=True, type=click.Path(file_okay=False, path_type=Path), help="Its own directory.")
+@click.option("--application-id", required=True, help="The group's id, and the prefix of the application's own topics.")
+@click.option(
+    "--state-dir", required=True, type=click.Path(file_okay=False, path_type=Path), help="For this instance alone."
+)
 @click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any setting of anabranch.clients.streams.config."
 )
@@ -70,7 +72,7 @@ def command(
 
 
 def load_topology(where: str) -> Topology:
-    """The topology FILE.py:NAME or MODULE:NAME, or what a function of that name makes. ValueError if there is none."""
+    """The topology FILE.py:NAME or MODULE:NAME, or the one that a function of that name returns. Raises ValueError."""
     from anabranch.clients.streams.topology import Topology
 
     place, _, name = where.rpartition(":")
@@ -95,7 +97,7 @@ def load_topology(where: str) -> Topology:
 
 
 def _parsed(settings: tuple[str, ...]) -> dict[str, Any]:
-    """NAME=VALUE as keyword arguments of the right types."""
+    """Words of the form NAME=VALUE as keyword arguments of the right types. Raises ValueError."""
     from anabranch.clients.streams.config import StreamsConfig
 
     types = {field.name: str(field.type) for field in dataclasses.fields(StreamsConfig)}
@@ -127,7 +129,7 @@ async def _work(topology: Topology, config: Any) -> None:
 
 
 async def _talk(streams: Streams) -> None:
-    """A line whenever something has changed."""
+    """Print a line whenever the instance's tasks have changed."""
     import asyncio
 
     before: dict[str, Any] = {}

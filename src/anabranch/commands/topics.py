@@ -1,4 +1,4 @@
-"""`anabranch topics`: what one does with topics from a shell, resizes included."""
+"""`anabranch topics`: creates, shows, configures, resizes and deletes topics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ bootstrap = click.option(
     envvar="ANABRANCH_BOOTSTRAP_SERVERS",
     show_envvar=True,
     metavar="HOST:PORT[,...]",
-    help="Where the cluster is.",
+    help="Brokers of the cluster; the others are learned from them.",
 )
 timeout = click.option(
     "--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds to wait for the outcome."
@@ -56,12 +56,12 @@ Examples:
 """,
 )
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(1), help="How many; the broker's num.partitions if not given.")
+@click.option("--partitions", type=click.IntRange(1), help="How many partitions. Default: the broker's num.partitions.")
 @click.option(
-    "--replicas", type=click.IntRange(1), help="Of each; the broker's default.replication.factor if not given."
+    "--replicas", type=click.IntRange(1), help="Of each partition. Default: the broker's default.replication.factor."
 )
 @click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A topic property; may be repeated.")
-@click.option("--if-not-exists", is_flag=True, help="A topic that exists is left as it is.")
+@click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists as it is, and exit with 0.")
 @bootstrap
 @timeout
 def create(
@@ -105,7 +105,7 @@ Examples:
   anabranch topics list --internal        __consumer_offsets and __transaction_state too
 """,
 )
-@click.option("--internal", is_flag=True, help="Internal topics too.")
+@click.option("--internal", is_flag=True, help="List internal topics too.")
 @bootstrap
 def list_topics(internal: bool, bootstrap: str) -> None:
     """List the names of all topics."""
@@ -155,9 +155,9 @@ Examples:
 @click.option("--all", "everything", is_flag=True, help="Show defaults too, and what each property does.")
 @bootstrap
 def config(name: str, changes: tuple[str, ...], unset: tuple[str, ...], everything: bool, bootstrap: str) -> None:
-    """Show or change what is set for a topic.
+    """Show or change the settings of a topic.
 
-    Brokers take a change up while they run. What is set afterwards is shown.
+    Brokers apply a change while they run. The settings after the change are shown.
     """
     from anabranch.broker.properties import ConfigError, parse_properties
 
@@ -191,14 +191,14 @@ Examples:
 """,
 )
 @click.argument("name")
-@click.option("--partitions", required=True, type=click.IntRange(1), help="More than now: split. Fewer: merge.")
+@click.option("--partitions", required=True, type=click.IntRange(1), help="The new count: more split, fewer merge.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, and whether it would be accepted; change nothing.")
 @bootstrap
 @timeout
 def alter(name: str, partitions: int, dry_run: bool, bootstrap: str, timeout_s: float) -> None:
-    """Resize a topic, up or down.
+    """Split a topic into more partitions, or merge it into fewer; keys keep their order.
 
-    Show the plan, carry it out, and wait until producers and consumers are told.
+    Shows the plan, carries it out, and waits until all brokers tell producers and consumers of it.
     """
 
     async def act(admin: Admin) -> None:
@@ -228,12 +228,12 @@ Examples:
 """,
 )
 @click.argument("name")
-@click.option("--partition", type=click.IntRange(0), help="Draw only those that ever shared keys with this one.")
+@click.option("--partition", type=click.IntRange(0), help="Draw only partitions that ever shared keys with this one.")
 @bootstrap
 def lineage(name: str, partition: int | None, bootstrap: str) -> None:
     """Draw how a topic was split and merged.
 
-    Below the drawing stands where each cut lies in the logs.
+    Below the drawing, the offset of each cut is listed.
     """
 
     async def act(admin: Admin) -> None:
@@ -257,11 +257,13 @@ Examples:
 """,
 )
 @click.argument("name")
-@click.option("--delete-drained", is_flag=True, help="Delete what every group has read of partitions merged away.")
-@click.option("--force", is_flag=True, help="With --delete-drained: also what some group has not read. It loses that.")
+@click.option("--delete-drained", is_flag=True, help="Delete records of merged partitions that every group has read.")
+@click.option(
+    "--force", is_flag=True, help="With --delete-drained: also records that groups have not read; they lose them."
+)
 @bootstrap
 def drain(name: str, delete_drained: bool, force: bool, bootstrap: str) -> None:
-    """Show what is unread of merged partitions.
+    """Show what groups have not read yet of partitions that were merged away.
 
     Per partition that was merged away and per group; an empty one is removed by itself.
     """
@@ -337,7 +339,7 @@ HINTS = {
 
 
 def describe_lines(topic: Topic) -> list[str]:
-    """A topic as a person reads it."""
+    """The lines that tell a person about a topic."""
     head = f"{topic.name}: {len(topic.live)} partitions"
     if topic.lineage is not None:
         steps = ", ".join(f"{count} (generation {generation})" for generation, count in topic.lineage.history)

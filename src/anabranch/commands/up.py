@@ -32,21 +32,23 @@ Examples:
   anabranch up --processes --zookeeper local    one process per broker, and a real ZooKeeper (needs Java)
 """,
 )
-@click.option("--brokers", default=3, show_default=True, type=click.IntRange(1, 64), help="How many.")
-@click.option("--port", default=9092, show_default=True, help="Of the first broker; the others follow. 0: free ports.")
+@click.option("--brokers", default=3, show_default=True, type=click.IntRange(1, 64), help="How many brokers.")
+@click.option("--port", default=9092, show_default=True, help="The first broker's; the others follow. 0: free ports.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--advertise", metavar="HOST", help="What clients are told to connect to, if it is another name.")
+@click.option("--advertise", metavar="HOST", help="The host that clients are told to connect to, if it differs.")
 @click.option("--data-dir", type=click.Path(file_okay=False), help="Keep logs here instead of in memory.")
 @click.option("--processes", is_flag=True, help="One process per broker; needs --zookeeper.")
 @click.option("--zookeeper", metavar="local|HOST:PORT", help="With --processes: start one here, or use this one.")
-@click.option("--racks", metavar="NAME,...", help="Where brokers stand, by turns; consumers may then read nearby.")
+@click.option("--racks", metavar="NAME,...", help="The brokers' racks, by turns; consumers may then read nearby.")
 @click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A broker property; may be repeated.")
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
-    help="Tell Prometheus at http://HOST:PORT/metrics; with --processes each broker at the next port. 0: a free one.",
+    help="Serve Prometheus metrics at http://HOST:PORT/metrics; with --processes, the first broker's. 0: a free port.",
 )
-@click.option("--log-level", default="warning", show_default=True, type=click.Choice(LOG_LEVELS), help="To stderr.")
+@click.option(
+    "--log-level", default="warning", show_default=True, type=click.Choice(LOG_LEVELS), help="What is logged to stderr."
+)
 def command(
     brokers: int,
     port: int,
@@ -62,7 +64,7 @@ def command(
 ) -> None:
     """Start a cluster, print one `ready` line, run until SIGINT or SIGTERM.
 
-    With --processes a node that dies is told in one line, and `anabranch nodes start ID` starts it again.
+    With --processes a node that dies is reported in one line, and `anabranch nodes start ID` starts it again.
     """
     from anabranch.broker.config import ConfigError, parse_properties
     from anabranch.clients.directory_lock import DirectoryInUse
@@ -131,7 +133,7 @@ def run_processes(*, log_level: str, **wishes: Any) -> None:
 
 
 async def serve(cluster: Cluster, host: str, metrics_port: int | None) -> None:
-    """Run a single-process cluster until told to stop."""
+    """Run a single-process cluster until a signal."""
     from anabranch.data_directory import left_out
 
     stop = StopSignal()

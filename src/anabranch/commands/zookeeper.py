@@ -18,8 +18,10 @@ Examples:
   anabranch zookeeper --listen 127.0.0.1:0           on a free port, forgotten at the end
 """,
 )
-@click.option("--listen", default="127.0.0.1:2181", show_default=True, metavar="HOST:PORT", help="Where to serve.")
-@click.option("--data-dir", type=click.Path(file_okay=False), help="Where its state outlives it.")
+@click.option("--listen", default="127.0.0.1:2181", show_default=True, metavar="HOST:PORT", help="Where to listen.")
+@click.option(
+    "--data-dir", type=click.Path(file_okay=False), help="Keep its data here; without it, they are temporary."
+)
 def command(listen: str, data_dir: str | None) -> None:
     """Run one ZooKeeper server until SIGINT or SIGTERM. Needs the extra `audit`, and Java 17 or the extra `java`."""
     from anabranch.zookeeper import ZooKeeperUnavailable, runs_on
@@ -33,7 +35,7 @@ def command(listen: str, data_dir: str | None) -> None:
 
 
 async def serve(host: str, port: int, data_dir: str | None) -> None:
-    """Run the server until told to stop, or until it ends."""
+    """Run the server until a signal, or until it ends."""
     from anabranch.zookeeper import LocalZooKeeper
 
     stop = StopSignal()

@@ -14,14 +14,14 @@ from typing import Any, Final
 STOP_TIMEOUT_S: Final = 20.0
 LOG_TAIL_BYTES: Final = 1500
 ERROR: Final = "error"
-"""What a process says when it cannot do what it was asked."""
+"""The event of a process that cannot do what it was asked."""
 LINE_BYTES_MAX: Final = 4 * 1024 * 1024
 
 Line = Mapping[str, Any]
 
 
 class ChildFailed(RuntimeError):
-    """A process of the demonstration ended, or said nothing, where it was needed."""
+    """A process of the demonstration ended, or did not answer in time; the message has its last log lines."""
 
 
 class Child:
@@ -40,7 +40,7 @@ class Child:
         self._news = asyncio.Condition()
 
     async def start(self) -> None:
-        """Start it; what it prints is read from now on."""
+        """Start the process, and read what it prints."""
         with self._log_path.open("ab") as log_file:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -75,7 +75,7 @@ class Child:
         await self._process.stdin.drain()
 
     async def stop(self) -> int:
-        """SIGTERM, and SIGKILL when that is not heard; the exit status."""
+        """SIGTERM, and SIGKILL when the process does not end. Returns its exit status."""
         if self._process is None:
             return 0
         if self._process.returncode is None:
@@ -93,7 +93,7 @@ class Child:
         return self._process.returncode or 0
 
     async def kill(self) -> None:
-        """SIGKILL: nothing is flushed, and nobody is told."""
+        """SIGKILL: the process flushes nothing and leaves its group without notice."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()

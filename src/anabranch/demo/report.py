@@ -1,4 +1,4 @@
-"""The HTML report of a demonstration: the job with its verdict first, then the control that shows what was at stake."""
+"""The HTML report of a demonstration: the job with its verdict first, then the control, which breaks the order."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _cards(story: Story) -> list[Card]:
 def _section(story: Story, *, control: bool, with_library: bool) -> str:
     title = "Control: the same resizes as Kafka does them today" if control else "The job"
     lead = (
-        "Hash modulo count, and consumers that wait for nobody. That the audit finds violations here is what gives its "
+        "Hash modulo count, and consumers that do not wait. That the audit finds violations here is what gives its "
         "silence about the job a meaning."
         if control
         else "What was done to the cluster, what came of it, and how long keys waited when they changed hands."

@@ -62,7 +62,7 @@ class Demonstration:
         self._news = asyncio.Event()
 
     async def run(self) -> list[Story]:
-        """Everything; the stories of the job and of the control, with their verdicts."""
+        """Run the job and the control. Returns the stories of both, with their verdicts."""
         ticking = asyncio.create_task(self._tick(), name="view")
         try:
             async with contextlib.AsyncExitStack() as stack:
@@ -131,7 +131,7 @@ class Demonstration:
         )
 
     async def _resize_and_kill_controller(self, story: Story, count: int) -> None:
-        """The active controller dies by its own SIGKILL at a chosen step; its successor finishes the plan."""
+        """Resize the topic, with the active controller killed at a chosen step; its successor finishes the plan."""
         assert self._admin is not None
         began = wall_clock_ms()
         self._say("resize", f"resize {story.topic} to {count} partitions", story)
@@ -256,7 +256,7 @@ class Demonstration:
     # telling
 
     def _take(self, name: str, line: Line) -> None:
-        """Whatever any process says goes to the story that it belongs to."""
+        """Add a line that a process has printed to the story that it belongs to."""
         topic = str(line.get("topic", ""))
         for story in self._stories.values():
             if name.startswith((f"{story.topic}-replay", f"{story.topic}-reader")):

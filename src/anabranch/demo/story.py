@@ -1,4 +1,4 @@
-"""What happened, as it is told by the processes: the one record that the live view and the report are drawn from."""
+"""What happened in a replay, collected from the processes: the live view and the report are drawn from it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Story:
     openings: list[dict[str, Any]] = field(default_factory=list)
     """Gates that opened: segment, closed_ms, opened_ms, reader."""
     crossings: list[tuple[int, str, tuple[int, ...]]] = field(default_factory=list)
-    """(time, reader, partitions whose keys it let go)."""
+    """(time, reader, partitions that it had read to a cut, so that the next owner of their keys may begin)."""
     audited: dict[str, Any] = field(default_factory=dict)
     verdict: dict[str, Any] = field(default_factory=dict)
     examples: list[dict[str, Any]] = field(default_factory=list)
@@ -46,13 +46,13 @@ class Story:
         return sum(sum(counts.values()) for counts in self.delivered_by_reader.values())
 
     def note(self, t_ms: int, kind: str, text: str, label: str = "") -> Moment:
-        """Add a moment."""
+        """Add something that was done to the cluster, or that it did, at a time of day."""
         moment = Moment(t_ms, kind, text, label)
         self.moments.append(moment)
         return moment
 
     def take(self, name: str, line: Line) -> None:
-        """Take what a process of this replay says."""
+        """Add what a process of this replay has printed."""
         event, t_ms = line.get("event"), int(line.get("t", 0))
         if event in ("progress", "done") and "acked" in line:
             self._take_replay(t_ms, line)

@@ -25,15 +25,15 @@ class View(Screen):
         self._story: Story | None = None
 
     def follow(self, story: Story) -> None:
-        """From now on this story."""
+        """Show this story from now on."""
         self._story = story
 
     def tell(self, moment: Moment, at_s: float) -> None:
-        """Something happened, `at_s` seconds after the start."""
+        """Print something that happened `at_s` seconds after the start."""
         self.console.print(Text(f"{at_s:7.2f} s  "), Text(moment.text, style=MARKS.get(moment.kind, "")), sep="")
 
     def tick(self, now_s: float) -> None:
-        """Show where things stand."""
+        """Show the present state."""
         story = self._story
         if story is not None:
             self.show(now_s, whole=lambda: _screen(story), line=lambda: _line(story, now_s))

@@ -71,7 +71,7 @@ def page(title: str, parts: Iterable[str], *, footer: str = "") -> str:
 
 
 def headline(eyebrow: str, verdict: str, sub: str, tone: str) -> str:
-    """What a reader takes away who reads nothing else."""
+    """The top of the page: the verdict, and the sentence below it."""
     return (
         f"<header class='{tone}'><p class=eyebrow>{escaped(eyebrow)}</p><h1>{escaped(verdict)}</h1>"
         f"<p class=sub>{escaped(sub)}</p></header>"
@@ -96,7 +96,7 @@ def section(title: str, lead: str, *parts: str) -> str:
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, marked: Sequence[int] = (), right: Sequence[int] = ()
 ) -> str:
-    """Numbers stand right, words left, but for the columns `right`; the rows `marked` stand out."""
+    """A table. Numbers are aligned right, words left except in the columns `right`; the rows `marked` stand out."""
     made = []
     numeric = [True] * len(columns)
     for number, row in enumerate(rows):
@@ -120,7 +120,7 @@ def definitions(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def folded(label: str, body: str) -> str:
-    """What only some readers want to see."""
+    """A part that is folded until the reader opens it."""
     return f"<details><summary>{escaped(label)}</summary>{body}</details>"
 
 
@@ -134,7 +134,7 @@ def shown(cell: Cell) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text that HTML takes for text."""
+    """The text with the characters escaped that HTML would read as markup."""
     return html.escape(text)
 
 

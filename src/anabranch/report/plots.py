@@ -15,7 +15,7 @@ COLOURS: Final = (
     *("#4269d0", "#6cc5b0", "#efb118", "#a463f2", "#97bbf5", "#3ca951", "#9c6b4e", "#ff8ab7", "#5b6b8c", "#c9a227"),
     *("#1f3d8a", "#2b8a76", "#a3700a", "#6425b5", "#4f86d9", "#1e6b30", "#5f3c28", "#c44d84", "#2f3a52", "#7d6312"),
 )
-"""Of partitions; red is for what went wrong. From the eleventh on they are darker."""
+"""The colours of partitions, darker from the eleventh on; red is kept for violations."""
 RED: Final = "#c0392b"
 MOMENT_MARKS: Final = {
     "resize": ("#12794a", "diamond"),
@@ -269,7 +269,7 @@ def _draw_spans(figure: Any, row: int, shown: Timeline) -> None:
 
 
 def _mark_resizes(figure: Any, shown: Timeline) -> None:
-    """A thin line through everything where the topic was resized or somebody was killed."""
+    """Draw a thin line through all plots wherever the topic was resized or a process was killed."""
     for moment in shown.moments:
         if moment.label and moment.kind in ("resize", "kill"):
             colour, _ = MOMENT_MARKS[moment.kind]

@@ -1,4 +1,4 @@
-"""Where things stand, while something runs: a live screen on a terminal, a line now and then anywhere else."""
+"""Shows the state of something that runs: a live screen on a terminal, a line now and then anywhere else."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def waiting(acked: Sequence[tuple[int, int]], delivered: Sequence[tuple[int, int
 
 
 def middle(values: Sequence[int]) -> int:
-    """The median of what is there, which is something."""
+    """The median of the values, of which there is at least one."""
     return sorted(values)[len(values) // 2]
 
 

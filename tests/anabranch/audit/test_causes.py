@@ -42,7 +42,7 @@ def test_places_with_one_cause_stand_in_one_line() -> None:
         "1 record that group audit was not given: orders-3 from 20",
         "13 records that group billing was not given: orders-1 from 4,000, orders-3 from 20: why",
     ]
-    assert lines_of([third._replace(group="")], {}) == ["1 record that nobody was given: orders-3 from 20"]
+    assert lines_of([third._replace(group="")], {}) == ["1 record that no group was given: orders-3 from 20"]
 
 
 def test_without_a_cluster_the_places_are_told_alone() -> None:

@@ -44,7 +44,7 @@ async def test_a_group_that_stops_half_way_shows_what_it_waits_for(servers: str,
 
     seen = await read(servers, "river", 60)
     gates = anabranch("groups", "gates", "river-readers", *at).output
-    assert "stops at" in gates and "NOBODY reads it; someone has to read and commit" in gates
+    assert "stops at" in gates and "NO MEMBER reads it; one has to read and commit" in gates
     assert "river-readers" in anabranch("topics", "drain", "river", *at).output
     kept = anabranch("topics", "drain", "river", "--delete-drained", *at).output
     assert "kept the rest for river-readers" in kept
