@@ -123,9 +123,22 @@ def test_labels_are_told_from_what_looks_like_them() -> None:
 
 def test_what_the_walks_name_is_in_the_source() -> None:
     source = "\n".join(path.read_text() for path in PYTHON if "tests" not in path.relative_to(ROOT).parts)
-    walked = re.findall(r"`([A-Z]\w+)(?:\.(\w+))?`", (DOCS / "walks.md").read_text())
+    told = "".join((ROOT / name).read_text() for name in ("docs/walks.md", "CONTRIBUTING.md"))
+    walked = re.findall(r"`([A-Z]\w+)(?:\.(\w+))?`", told)
     drawn = [(name, "") for name in re.findall(r"\w\[([A-Z]\w+)(?=[:\]<])", (ROOT / "DESIGN.md").read_text())]
     assert len(walked) > 10
     for name, member in (*walked, *drawn):
         assert re.search(rf"^(class {name}\b|{name}\b.* = )", source, re.MULTILINE), name
         assert not member or re.search(rf"^    (async )?def {member}\(", source, re.MULTILINE), f"{name}.{member}"
+
+
+def test_a_high_watermark_is_moved_by_its_own_replica_only() -> None:
+    """As the second walk says: by `Partition`, which the leader's `ReplicaManager` and a follower's fetcher tell."""
+
+    def users(what: str) -> set[str]:
+        source = (ROOT / "broker").rglob("*.py")
+        return {path.stem for path in source if re.search(what, path.read_text())}
+
+    assert users(r"\w\.high_watermark = ") == {"partition", "fetch_sessions"}, "a session keeps what it told last"
+    assert users(r"\.advance_high_watermark\(") == {"partition", "replica_manager"}
+    assert users(r"\.follow_high_watermark\(") == {"fetcher"}
