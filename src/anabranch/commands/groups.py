@@ -62,7 +62,7 @@ Examples:
 @click.argument("group")
 @bootstrap
 def describe(group: str, bootstrap: str) -> None:
-    """Show a group's members, the partitions each reads, and the committed offsets."""
+    """Show members, partitions and committed offsets."""
 
     async def act(admin: Admin) -> None:
         from anabranch.clients.group_admin import committed_offsets, describe_group

@@ -196,9 +196,10 @@ Examples:
 @bootstrap
 @timeout
 def alter(name: str, partitions: int, dry_run: bool, bootstrap: str, timeout_s: float) -> None:
-    """Split a topic into more partitions, or merge it into fewer; keys keep their order.
+    """Split a topic, or merge its partitions.
 
-    Shows the plan, carries it out, and waits until all brokers tell producers and consumers of it.
+    Keys keep their order. The command shows the plan, carries it out, and waits until all brokers tell producers and
+    consumers of it.
     """
 
     async def act(admin: Admin) -> None:
@@ -263,7 +264,7 @@ Examples:
 )
 @bootstrap
 def drain(name: str, delete_drained: bool, force: bool, bootstrap: str) -> None:
-    """Show what groups have not read yet of partitions that were merged away.
+    """Show what is unread of merged partitions.
 
     Per partition that was merged away and per group; an empty one is removed by itself.
     """

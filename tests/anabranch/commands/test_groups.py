@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from anabranch import Consumer, Producer
 from tests.anabranch.commands.conftest import Command
 
@@ -24,17 +26,17 @@ async def read(servers: str, topic: str, least: int) -> int:
     return seen
 
 
-async def test_a_group_that_stops_half_way_shows_what_it_waits_for(servers: str, anabranch: Command) -> None:
+def test_a_group_that_stops_half_way_shows_what_it_waits_for(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-servers", servers)
     assert anabranch("topics", "create", "river", "--partitions", "2", *at).exit_code == 0
-    await fill(servers, "river", 400)
+    asyncio.run(fill(servers, "river", 400))
     planned = anabranch("topics", "alter", "river", "--partitions", "4", "--dry-run", *at)
     assert planned.output.splitlines()[0] == "river: 2 -> 4 partitions, generation 1"
     assert planned.output.endswith("nothing was changed\n")
     assert anabranch("topics", "describe", "river", *at).output.startswith("river: 2 partitions")
     for count in ("4", "2"):
         assert anabranch("topics", "alter", "river", "--partitions", count, *at).exit_code == 0
-        await fill(servers, "river", 400)
+        asyncio.run(fill(servers, "river", 400))
 
     picture = anabranch("topics", "lineage", "river", *at).output.splitlines()
     assert picture[3].startswith("         0 ━━━━━━┯")
@@ -42,14 +44,14 @@ async def test_a_group_that_stops_half_way_shows_what_it_waits_for(servers: str,
     no_such = anabranch("topics", "lineage", "river", "--partition", "9", *at)
     assert (no_such.exit_code, "never had a partition 9" in no_such.output) == (2, True)
 
-    seen = await read(servers, "river", 60)
+    seen = asyncio.run(read(servers, "river", 60))
     gates = anabranch("groups", "gates", "river-readers", *at).output
     assert "stops at" in gates and "NO MEMBER reads it; one has to read and commit" in gates
     assert "river-readers" in anabranch("topics", "drain", "river", *at).output
     kept = anabranch("topics", "drain", "river", "--delete-drained", *at).output
     assert "kept the rest for river-readers" in kept
 
-    await read(servers, "river", 1200 - seen)
+    asyncio.run(read(servers, "river", 1200 - seen))
     assert anabranch("groups", "gates", "river-readers", *at).output == "river-readers: every gate is open\n"
     tried = anabranch(
         "groups",
