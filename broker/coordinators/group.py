@@ -195,7 +195,7 @@ class Group:
         self._effects.append(Persist(self.generation, self.snapshot(assignments), answer, replaced))
 
     def give_verdict(self, error: ErrorCode, reason: str = "") -> None:
-        """Allow, or refuse, what was asked by `Commit` or `Observe`."""
+        """Allow, or refuse, what was asked by `Commit`, `Observe` or `Delete`."""
         self._effects.append(Verdict(error, reason))
 
     def take_effects(self) -> list[Effect]:

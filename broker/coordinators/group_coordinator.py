@@ -23,6 +23,7 @@ from anabranch.broker.coordinators.group import Group
 from anabranch.broker.coordinators.group_events import (
     Answer,
     Close,
+    Delete,
     Disturbed,
     Effect,
     Event,
@@ -301,8 +302,7 @@ class GroupCoordinator:
         slot = self.table.find(group_id)
         if slot is None or slot.vacant:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
-        if slot.group.state is not EMPTY:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, slot.group.describe())
+        slot.authorize(Delete(), self._clock_ms())
         await self.offsets.delete(slot, slot.offsets.partitions(), group=True)
         if slot.group.state is EMPTY:
             self._close(slot, ErrorCode.COORDINATOR_NOT_AVAILABLE)

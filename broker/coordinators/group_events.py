@@ -74,6 +74,11 @@ class Observe:
     generation: int
 
 
+@value
+class Delete:
+    """An administrator wants the group, and all its offsets, deleted."""
+
+
 @value(kw_only=True)
 class Persisted:
     """The journal took, or refused, what a `Persist` asked it to write."""
@@ -96,7 +101,7 @@ class Close:
     error: ErrorCode
 
 
-Event = Join | Sync | Heartbeat | Leave | Commit | Observe | Persisted | Tick | Close
+Event = Join | Sync | Heartbeat | Leave | Commit | Observe | Delete | Persisted | Tick | Close
 
 
 @value
@@ -137,7 +142,7 @@ class Disturbed:
 
 @value
 class Verdict:
-    """Whether a `Commit` or `Observe` is allowed: `error` is NONE, or says why not. The only effect of either."""
+    """Whether a `Commit`, `Observe` or `Delete` is allowed: NONE, or why not. It is the only effect of these events."""
 
     error: ErrorCode
     reason: str

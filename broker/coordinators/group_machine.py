@@ -23,6 +23,7 @@ from anabranch.broker.coordinators.group_events import (
     Answer,
     Close,
     Commit,
+    Delete,
     Effect,
     Event,
     Heartbeat,
@@ -44,7 +45,7 @@ def apply(group: Group, event: Event, now_ms: int) -> list[Effect]:
     try:
         _dispatch(group, event, now_ms)
     except KafkaError as error:
-        if isinstance(event, Commit | Observe):
+        if isinstance(event, Commit | Observe | Delete):
             group.give_verdict(error.code, error.message)
         else:
             refusal = responses.refusal(event, error.code)
@@ -79,6 +80,9 @@ def _dispatch(group: Group, event: Event, now_ms: int) -> None:
             leave(group, event, now_ms)
         case Observe():
             authorize_observe(group, event)
+            group.give_verdict(ErrorCode.NONE)
+        case Delete():
+            authorize_delete(group)
             group.give_verdict(ErrorCode.NONE)
         case Persisted(answer=Answer()):
             joining.replaced(group, event, now_ms)
@@ -126,7 +130,7 @@ def _leave_one(group: Group, member_id: str, instance_id: str | None) -> ErrorCo
     return ErrorCode.NONE
 
 
-# --- who may commit, and who may wait ----------------------------------------------------------------------------
+# --- who may commit, wait and delete -----------------------------------------------------------------------------
 
 
 def authorize_commit(group: Group, event: Commit, now_ms: int) -> None:
@@ -156,6 +160,12 @@ def authorize_observe(group: Group, event: Observe) -> None:
     group.checked(event.member_id, None, event.generation)
     if group.state is not STABLE:
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+def authorize_delete(group: Group) -> None:
+    """Raise NON_EMPTY_GROUP while the group has members."""
+    if group.state is not EMPTY:
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, group.describe())
 
 
 # --- time, and the end -------------------------------------------------------------------------------------------

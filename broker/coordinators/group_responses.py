@@ -14,6 +14,7 @@ from anabranch.broker.coordinators.group_events import (
     Answer,
     Close,
     Commit,
+    Delete,
     Event,
     Heartbeat,
     Join,
@@ -48,7 +49,7 @@ def refusal(event: Event, error: ErrorCode) -> Answer:
             return Answer(event.ticket, heartbeat(error))
         case Leave():
             return Answer(event.ticket, LeaveGroupResponse(error_code=error))
-        case Commit() | Observe() | Persisted() | Tick() | Close():
+        case Commit() | Observe() | Delete() | Persisted() | Tick() | Close():
             raise AssertionError(f"{event} has no ticket and cannot be answered")
         case _:
             assert_never(event)

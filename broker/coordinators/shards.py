@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset, Offsets
 from anabranch.broker.coordinators.group import Group
-from anabranch.broker.coordinators.group_events import Commit, Observe, Verdict
+from anabranch.broker.coordinators.group_events import Commit, Delete, Observe, Verdict
 from anabranch.broker.coordinators.group_machine import apply, restored
 from anabranch.broker.coordinators.group_positions import Positions
 from anabranch.broker.coordinators.group_state import EMPTY, GroupLimits
@@ -50,7 +50,7 @@ class Slot:
         deadlines = (self.group.next_deadline(), self.positions.next_deadline())
         return min((due for due in deadlines if due is not None), default=None)
 
-    def authorize(self, event: Commit | Observe, now_ms: int) -> None:
+    def authorize(self, event: Commit | Observe | Delete, now_ms: int) -> None:
         """Raise the KafkaError with which the group refuses the event."""
         (verdict,) = apply(self.group, event, now_ms)
         assert isinstance(verdict, Verdict)

@@ -1,0 +1,521 @@
+"""What a scenario of a group may say (`README.md` lists it), and what each phrase does.
+
+Around the real group, its offsets and its watches stand clients that remember what they were answered, and a journal:
+a list of records, written and read in their real encoding.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, assert_never
+
+from anabranch.broker.coordinators.committed_offsets import CommittedOffset, TopicPartition, records_of
+from anabranch.broker.coordinators.group import Group
+from anabranch.broker.coordinators.group_events import (
+    Answer,
+    Close,
+    Commit,
+    Delete,
+    Disturbed,
+    Effect,
+    Event,
+    Heartbeat,
+    Join,
+    Leave,
+    Observe,
+    Persist,
+    Persisted,
+    Sync,
+    Tick,
+    Verdict,
+)
+from anabranch.broker.coordinators.group_machine import apply
+from anabranch.broker.coordinators.group_positions import refusal
+from anabranch.broker.coordinators.group_state import GroupLimits
+from anabranch.broker.coordinators.replicated_journal import Put, Settle
+from anabranch.broker.coordinators.shards import Shard, Slot
+from anabranch.protocol.apis.consumer_group_position import (
+    ConsumerGroupPositionRequest,
+    ConsumerGroupPositionRequestPartition,
+    ConsumerGroupPositionRequestTopic,
+)
+from anabranch.protocol.apis.heartbeat import HeartbeatRequest
+from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
+from anabranch.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import (
+    GroupMetadataKey,
+    OffsetCommitKey,
+    decode_key,
+    encode_group,
+    encode_key,
+)
+from anabranch.protocol.records.batch import NO_PRODUCER_ID
+from tests.broker.coordinators.scenarios import rendering
+from tests.scenario_text import NotUnderstood, Stage, phrase
+
+FILES: Final = sorted(Path(__file__).parent.glob("*.txt"))
+GROUP: Final = "g"
+JOIN_VERSION: Final = 9
+LEAVE_VERSION: Final = 5
+START_MS: Final = 1_000_000
+
+
+@dataclass
+class Client:
+    """An application's consumer: what it says of itself, and what it was answered last."""
+
+    name: str
+    instance_id: str | None = None
+    protocols: tuple[str, ...] = ("range",)
+    session_ms: int = 10_000
+    rebalance_ms: int = 60_000
+    member_id: str = ""
+    generation: int = -1
+
+
+@dataclass
+class Ticket:
+    """A request that waits: whose it is, and what to do about its answer."""
+
+    client: Client
+    answered: bool = False
+
+
+class GroupStage(Stage):
+    """One group, its clients, its coordinator and that one's journal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = START_MS
+        self.rng = random.Random(7)
+        self.limits: dict[str, int] = {}
+        self.clients: dict[str, Client] = {}
+        self.names: dict[str, str] = {}
+        """Member id -> client and number."""
+        self.journal: list[Put | Settle] = []
+        self.slow = False
+        self.waiting: list[tuple[list[tuple[bytes, bytes | None]], int, Callable[[ErrorCode, int], None]]] = []
+        """What a slow journal has been given: records, producer id, and what to do when they are taken or refused."""
+        self._slot: Slot | None = None
+
+    # --- what is prepared ----------------------------------------------------------------------------------------
+
+    @phrase("setting NAME VALUE")
+    def setting(self, name: str, value: str) -> None:
+        """A limit of `GroupLimits`, for the coordinator that begins with the first event."""
+        if name not in GroupLimits.__dataclass_fields__:
+            raise NotUnderstood(f"{name} is none of {list(GroupLimits.__dataclass_fields__)}")
+        self.limits[name] = int(value)
+
+    @phrase("CLIENT is instance INSTANCE")
+    def static(self, client: str, instance: str) -> None:
+        """A static member (KIP-345)."""
+        self.client(client).instance_id = instance
+
+    @phrase("CLIENT offers PROTOCOLS")
+    def offers(self, client: str, protocols: str) -> None:
+        """The assignors that a client can use, most wanted first."""
+        self.client(client).protocols = tuple(protocols.split(","))
+
+    @phrase("the session of CLIENT is MS ms")
+    def session(self, client: str, session_ms: str) -> None:
+        """After how much silence the client is given up."""
+        self.client(client).session_ms = int(session_ms)
+
+    @phrase("the journal is slow")
+    def journal_is_slow(self) -> None:
+        """Records wait until the scenario says what becomes of them."""
+        self.slow = True
+
+    # --- what clients do -----------------------------------------------------------------------------------------
+
+    @phrase("CLIENT joins")
+    def joins(self, client: str) -> None:
+        """JoinGroup. A client that is told its member id comes back with it at once."""
+        one = self.client(client)
+        told = one.member_id
+        self._join(one)
+        if one.member_id != told and one.generation == -1 and one.member_id in self.group.members.pending:
+            self._join(one)
+
+    @phrase("CLIENT asks for a member id")
+    def asks_for_id(self, client: str) -> None:
+        """JoinGroup, whose answer is an id; the client does not come back with it yet."""
+        self._join(self.client(client))
+
+    @phrase("CLIENT restarts")
+    def restarts(self, client: str) -> None:
+        """The application is started again: it knows neither its member id nor its generation."""
+        one = self.client(client)
+        one.member_id, one.generation = "", -1
+
+    @phrase("CLIENT syncs")
+    def syncs(self, client: str) -> None:
+        """SyncGroup of a follower."""
+        self._sync(self.client(client), {})
+
+    @phrase("CLIENT assigns REST")
+    def assigns(self, client: str, rest: str) -> None:
+        """SyncGroup of the leader: `ann=orders-0,orders-1 bob=orders-2`."""
+        given = dict(word.split("=") for word in rest.split(" "))
+        self._sync(self.client(client), {self.client(one).member_id: text for one, text in given.items()})
+
+    @phrase("CLIENT sends a heartbeat")
+    def beats(self, client: str) -> None:
+        """Heartbeat."""
+        one = self.client(client)
+        request = HeartbeatRequest(
+            group_id=GROUP,
+            generation_id=one.generation,
+            member_id=one.member_id,
+            group_instance_id=one.instance_id,
+        )
+        self._happens(Heartbeat(ticket=Ticket(one), request=request))
+
+    @phrase("CLIENT leaves")
+    def leaves(self, client: str) -> None:
+        """LeaveGroup of one member."""
+        one = self.client(client)
+        self._leave(one, MemberIdentity(member_id=one.member_id, group_instance_id=one.instance_id))
+
+    @phrase("CLIENT removes instance INSTANCE")
+    def removes(self, client: str, instance: str) -> None:
+        """LeaveGroup by an administrator, who names a static member by its instance id alone."""
+        self._leave(self.client(client), MemberIdentity(member_id="", group_instance_id=instance))
+
+    @phrase("CLIENT commits OFFSETS")
+    def commits(self, client: str, offsets: str) -> None:
+        """OffsetCommit with the member id and the generation that the client believes in."""
+        self._commit(self.client(client), offsets, NO_PRODUCER_ID)
+
+    @phrase("CLIENT commits OFFSETS with producer PRODUCER")
+    def commits_in_transaction(self, client: str, offsets: str, producer: str) -> None:
+        """TxnOffsetCommit: the offsets count when the producer's transaction is committed."""
+        self._commit(self.client(client), offsets, int(producer))
+
+    @phrase("CLIENT wakes up in generation GENERATION: REST")
+    def wakes_up(self, client: str, generation: str, rest: str) -> None:
+        """The client goes on with what it was about to do when it fell asleep, in a generation that may be over."""
+        one = self.client(client)
+        known, one.generation = one.generation, int(generation)
+        self.perform(f"{client} {rest}")
+        one.generation = known
+
+    @phrase("the transaction of producer PRODUCER is committed")
+    def committed(self, producer: str) -> None:
+        """Its marker is in the group's partition."""
+        self._settle(int(producer), commit=True)
+
+    @phrase("the transaction of producer PRODUCER is aborted")
+    def aborted(self, producer: str) -> None:
+        """Its marker is in the group's partition."""
+        self._settle(int(producer), commit=False)
+
+    @phrase("CLIENT waits for OFFSETS")
+    def waits(self, client: str, offsets: str) -> None:
+        """ConsumerGroupPosition v1: answered when a partition is committed so far, after 30 s at the latest."""
+        one = self.client(client)
+        request = ConsumerGroupPositionRequest(
+            group_id=GROUP,
+            generation_id=one.generation,
+            member_id=one.member_id,
+            max_wait_ms=30_000,
+            topics=[
+                ConsumerGroupPositionRequestTopic(
+                    topic=topic,
+                    partitions=[
+                        ConsumerGroupPositionRequestPartition(
+                            partition=index, need_position=True, position=-1, awaited_offset=offset
+                        )
+                    ],
+                )
+                for (topic, index), offset in parsed(offsets).items()
+            ],
+        )
+        try:
+            self.slot.authorize(Observe(member_id=one.member_id, generation=one.generation), self.now_ms)
+        except KafkaError as refused:
+            self._answer(Answer(Ticket(one), refusal(refused.code)))
+            return
+        for answer in self.slot.positions.watch(Ticket(one), request, self.slot.offsets.offset_of, self.now_ms):
+            self._answer(answer)
+
+    # --- what happens to the coordinator -------------------------------------------------------------------------
+
+    @phrase("MS ms pass")
+    def passes(self, ms: str) -> None:
+        """Time passes, with a tick at every deadline on the way."""
+        end_ms = self.now_ms + int(ms)
+        while (due_ms := self.slot.next_deadline()) is not None and due_ms <= end_ms:
+            shown = len(self.lines)
+            passed_ms = due_ms - (end_ms - int(ms))
+            self.now_ms = max(due_ms, self.now_ms)
+            for answer in self.slot.positions.expire(self.slot.offsets.offset_of, self.now_ms):
+                self._answer(answer)
+            self._happens(Tick())
+            if len(self.lines) > shown:
+                self.lines.insert(shown, f"after {passed_ms} ms")
+        self.now_ms = end_ms
+
+    @phrase("the journal takes what it was given")
+    def journal_takes(self) -> None:
+        """The records of a slow journal are replicated."""
+        for records, producer_id, then in self._given():
+            then(ErrorCode.NONE, self._take(records, producer_id))
+
+    @phrase("the journal refuses what it was given")
+    def journal_refuses(self) -> None:
+        """The records of a slow journal cannot be stored."""
+        for _, _, then in self._given():
+            then(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+
+    @phrase("the coordinator dies and another one takes over")
+    def fails_over(self) -> None:
+        """Nobody is answered; what the journal has not taken is lost; the next coordinator reads the rest."""
+        self.waiting.clear()
+        self._load()
+        if self.slot.vacant:
+            self.lines.append("loaded nothing")
+            return
+        self.lines.append(f"loaded {rendering.state(self.group)}, offsets {rendering.offsets_line(self.slot.offsets)}")
+
+    @phrase("the coordinator resigns and another one takes over")
+    def hands_over(self) -> None:
+        """The broker leads the group's partition no longer: whoever waits is sent away first."""
+        self._happens(Close(ErrorCode.NOT_COORDINATOR))
+        self.fails_over()
+
+    @phrase("an admin deletes the group")
+    def deleted(self) -> None:
+        """DeleteGroups."""
+        try:
+            self.slot.authorize(Delete(), self.now_ms)
+        except KafkaError as refused:
+            self.lines.append(f"answer an admin: DeleteGroups {refused.code.name}")
+            return
+        doomed = [
+            encode_key(OffsetCommitKey(group=GROUP, topic=t, partition=i)) for t, i in self.slot.offsets.partitions()
+        ]
+        doomed.append(encode_key(GroupMetadataKey(group=GROUP)))
+        self.lines.append(f"write {len(doomed)} tombstones")
+        self._take([(key, None) for key in doomed], NO_PRODUCER_ID)
+        self._happens(Close(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        self._load()
+
+    # --- what can be asked ---------------------------------------------------------------------------------------
+
+    @phrase("group")
+    def asked_group(self) -> None:
+        """The state, the members, and what each waits for."""
+        self.lines.append(rendering.group_line(self.group, self._name))
+
+    @phrase("offsets")
+    def asked_offsets(self) -> None:
+        """What is committed, and what open transactions want to commit."""
+        self.lines.append(rendering.offsets_line(self.slot.offsets))
+
+    @phrase("deadline")
+    def asked_deadline(self) -> None:
+        """When the coordinator has to look at the group again, if nothing else happens."""
+        due_ms = self.slot.next_deadline()
+        self.lines.append("none" if due_ms is None else f"in {due_ms - self.now_ms} ms")
+
+    # --- the machine and what is around it -----------------------------------------------------------------------
+
+    @property
+    def slot(self) -> Slot:
+        """The group with all that belongs to it, at the present coordinator."""
+        if self._slot is None:
+            self._load()
+        assert self._slot is not None
+        return self._slot
+
+    @property
+    def group(self) -> Group:
+        """The group itself."""
+        return self.slot.group
+
+    def client(self, name: str) -> Client:
+        """The client of this name, which begins to exist when it is first named."""
+        return self.clients.setdefault(name, Client(name))
+
+    def _load(self) -> None:
+        shard = Shard(0, 0)
+        for entry in self.journal:
+            shard.apply(entry)
+        shard.take_over(GroupLimits(**self.limits), self.rng, self.now_ms)
+        self._slot = shard.slots.get(GROUP) or Slot(Group(GROUP, GroupLimits(**self.limits), self.rng), 0)
+
+    def _happens(self, event: Event) -> None:
+        before = rendering.state(self.group)
+        effects = apply(self.group, event, self.now_ms)
+        for member in self.group.members:
+            self._learn(member.client_id, member.member_id)
+        if rendering.state(self.group) != before:
+            self.lines.append(f"group {rendering.state(self.group)}")
+        for effect in effects:
+            self._run(effect)
+
+    def _run(self, effect: Effect) -> None:
+        match effect:
+            case Answer():
+                self._answer(effect)
+            case Persist():
+                self._persist(effect)
+            case Disturbed(error=error):
+                for answer in self.slot.positions.interrupt(error):
+                    self._answer(answer)
+            case Verdict():
+                raise AssertionError(f"nobody asked for {effect}")
+            case _:
+                assert_never(effect)
+
+    def _answer(self, answer: Answer) -> None:
+        ticket: Ticket = answer.ticket
+        assert not ticket.answered, f"{ticket.client.name} is answered twice"
+        ticket.answered = True
+        if isinstance(answer.response, JoinGroupResponse):
+            ticket.client.member_id = answer.response.member_id
+            if answer.response.error_code == ErrorCode.NONE:
+                ticket.client.generation = answer.response.generation_id
+            self._learn(ticket.client.name, answer.response.member_id)
+        self.lines.append(f"answer {ticket.client.name}: {rendering.response(answer.response, self._name)}")
+
+    def _learn(self, client: str, member_id: str) -> None:
+        if member_id not in ("", *self.names):
+            number = sum(one.partition(".")[0] == client for one in self.names.values()) + 1
+            self.names[member_id] = f"{client}.{number}"
+
+    def _name(self, member_id: str) -> str:
+        return self.names.get(member_id, member_id or "nobody")
+
+    def _persist(self, effect: Persist) -> None:
+        def then(error: ErrorCode, _: int) -> None:
+            self._happens(
+                Persisted(generation=effect.generation, error=error, answer=effect.answer, replaced=effect.replaced)
+            )
+
+        self.lines.append(rendering.written(effect, self._name))
+        self._write([(encode_key(GroupMetadataKey(group=GROUP)), encode_group(effect.value))], NO_PRODUCER_ID, then)
+
+    def _write(
+        self,
+        records: list[tuple[bytes, bytes | None]],
+        producer_id: int,
+        then: Callable[[ErrorCode, int], None],
+    ) -> None:
+        if self.slow:
+            self.waiting.append((records, producer_id, then))
+        else:
+            then(ErrorCode.NONE, self._take(records, producer_id))
+
+    def _take(self, records: list[tuple[bytes, bytes | None]], producer_id: int) -> int:
+        first = len(self.journal)
+        for key, value in records:
+            self.journal.append(Put(decode_key(key), value, len(self.journal), producer_id))
+        return first
+
+    def _given(self) -> list[Any]:
+        given, self.waiting = self.waiting, []
+        if not given:
+            raise NotUnderstood("the journal was given nothing")
+        return given
+
+    # --- requests ------------------------------------------------------------------------------------------------
+
+    def _join(self, one: Client) -> None:
+        request = JoinGroupRequest(
+            group_id=GROUP,
+            session_timeout_ms=one.session_ms,
+            rebalance_timeout_ms=one.rebalance_ms,
+            member_id=one.member_id,
+            group_instance_id=one.instance_id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name=name, metadata=one.name.encode()) for name in one.protocols],
+        )
+        self._happens(
+            Join(ticket=Ticket(one), request=request, version=JOIN_VERSION, client_id=one.name, client_host="/host")
+        )
+
+    def _sync(self, one: Client, given: dict[str, str]) -> None:
+        request = SyncGroupRequest(
+            group_id=GROUP,
+            generation_id=one.generation,
+            member_id=one.member_id,
+            group_instance_id=one.instance_id,
+            assignments=[
+                SyncGroupRequestAssignment(member_id=member_id, assignment=text.encode())
+                for member_id, text in given.items()
+            ],
+        )
+        self._happens(Sync(ticket=Ticket(one), request=request))
+
+    def _leave(self, one: Client, who: MemberIdentity) -> None:
+        request = LeaveGroupRequest(group_id=GROUP, members=[who])
+        self._happens(Leave(ticket=Ticket(one), request=request, version=LEAVE_VERSION))
+
+    def _commit(self, one: Client, offsets: str, producer_id: int) -> None:
+        transactional = producer_id != NO_PRODUCER_ID
+        api = "TxnOffsetCommit" if transactional else "OffsetCommit"
+        sender = Commit(
+            member_id=one.member_id,
+            instance_id=one.instance_id,
+            generation=one.generation,
+            transactional=transactional,
+        )
+        try:
+            self.slot.authorize(sender, self.now_ms)
+        except KafkaError as refused:
+            self.lines.append(f"answer {one.name}: {api} {refused.code.name}")
+            return
+        slot = self.slot
+        values = {
+            place: CommittedOffset(offset=offset, commit_timestamp_ms=self.now_ms)
+            for place, offset in parsed(offsets).items()
+        }
+
+        def then(error: ErrorCode, first: int) -> None:
+            self.lines.append(f"answer {one.name}: {api} {error.name}")
+            if error is not ErrorCode.NONE:
+                return
+            for at, (place, value) in enumerate(values.items(), first):
+                stored = CommittedOffset(
+                    offset=value.offset, commit_timestamp_ms=value.commit_timestamp_ms, journal_offset=at
+                )
+                if transactional:
+                    slot.offsets.stage(producer_id, place, stored)
+                else:
+                    slot.offsets.commit(place, stored)
+            if not transactional:
+                for answer in slot.positions.committed(values, slot.offsets.offset_of):
+                    self._answer(answer)
+
+        self.lines.append(
+            f"write offsets {offsets.replace(',', ' ')}" + (f" of producer {producer_id}" if transactional else "")
+        )
+        self._write(records_of(GROUP, values), producer_id, then)
+
+    def _settle(self, producer_id: int, *, commit: bool) -> None:
+        self.journal.append(Settle(producer_id, commit))
+        slot = self.slot
+        changed = slot.offsets.settle(producer_id, commit=commit)
+        self.lines.append(
+            "committed " + rendering.positions({place: slot.offsets.offset_of(place) for place in changed})
+        )
+        for answer in slot.positions.committed(changed, slot.offsets.offset_of):
+            self._answer(answer)
+
+
+def parsed(offsets: str) -> dict[TopicPartition, int]:
+    """`orders-0=5,orders-1=7`."""
+    found = {}
+    for word in offsets.split(","):
+        place, _, offset = word.partition("=")
+        topic, _, index = place.rpartition("-")
+        found[topic, int(index)] = int(offset)
+    return found

@@ -1,0 +1,55 @@
+"""Every scenario of a group comes out as it is written, and its README knows all that a scenario may say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.broker.coordinators import rebalance
+from tests.broker.coordinators.scenarios.stage import FILES, GroupStage
+from tests.scenario_text import NotUnderstood, pattern, retold, story_of
+
+README = Path(__file__).parent / "scenarios" / "README.md"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_group_does_what_the_scenario_says(path: Path) -> None:
+    text = path.read_text()
+    assert len(story_of(text)) >= 1, "tell first what happens, and why it matters"
+    assert retold(text, GroupStage()) == text, "python -m tests.broker.coordinators.scenarios shows it"
+
+
+def test_the_readme_lists_every_phrase_and_a_scenario_uses_it() -> None:
+    forms = set(GroupStage.forms())
+    listed = {line.split("`")[1] for line in README.read_text().splitlines() if line.startswith("| `")}
+    assert forms == listed - {"#", "given ", "> ", "? "}
+    said = [line.partition(" ")[2] for path in FILES for line in path.read_text().splitlines()]
+    unused = {form for form in forms if not any(pattern(form).fullmatch(line) for line in said)}
+    assert not unused, "a phrase that no scenario needs"
+
+
+def test_a_group_that_decides_otherwise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An assignment that is given out before the journal has it changes what scenarios show."""
+
+    def hasty(group: Any, event: Any, now_ms: int) -> None:
+        sync(group, event, now_ms)
+        if group.assignment_phase.proposed:
+            group.become_stable(now_ms)
+            rebalance.answer_syncs(group, rebalance.ErrorCode.NONE, now_ms)
+
+    sync = rebalance.sync
+    monkeypatch.setattr(rebalance, "sync", hasty)
+    texts = {path.stem: path.read_text() for path in FILES}
+    changed = {name for name, text in texts.items() if retold(text, GroupStage()) != text}
+    assert {"assignment_not_stored", "two_members_join", "failover_in_the_middle_of_a_rebalance"} <= changed
+
+
+def test_a_line_that_says_nothing_is_an_error() -> None:
+    with pytest.raises(NotUnderstood, match=r"line 1: .*none of the phrases; perhaps one of \['CLIENT joins'"):
+        retold("> ann joinz\n", GroupStage())
+    with pytest.raises(NotUnderstood, match="the journal was given nothing"):
+        retold("> the journal takes what it was given\n", GroupStage())
+    with pytest.raises(NotUnderstood, match="initial_rebalance_delay_ms"):
+        retold("given setting delay 5\n", GroupStage())
