@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.config import ConfigError
 from anabranch.clients.directory_lock import DirectoryLock
 from anabranch.data_directory import ZOOKEEPER
 from anabranch.lifetime import Startable
@@ -345,62 +344,3 @@ def free_ports(host: str, count: int) -> list[int]:
                 one.bind((host, port))
                 found.append(port)
     return found
-
-
-async def serve_processes(
-    *,
-    brokers: int,
-    host: str,
-    port: int,
-    data_dir: str | None,
-    zookeeper: str,
-    properties: Mapping[str, str],
-    log_level: str,
-    metrics_port: int | None = None,
-) -> None:
-    """Run a cluster of processes until a signal. A node that ends is reported; `anabranch nodes` can start it again."""
-    from anabranch.broker.config import BrokerSettings
-    from anabranch.broker.start_settings import IDS, check_reachable, refuse_twice, start_settings
-    from anabranch.cluster import OPTIONS
-    from anabranch.data_directory import left_out, refuse_other_form
-    from anabranch.launched import LauncherDoor
-    from anabranch.running import StopSignal
-
-    # A wrong property is told here, once, and not by every node.
-    refuse_twice(properties, {**OPTIONS, "broker.rack": "`anabranch node --rack` for each node"})
-    settings = start_settings(BrokerSettings(host=host), properties)
-    check_reachable(settings)
-    if zookeeper != "local" and ":" not in zookeeper:
-        raise ConfigError(f"--zookeeper {zookeeper!r}: write local, or HOST:PORT of an ensemble")
-    if data_dir is not None:
-        refuse_other_form(data_dir, processes=True)
-    cluster = ProcessCluster(
-        brokers,
-        zookeeper=zookeeper,
-        host=host,
-        port=port,
-        directory=data_dir,
-        properties={name: text for name, text in properties.items() if name not in IDS},
-        log_level=log_level,
-        metrics_port=metrics_port,
-        first_id=settings.node_id,
-    )
-    stop = StopSignal()
-    async with cluster:
-        if missing := await left_out(host, cluster.brokers[0].port):
-            complain(f"warning: {missing}")
-        door = LauncherDoor(cluster, complain)
-        await door.open()
-        sys.stdout.write(f"ready bootstrap={cluster.bootstrap_servers}\n")
-        sys.stdout.flush()
-        try:
-            await stop.wait(cluster.zookeeper_ended())
-        finally:
-            await door.close()
-            await asyncio.gather(*(node.stop() for node in cluster.nodes.values()))
-
-
-def complain(line: str) -> None:
-    """Write one line to the terminal, on the standard error output."""
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()

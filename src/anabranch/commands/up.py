@@ -123,7 +123,8 @@ def command(
 
 def run_processes(*, log_level: str, **wishes: Any) -> None:
     """Run a cluster of processes; `wishes` are those of `serve_processes`."""
-    from anabranch.processes import NodeFailed, serve_processes
+    from anabranch.processes import NodeFailed
+    from anabranch.running_processes import serve_processes
     from anabranch.zookeeper import ZooKeeperUnavailable
 
     try:
